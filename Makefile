@@ -1,0 +1,76 @@
+# `make run` and `make test` are all a newcomer needs. Both make .venv and install into it by themselves.
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+MINUTES ?= 30
+
+# Tests run side by side. `make test PYTEST_ARGS="-x -k retry"` gives other arguments.
+PYTEST_ARGS ?= -n auto --maxprocesses=4
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run dev test check format bench soak clean
+
+help: ## Print this help
+	@echo "usage: make <target>"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "New here? make run, then make test."
+
+setup: $(STAMP) ## Make .venv and install dagmaster with its tools (the others do it by themselves)
+
+run: $(STAMP) ## Run the demo workflow
+	$(BIN)/dagmaster run workflows/demo.yaml
+	@echo
+	@echo "What to try next:"
+	@echo "  $(BIN)/dagmaster --help              the other commands"
+	@echo "  \$$EDITOR workflows/demo.yaml          change the workflow, then make run"
+	@echo "  make test                            the checks and the tests, as CI runs them"
+
+dev: ## Run the long-running services (not available yet)
+	@echo "dev: not available yet: this version runs workflows in one process (make run)" >&2; exit 1
+
+test: check ## Run the checks and all tests: what CI runs
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(STAMP) ## Lint, format, types and layers, without running a test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Repair what ruff can repair, and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## Run the benchmarks
+	$(BIN)/python -m bench
+
+soak: $(STAMP) ## Run the property tests with new seeds for MINUTES (default 30)
+	DAGMASTER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m tests.soak
+
+clean: ## Remove .venv, caches and build results
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name .git -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+# The first Python of at least 3.11 that runs and can make a venv. A candidate is run, not looked up: a pyenv shim may
+# be on PATH for a version that is not chosen. `make PYTHON=/some/python3.12 setup` is tried first.
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  found=; for python in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	    if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	      found="$$python"; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "dagmaster needs Python 3.11 or newer with the venv module. None of python3, python3.13, python3.12," >&2; \
+	    echo "python3.11 is that. Install one, or name it: make PYTHON=/path/to/python3.11 setup" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making $(VENV) with $$("$$found" --version)"; \
+	  "$$found" -m venv --clear $(VENV) || exit 1; \
+	fi
+	@echo "Installing dagmaster and its tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

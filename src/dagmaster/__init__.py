@@ -1,0 +1,1 @@
+"""dagmaster runs workflows that must not be lost."""
