@@ -1,0 +1,55 @@
+"""The nearest right name for a wrong one. It knows spelling only, not what the names stand for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# difflib's cost grows with the product of the lengths: past this, nobody mistyped a name.
+LONGEST_NAME = 100
+# An abbreviation shorter than this says too little: `de` could be anything.
+SHORTEST_PREFIX = 3
+FEW_NAMES = 12
+
+
+def nearest(wrong: str, right: Iterable[str]) -> str | None:
+    """The name that was meant, or None when nothing is near. Case, and `-` or a space for `_`, are no difference."""
+    if not wrong or len(wrong) > LONGEST_NAME:
+        return None
+    folded: dict[str, str] = {}
+    for name in sorted(right):
+        if len(name) <= LONGEST_NAME:
+            folded.setdefault(_folded(name), name)
+    key = _folded(wrong)
+    close = get_close_matches(key, folded, n=1)
+    if close:
+        return folded[close[0]]
+    return _abbreviated(key, folded)
+
+
+def did_you_mean(wrong: str, right: Iterable[str]) -> str:
+    """A hint: `did you mean 'queue'?`, else the names when they are few, else nothing."""
+    names = sorted(set(right))
+    near = nearest(wrong, names)
+    if near is not None:
+        return f"did you mean {near!r}?"
+    if 0 < len(names) <= FEW_NAMES:
+        return f"one of: {', '.join(names)}"
+    return ""
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "_").replace(" ", "_")
+
+
+def _abbreviated(key: str, folded: dict[str, str]) -> str | None:
+    """`desc` for `description`, `retry_policy` for `retry`: the one name that begins the same."""
+    begins = [
+        name
+        for spelled, name in folded.items()
+        if min(len(key), len(spelled)) >= SHORTEST_PREFIX and (spelled.startswith(key) or key.startswith(spelled))
+    ]
+    return begins[0] if len(begins) == 1 else None
