@@ -1,0 +1,1 @@
+"""What a workflow means. Pure: no I/O, no clock, no chance, no logging."""
