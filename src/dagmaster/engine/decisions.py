@@ -1,0 +1,169 @@
+"""What the engine decides. The shell carries decisions out, in order, and decides nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
+    from dagmaster.engine.happenings import TaskFailed, TaskHandedBack
+    from dagmaster.engine.status import JobStatus, SkipReason
+
+
+class _Reported:
+    """The type of REPORTED."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "REPORTED"
+
+
+# The output is the one the worker reported: it is in the shell's hands and was never in the engine's.
+REPORTED: Final = _Reported()
+
+
+@dataclass(slots=True)
+class Need:
+    """Load these values and come back with `ValuesLoaded`. Without a node: for the job's outputs."""
+
+    node: str | None
+    refs: tuple[tuple[str | int, ...], ...]
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """Give the task to a worker as this attempt. Params are unresolved."""
+
+    node: str
+    attempt: int
+    task: TaskSpec
+
+
+@dataclass(slots=True)
+class Complete:
+    """The node is COMPLETED with this output."""
+
+    node: str
+    output: Any
+
+
+@dataclass(slots=True)
+class Skip:
+    """The node is SKIPPED."""
+
+    node: str
+    reason: SkipReason
+
+
+@dataclass(slots=True)
+class Fail:
+    """The node is FAILED for good."""
+
+    node: str
+    error: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Cancel:
+    """The node is CANCELLED."""
+
+    node: str
+
+
+@dataclass(slots=True)
+class Expand:
+    """The fan-out has `count` more children from `first` on, of `total`. The first time, `source` is the list to freeze."""
+
+    node: str
+    first: int
+    count: int
+    total: int
+    source: list[Any] | None = None
+
+
+@dataclass(slots=True)
+class StartChildJob:
+    """Start another workflow for this node. Inputs are unresolved."""
+
+    node: str
+    attempt: int
+    workflow: WorkflowSpec
+
+
+@dataclass(slots=True)
+class WaitUntil:
+    """Wake the node (or the job, at its deadline) at this time."""
+
+    node: str | None
+    at: float
+
+
+@dataclass(slots=True)
+class RequestApproval:
+    """Ask people. The message is unresolved."""
+
+    node: str
+    approval: ApprovalSpec
+
+
+@dataclass(slots=True)
+class Stop:
+    """Ask whoever runs this attempt (a worker, or a child job) to stop. It is over when its report arrives."""
+
+    node: str
+    attempt: int
+
+
+@dataclass(slots=True)
+class Withdraw:
+    """Take the attempt out of the queue if no worker holds it yet, and if that worked come back with `then`."""
+
+    node: str
+    attempt: int
+    then: TaskHandedBack | TaskFailed
+
+
+@dataclass(slots=True)
+class Reopen:
+    """The job is in a new run, and these nodes are open again."""
+
+    run: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class FinishJob:
+    """The job is over."""
+
+    status: JobStatus
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Ignore:
+    """The happening changes nothing, and why."""
+
+    reason: str
+    node: str | None = None
+
+
+Decision = (
+    Need
+    | Dispatch
+    | Complete
+    | Skip
+    | Fail
+    | Cancel
+    | Expand
+    | StartChildJob
+    | WaitUntil
+    | RequestApproval
+    | Stop
+    | Withdraw
+    | Reopen
+    | FinishJob
+    | Ignore
+)

@@ -1,0 +1,201 @@
+"""Fan-outs: freeze the source, make children in batches, let in as many as may run, and close when all are over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.decisions import Expand, Stop
+from dagmaster.engine.model import FanOut, Node
+from dagmaster.engine.status import NodeStatus, SkipReason
+from dagmaster.engine.step import Step, failure
+from dagmaster.engine.transitions import Move
+from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Children made in one step, so that one huge fan-out never stalls the jobs beside it.
+EXPAND_BATCH: Final = 5_000
+# Children of one job, at all levels together.
+MAX_CHILDREN: Final = 1_000_000
+# Failed children that a failed fan-out names.
+NAMED_FAILURES: Final = 20
+_SHOWN_CHARACTERS: Final = 200
+
+
+def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
+    """Resolve the source once and for all, and begin to expand."""
+    try:
+        source = fan.spec.source.resolve(scope)
+    except EvaluationFailed as error:
+        step.fail(fan, failure("expression", f"source: {error}", path=error.path))
+        return
+    if not isinstance(source, list):
+        shown = repr(source)[:_SHOWN_CHARACTERS]
+        message = f"source must be a list, not {type_name(source)}: {shown}"
+        step.fail(fan, failure("invalid_source", message))
+        return
+    dormant = len(fan.children)
+    if step.job.children_made + max(len(source) - dormant, 0) > MAX_CHILDREN:
+        message = f"source has {len(source):,} items: a job has at most {MAX_CHILDREN:,} children"
+        step.fail(fan, failure("too_many_children", message))
+        return
+    fan.total = len(source)
+    if not source:
+        step.out.append(Expand(fan.id, 0, 0, 0, source))
+        step.complete(fan, {"fan_out_count": 0})
+        return
+    step.move(fan, Move.START)
+    expand(step, fan, source)
+
+
+def expand(step: Step, fan: FanOut, source: list[Any] | None = None) -> None:
+    """Make the next batch of children. More to come is a timer that is due now: it survives a crash."""
+    job, first, total = step.job, fan.expanded, fan.total or 0
+    batch = min(EXPAND_BATCH, total - first)
+    for index in range(first, first + batch):
+        if index < len(fan.children):
+            child = fan.children[index]
+            step.move(child, Move.REOPEN)
+            _forget(child)
+        else:
+            child = job.new_child(fan)
+            job.changed.append(child)
+    fan.expanded += batch
+    fan.open += batch
+    job.open += batch
+    fan.wake_at = None
+    job.changed.append(fan)
+    step.out.append(Expand(fan.id, first, batch, total, source))
+    admit(step, fan)
+    if fan.expanded < total:
+        step.wait_until(fan, step.now)
+
+
+def reopen(step: Step, fan: FanOut) -> None:
+    """Go on with a fan-out whose source was frozen in an earlier run."""
+    step.move(fan, Move.START)
+    if fan.expanded < (fan.total or 0):
+        expand(step, fan)
+    else:
+        admit(step, fan)
+    close_if_done(step, fan)
+
+
+def admit(step: Step, fan: FanOut) -> None:
+    """Let children in, in index order, up to `max_parallel`."""
+    limit = fan.spec.max_parallel or fan.expanded
+    children, cursor, active = fan.children, fan.cursor, fan.active
+    while active < limit and cursor < fan.expanded:
+        child = children[cursor]
+        cursor += 1
+        if child.status is NodeStatus.PENDING:
+            active += 1
+            step.ready.append(child)
+    fan.cursor, fan.active = cursor, active
+
+
+def child_settled(step: Step, fan: FanOut, child: Node) -> None:
+    """Count a child that is over; let the next one in, or close the fan-out."""
+    fan.open -= 1
+    fan.active -= 1
+    if child.status is NodeStatus.COMPLETED:
+        fan.completed += 1
+    elif child.status is NodeStatus.FAILED:
+        fan.failed += 1
+        if fan.spec.fail_fast and not fan.stopped and not fan.tolerates_failures():
+            stop_children(step, fan)
+    if fan.open == 0:
+        close_if_done(step, fan)
+    elif not (step.job.ending or fan.stopped) and fan.cursor < fan.expanded:
+        admit(step, fan)
+
+
+def stop_children(step: Step, fan: FanOut) -> None:
+    """Let no further child start, and stop those that run."""
+    fan.stopped = True
+    fan.shut()
+    step.job.changed.append(fan)
+    for child in fan.children[: fan.expanded]:
+        halt(step, child)
+    close_if_done(step, fan)
+
+
+def halt(step: Step, node: Node) -> None:
+    """Cancel a node that has not started; stop one that has."""
+    if node.status in (NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING):
+        step.cancel(node)
+    elif isinstance(node, FanOut):
+        if node.status is NodeStatus.RUNNING and not node.stopped:
+            stop_children(step, node)
+    elif not node.is_terminal:
+        step.out.append(Stop(node.id, node.attempt))
+
+
+def close_if_done(step: Step, fan: FanOut) -> None:
+    """Close a fan-out that has no open children left, and will have none."""
+    if fan.open or fan.status is not NodeStatus.RUNNING:
+        return
+    total = fan.total or 0
+    ended_early = fan.stopped or step.job.ending
+    if fan.expanded < total and not ended_early:
+        return
+    if not fan.tolerates_failures():
+        step.fail(fan, _children_failed(fan))
+    elif fan.completed + fan.failed < total:
+        step.cancel(fan)
+    else:
+        step.complete(fan, {"fan_out_count": total})
+
+
+def _children_failed(fan: FanOut) -> dict[str, Any]:
+    failed = [child for child in fan.children[: fan.expanded] if child.status is NodeStatus.FAILED][:NAMED_FAILURES]
+    named = ", ".join(child.id for child in failed)
+    more = "" if fan.failed <= NAMED_FAILURES else f" and {fan.failed - NAMED_FAILURES} more"
+    return failure(
+        "children_failed",
+        f"{fan.failed} of {fan.total} children failed: {named}{more}",
+        failed=[{"index": child.index, "error": child.error} for child in failed],
+    )
+
+
+def _forget(child: Node) -> None:
+    """Open a dormant child again. Its attempts go on counting; its past does not."""
+    forget(child)
+    if isinstance(child, FanOut):
+        supersede(child)
+
+
+def forget(node: Node) -> None:
+    """Clear what a node knows of its last run. `attempt` never restarts; the budgets do."""
+    node.skip_reason = None
+    node.error = None
+    node.wake_at = None
+    node.finished_seq = None
+    node.tries_used = 0
+    node.lost_used = 0
+    node.upstream = None
+    node.branch = None
+    if isinstance(node, FanOut):
+        node.stopped = False
+
+
+def supersede(fan: FanOut) -> list[Node]:
+    """Make all children dormant: the source will be resolved anew. Give the children that were touched."""
+    touched: list[Node] = []
+    for child in fan.children:
+        forget(child)
+        child.status = NodeStatus.SKIPPED
+        child.skip_reason = SkipReason.SUPERSEDED
+        touched.append(child)
+        if isinstance(child, FanOut):
+            touched += supersede(child)
+    fan.total = None
+    fan.expanded = fan.open = fan.active = fan.completed = fan.failed = fan.cursor = 0
+    return touched
+
+
+def type_name(value: Any) -> str:
+    """Name the JSON type of a value."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null" if value is None else type(value).__name__)

@@ -1,0 +1,313 @@
+"""A compiled workflow: immutable, checked, and indexed so that a happening touches only its own edges.
+
+Made by `authoring`, read by the engine. Knows nothing of YAML, of Python authors, or of any job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from dagmaster.engine.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagmaster.engine.expressions import Expression
+    from dagmaster.engine.templates import Template
+
+
+class Kind(StrEnum):
+    """The node types."""
+
+    START = "start"
+    END = "end"
+    TASK = "task"
+    CONDITIONAL = "conditional"
+    FAN_OUT = "fan_out"
+    FAN_IN = "fan_in"
+    WORKFLOW = "workflow"
+    APPROVAL = "approval"
+    WAIT = "wait"
+
+
+class GateKind(StrEnum):
+    """How the members of a gate are joined. JOIN is what edges draw: it runs after whatever was taken."""
+
+    ALL = "all_of"
+    ANY = "any_of"
+    JOIN = "join"
+
+
+class OnFailure(StrEnum):
+    """What the rest of a job does when a node fails for good."""
+
+    FINISH_RUNNING = "finish_running"
+    CANCEL_RUNNING = "cancel_running"
+    CONTINUE = "continue"
+
+
+class OnItemError(StrEnum):
+    """What failed children mean for their fan-out."""
+
+    FAIL = "fail"
+    TOLERATE = "tolerate"
+    QUARANTINE = "quarantine"
+
+
+class Aggregation(StrEnum):
+    """How a fan-in folds outputs."""
+
+    COLLECT = "collect"
+    CONCAT = "concat"
+    SUM = "sum"
+    FIRST = "first"
+    LAST = "last"
+
+
+class OnTimeout(StrEnum):
+    """What a pause does when its time is over."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    GO_ON = "go_on"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One dependency: a node, or one branch of a conditional."""
+
+    node: str
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A dependency expression."""
+
+    kind: GateKind
+    members: tuple[Gate | Leaf, ...]
+
+    def leaves(self) -> list[Leaf]:
+        """Give the leaves, in the order they were written."""
+        found: list[Leaf] = []
+        for member in self.members:
+            found += [member] if isinstance(member, Leaf) else member.leaves()
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What every node has. `requires` is None for a node that starts with the job."""
+
+    kind: ClassVar[Kind]
+    id: str
+    requires: Gate | None = None
+    description: str = ""
+    next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSpec(Spec):
+    """The entry."""
+
+    kind: ClassVar[Kind] = Kind.START
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSpec(Spec):
+    """An exit."""
+
+    kind: ClassVar[Kind] = Kind.END
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec(Spec):
+    """Runs a handler on a worker."""
+
+    kind: ClassVar[Kind] = Kind.TASK
+    handler: str
+    queue: str
+    params: Template
+    timeout_seconds: float = 3600.0
+    dispatch_timeout_seconds: float | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    allow_failure: bool = False
+    pool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One way out of a conditional. The default branch has no condition."""
+
+    name: str
+    condition: Expression | None
+    next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionalSpec(Spec):
+    """Picks one branch. `branches` has the default last."""
+
+    kind: ClassVar[Kind] = Kind.CONDITIONAL
+    condition_field: Template | None
+    branches: tuple[Branch, ...]
+    refs: tuple[tuple[str | int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How many children may fail: a count, or a share of all of them (rounded down)."""
+
+    count: int = 0
+    percent: float | None = None
+
+    def allows(self, failed: int, total: int) -> bool:
+        """Say whether so many failures out of so many children are within it."""
+        limit = self.count if self.percent is None else int(total * self.percent / 100)
+        return failed <= limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutSpec(Spec):
+    """Runs `child` once for each item of a list."""
+
+    kind: ClassVar[Kind] = Kind.FAN_OUT
+    source: Template
+    child: TaskSpec | FanOutSpec | WorkflowSpec
+    max_parallel: int | None = None
+    tolerance: Tolerance = Tolerance()
+    on_item_error: OnItemError = OnItemError.FAIL
+    fail_fast: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanInSpec(Spec):
+    """Folds the children of one fan-out (`over`), or one output per node of `sources`."""
+
+    kind: ClassVar[Kind] = Kind.FAN_IN
+    aggregation: Aggregation = Aggregation.COLLECT
+    over: str | None = None
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowSpec(Spec):
+    """Runs another workflow as a child job."""
+
+    kind: ClassVar[Kind] = Kind.WORKFLOW
+    workflow_id: str
+    version: int | None = None
+    inputs: Template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSpec(Spec):
+    """Pauses for a person."""
+
+    kind: ClassVar[Kind] = Kind.APPROVAL
+    approvers: tuple[str, ...] = ()
+    message: Template
+    timeout_seconds: float | None = None
+    on_timeout: OnTimeout = OnTimeout.REJECT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitSpec(Spec):
+    """Pauses for a time (`seconds`, `until`) or a signal."""
+
+    kind: ClassVar[Kind] = Kind.WAIT
+    seconds: Template | None = None
+    until: Template | None = None
+    signal: str | None = None
+    timeout_seconds: float | None = None
+    on_timeout: OnTimeout = OnTimeout.FAIL
+
+
+class FlatGate(NamedTuple):
+    """A gate in a node's list of gates: the root is number 0, `parent` is a number in the same list."""
+
+    kind: GateKind
+    size: int
+    parent: int
+
+
+class Dependent(NamedTuple):
+    """Who hears of a node that settled: the node, its gate, and the branch the leaf asks for."""
+
+    node: str
+    gate: int
+    branch: str | None
+
+
+def flatten(requires: Gate) -> tuple[tuple[FlatGate, ...], tuple[tuple[Leaf, int], ...]]:
+    """Lay a dependency expression out flat, so that a leaf updates its gate, and that its parent, by number."""
+    gates: list[FlatGate] = []
+    leaves: list[tuple[Leaf, int]] = []
+    pending: list[tuple[Gate, int]] = [(requires, -1)]
+    while pending:
+        gate, parent = pending.pop()
+        number = len(gates)
+        gates.append(FlatGate(gate.kind, len(gate.members), parent))
+        for member in gate.members:
+            if isinstance(member, Leaf):
+                leaves.append((member, number))
+            else:
+                pending.append((member, number))
+    return tuple(gates), tuple(leaves)
+
+
+class Wiring:
+    """The gates of some nodes, and for each node who depends on it."""
+
+    __slots__ = ("dependents", "gates", "leaves")
+
+    def __init__(self, specs: Iterable[Spec] = ()) -> None:
+        self.gates: dict[str, tuple[FlatGate, ...]] = {}
+        self.leaves: dict[str, tuple[tuple[Leaf, int], ...]] = {}
+        self.dependents: dict[str, list[Dependent]] = {}
+        for spec in specs:
+            self.add(spec)
+
+    def add(self, spec: Spec) -> None:
+        """Wire one more node."""
+        if spec.requires is None:
+            return
+        self.gates[spec.id], leaves = flatten(spec.requires)
+        self.leaves[spec.id] = leaves
+        for leaf, gate in leaves:
+            self.dependents.setdefault(leaf.node, []).append(Dependent(spec.id, gate, leaf.branch))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A workflow that was compiled and checked. Jobs refer to it by `content_hash`."""
+
+    workflow_id: str
+    version: int
+    name: str
+    description: str
+    inputs: Mapping[str, Mapping[str, Any]]
+    specs: Mapping[str, Spec]
+    outputs: Template | None
+    result_nodes: tuple[str, ...]
+    on_failure: OnFailure
+    deadline_seconds: float | None
+    max_active_jobs: int | None
+    tags: tuple[str, ...]
+    definition: Mapping[str, Any]
+    content_hash: str
+    wiring: Wiring
+
+    def followers(self, node_id: str) -> set[str]:
+        """Give every node that depends on this one, directly or not."""
+        found: set[str] = set()
+        pending = [node_id]
+        while pending:
+            for dependent in self.wiring.dependents.get(pending.pop(), ()):
+                if dependent.node not in found:
+                    found.add(dependent.node)
+                    pending.append(dependent.node)
+        return found

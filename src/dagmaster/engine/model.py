@@ -1,0 +1,375 @@
+"""A job in motion: its nodes, and the counters that spare a rescan.
+
+What is stored of a node is `NodeRow`, what is stored of a job is `JobRow`. Everything else here follows from them:
+`Job.rebuild` gives a job that decides exactly as the one that was stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dagmaster.engine.branching import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
+from dagmaster.engine.graph import FanOutSpec, TaskSpec, Wiring
+from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dagmaster.engine.graph import FlatGate, Graph, Leaf, Spec
+
+
+class Node:
+    """One node of a job."""
+
+    __slots__ = (
+        "attempt",
+        "branch",
+        "error",
+        "finished_seq",
+        "id",
+        "index",
+        "lost_used",
+        "parent",
+        "skip_reason",
+        "spec",
+        "status",
+        "tries_used",
+        "upstream",
+        "wake_at",
+    )
+
+    def __init__(self, node_id: str, spec: Spec, parent: FanOut | None = None, index: int = -1) -> None:
+        self.id = node_id
+        self.spec = spec
+        self.parent = parent
+        self.index = index
+        self.status = NodeStatus.PENDING
+        self.skip_reason: SkipReason | None = None
+        self.attempt = 0
+        self.tries_used = 0
+        self.lost_used = 0
+        self.upstream: str | None = None
+        self.branch: str | None = None
+        self.wake_at: float | None = None
+        self.finished_seq: int | None = None
+        self.error: dict[str, Any] | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Say whether the node is over in this run."""
+        return self.status in TERMINAL_NODE
+
+    @property
+    def allows_failure(self) -> bool:
+        """Say whether a failure of this node satisfies its dependents."""
+        return isinstance(self.spec, TaskSpec) and self.spec.allow_failure
+
+    def index_path(self) -> tuple[int, ...]:
+        """Give the place of a child among all children: `a__0__3` is (0, 3)."""
+        return () if self.parent is None else (*self.parent.index_path(), self.index)
+
+
+class FanOut(Node):
+    """A fan-out and its children. `total` is known once the source was frozen; children past `expanded` are dormant."""
+
+    __slots__ = ("active", "children", "completed", "cursor", "expanded", "failed", "open", "stopped", "total")
+
+    spec: FanOutSpec
+
+    def __init__(self, node_id: str, spec: FanOutSpec, parent: FanOut | None = None, index: int = -1) -> None:
+        super().__init__(node_id, spec, parent, index)
+        self.children: list[Node] = []
+        self.total: int | None = None
+        self.expanded = 0
+        self.open = 0
+        self.active = 0
+        self.completed = 0
+        self.failed = 0
+        self.cursor = 0
+        self.stopped = False
+
+    def recount(self) -> None:
+        """Derive the counters from the children."""
+        children = self.children[: self.expanded]
+        self.open = sum(1 for child in children if child.status not in TERMINAL_NODE)
+        pending = sum(1 for child in children if child.status is NodeStatus.PENDING)
+        self.active = self.open - pending
+        self.completed = sum(1 for child in children if child.status is NodeStatus.COMPLETED)
+        self.failed = sum(1 for child in children if child.status is NodeStatus.FAILED)
+        self.cursor = next((i for i, c in enumerate(children) if c.status is NodeStatus.PENDING), len(children))
+
+    def shut(self) -> None:
+        """Let no further child in. Those outside count as inside, so that each gives a place back when it is over."""
+        self.cursor = self.expanded
+        self.active = self.open
+        self.wake_at = None
+
+    def tolerates_failures(self) -> bool:
+        """Say whether the failures so far let the fan-out complete."""
+        from_items = self.spec.on_item_error.value
+        return from_items != "fail" or self.spec.tolerance.allows(self.failed, self.total or 0)
+
+
+class NodeRow(NamedTuple):
+    """What is stored of a node. Outputs are stored beside it, by the shell."""
+
+    id: str
+    status: NodeStatus
+    parent: str | None = None
+    fan_out_index: int = -1
+    skip_reason: SkipReason | None = None
+    attempt: int = 0
+    tries_used: int = 0
+    lost_used: int = 0
+    upstream: str | None = None
+    branch: str | None = None
+    wake_at: float | None = None
+    finished_seq: int | None = None
+    error: dict[str, Any] | None = None
+    total: int | None = None
+    expanded: int = 0
+    stopped: bool = False
+
+
+def row_of(node: Node) -> NodeRow:
+    """Give what is to be stored of a node."""
+    total, expanded, stopped = (None, 0, False)
+    if isinstance(node, FanOut):
+        total, expanded, stopped = node.total, node.expanded, node.stopped
+    return NodeRow(
+        node.id,
+        node.status,
+        None if node.parent is None else node.parent.id,
+        node.index,
+        node.skip_reason,
+        node.attempt,
+        node.tries_used,
+        node.lost_used,
+        node.upstream,
+        node.branch,
+        node.wake_at,
+        node.finished_seq,
+        node.error,
+        total,
+        expanded,
+        stopped,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """What is stored of a job, as far as the engine is concerned."""
+
+    id: str
+    status: JobStatus = JobStatus.PENDING
+    run: int = 1
+    cancel_requested: bool = False
+    deadline_at: float | None = None
+    deadline_passed: bool = False
+    ending: bool = False
+    stopping: bool = False
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    added: tuple[Spec, ...] = ()
+
+
+class Job:
+    """A graph in motion."""
+
+    __slots__ = (
+        "added",
+        "cancel_requested",
+        "changed",
+        "children_made",
+        "counts",
+        "deadline_at",
+        "deadline_passed",
+        "ending",
+        "failed",
+        "finish_seq",
+        "graph",
+        "id",
+        "nodes",
+        "open",
+        "run",
+        "signals",
+        "status",
+        "stopping",
+        "wiring_added",
+    )
+
+    def __init__(self, job_id: str, graph: Graph) -> None:
+        self.id = job_id
+        self.graph = graph
+        self.status = JobStatus.PENDING
+        self.run = 1
+        self.cancel_requested = False
+        self.deadline_at: float | None = None
+        self.deadline_passed = False
+        # `ending`: nothing new starts. `stopping`: what runs is to stop, too. They are stored: a failure that an earlier
+        # run left behind ends nothing, so they do not follow from the nodes.
+        self.ending = False
+        self.stopping = False
+        self.signals: dict[str, Any] = {}
+        self.added: dict[str, Spec] = {}
+        self.nodes: dict[str, Node] = {node_id: new_node(node_id, spec) for node_id, spec in graph.specs.items()}
+        # Everything below follows from what stands above.
+        self.wiring_added = Wiring()
+        self.counts: dict[str, list[int]] = {}
+        self.open = len(self.nodes)
+        self.failed = 0
+        self.finish_seq = 0
+        self.children_made = 0
+        # Nodes touched since the shell last took them, with repetitions.
+        self.changed: list[Node] = []
+
+    @classmethod
+    def rebuild(cls, graph: Graph, row: JobRow, rows: Iterable[NodeRow]) -> Job:
+        """Give the job that these rows were stored from. A parent's row may come after its children's."""
+        job = cls(row.id, graph)
+        job.status = row.status
+        job.run = row.run
+        job.cancel_requested = row.cancel_requested
+        job.deadline_at = row.deadline_at
+        job.deadline_passed = row.deadline_passed
+        job.ending = row.ending
+        job.stopping = row.stopping
+        job.signals = dict(row.signals)
+        for spec in row.added:
+            job.add(spec)
+        # A child's index path is longer than its parent's, so parents come first.
+        for stored in sorted(rows, key=lambda stored: (stored.id.count("__"), stored.fan_out_index)):
+            job._restore(stored)
+        job.derive()
+        return job
+
+    def _restore(self, row: NodeRow) -> None:
+        if row.parent is None:
+            node = self.nodes[row.id]
+        else:
+            parent = self.nodes[row.parent]
+            assert isinstance(parent, FanOut)  # noqa: S101 - for mypy; only fan-outs have children
+            node = self.new_child(parent)
+        node.status = row.status
+        node.skip_reason = row.skip_reason
+        node.attempt = row.attempt
+        node.tries_used = row.tries_used
+        node.lost_used = row.lost_used
+        node.upstream = row.upstream
+        node.branch = row.branch
+        node.wake_at = row.wake_at
+        node.finished_seq = row.finished_seq
+        node.error = row.error
+        if isinstance(node, FanOut):
+            node.total = row.total
+            node.expanded = row.expanded
+            node.stopped = row.stopped
+
+    def row(self) -> JobRow:
+        """Give what is to be stored of the job."""
+        return JobRow(
+            id=self.id,
+            status=self.status,
+            run=self.run,
+            cancel_requested=self.cancel_requested,
+            deadline_at=self.deadline_at,
+            deadline_passed=self.deadline_passed,
+            ending=self.ending,
+            stopping=self.stopping,
+            signals=dict(self.signals),
+            added=tuple(self.added.values()),
+        )
+
+    def take_changed(self) -> list[Node]:
+        """Give the nodes that changed since the last time, each once."""
+        changed = list(dict.fromkeys(self.changed))
+        self.changed.clear()
+        return changed
+
+    def walk(self) -> Iterator[Node]:
+        """Give all nodes in an order that does not change when the job is rebuilt; `nodes` has no such order."""
+        pending = [self.nodes[node_id] for node_id in (*self.graph.specs, *self.added)][::-1]
+        while pending:
+            node = pending.pop()
+            yield node
+            if isinstance(node, FanOut):
+                pending += node.children[::-1]
+
+    def add(self, spec: Spec) -> Node:
+        """Add a node that the graph does not have."""
+        self.added[spec.id] = spec
+        self.wiring_added.add(spec)
+        node = self.nodes[spec.id] = new_node(spec.id, spec)
+        return node
+
+    def new_child(self, fan: FanOut) -> Node:
+        """Append one child to a fan-out."""
+        index = len(fan.children)
+        node = new_node(f"{fan.id}__{index}", fan.spec.child, fan, index)
+        fan.children.append(node)
+        self.nodes[node.id] = node
+        self.children_made += 1
+        return node
+
+    def gates(self, node_id: str) -> tuple[FlatGate, ...]:
+        """Give the gates of a node; none for a node that starts with the job."""
+        return self.graph.wiring.gates.get(node_id) or self.wiring_added.gates.get(node_id, ())
+
+    def leaves(self, node_id: str) -> tuple[tuple[Leaf, int], ...]:
+        """Give the leaves of a node's dependency expression, each with the number of its gate."""
+        return self.graph.wiring.leaves.get(node_id) or self.wiring_added.leaves.get(node_id, ())
+
+    def record(self, node_id: str, gate: int, outcome: int) -> int:
+        """Count one settled leaf; give the outcome of the whole expression if that settles it, else OPEN."""
+        gates = self.gates(node_id)
+        counts = self.counts.get(node_id)
+        if counts is None:
+            counts = self.counts[node_id] = [0] * (4 * len(gates))
+        return count(gates, counts, gate, outcome)
+
+    def derive(self) -> None:
+        """Derive every counter from the stored state."""
+        for node in self.nodes.values():
+            if isinstance(node, FanOut):
+                node.recount()
+        live = [node for node in self.nodes.values() if not is_dormant(node)]
+        self.open = sum(1 for node in live if not node.is_terminal)
+        self.failed = sum(1 for node in live if fails_job(node))
+        self.finish_seq = max((node.finished_seq or 0 for node in self.nodes.values()), default=0)
+        self.counts = {}
+        for node in live:
+            if node.parent is None and node.status is NodeStatus.PENDING:
+                for leaf, gate in self.leaves(node.id):
+                    outcome = leaf_outcome(self.nodes[leaf.node], leaf.branch)
+                    if outcome != OPEN:
+                        self.record(node.id, gate, outcome)
+
+
+def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int = -1) -> Node:
+    """Make the node for a spec."""
+    if isinstance(spec, FanOutSpec):
+        return FanOut(node_id, spec, parent, index)
+    return Node(node_id, spec, parent, index)
+
+
+def is_dormant(node: Node) -> bool:
+    """Say whether a child is left over from a longer list of an earlier run."""
+    parent = node.parent
+    return parent is not None and (node.index >= parent.expanded or is_dormant(parent))
+
+
+def fails_job(node: Node) -> bool:
+    """Say whether this node makes its job FAILED. A child never does: its fan-out may."""
+    return node.parent is None and node.status is NodeStatus.FAILED and not node.allows_failure
+
+
+def leaf_outcome(node: Node, branch: str | None) -> int:
+    """Say what a node means to one that depends on it, or on one of its branches."""
+    status = node.status
+    if status is NodeStatus.COMPLETED:
+        return SATISFIED if branch is None or branch == node.branch else NOT_TAKEN
+    if status is NodeStatus.FAILED:
+        return SATISFIED if node.allows_failure else BROKEN
+    if status is NodeStatus.SKIPPED:
+        return NOT_TAKEN if node.skip_reason is SkipReason.NOT_TAKEN else BROKEN
+    return BROKEN if status is NodeStatus.CANCELLED else OPEN

@@ -1,0 +1,53 @@
+"""When a failed attempt is tried again. Time and chance are arguments."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Backoff(StrEnum):
+    """How the delay grows from one failure to the next."""
+
+    EXPONENTIAL = "exponential"
+    LINEAR = "linear"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a node is tried, and how long it rests in between.
+
+    `max_attempts` counts the handler's failures; `max_lost` counts workers that died under it, which is not its fault.
+    """
+
+    max_attempts: int = 3
+    backoff: Backoff = Backoff.EXPONENTIAL
+    initial_delay_seconds: float = 5.0
+    max_delay_seconds: float = 300.0
+    jitter: bool = True
+    max_lost: int = 3
+
+
+NO_RETRY = RetryPolicy(max_attempts=1)
+
+# 2**60 initial delays are past every maximum; a larger exponent would only overflow the float.
+_MAX_DOUBLINGS = 60
+
+
+def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> float:
+    """Seconds to rest after so many failures. `chance` in [0, 1) moves a jittered delay within its upper half."""
+    if policy.backoff is Backoff.EXPONENTIAL:
+        delay = policy.initial_delay_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
+    elif policy.backoff is Backoff.LINEAR:
+        delay = policy.initial_delay_seconds * failures
+    else:
+        delay = policy.initial_delay_seconds
+    delay = min(delay, policy.max_delay_seconds)
+    return delay * (0.5 + 0.5 * chance) if policy.jitter else delay
+
+
+def chance_of(job_id: str, node_id: str, attempt: int) -> float:
+    """Give a number in [0, 1) that is the same in every process for the same attempt."""
+    return zlib.crc32(f"{job_id}/{node_id}/{attempt}".encode()) / 2**32
