@@ -1,0 +1,35 @@
+"""Where the values of a job are read from: outputs, and the frozen sources of fan-outs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+class ValueKind(StrEnum):
+    """What can be loaded."""
+
+    OUTPUT = "output"
+    OUTPUTS = "outputs"
+    ITEMS = "items"
+
+
+class ValueKey(NamedTuple):
+    """One value: the output of a node, the outputs of a fan-out's children, or the items of its frozen source."""
+
+    kind: ValueKind
+    node: str
+
+
+class Values(Protocol):
+    """Loads many values of a job at once."""
+
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+        """Give the values that are there; what is missing is left out.
+
+        Outputs of children come in index order, with None for a child that has none; those of nested fan-outs are
+        lists of lists.
+        """

@@ -1,0 +1,173 @@
+"""A copy of a value as plain JSON, made before anything is kept or sent.
+
+A copy, because a handler may go on changing what it returned, or what it was given, and both belong to others too.
+What JSON cannot say is an error that names its place. This module knows no handlers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dagmaster.authoring.source import shortened, spell_path
+from dagmaster.engine.values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
+from dagmaster.errors import PermanentError
+
+MAX_BYTES = 256 * 1024 * 1024
+MAX_PATH_SHOWN = 200
+
+# The most bytes of one item without its characters, `"":-1.7976931348623157e+308,`, and of one character, `\u0001`.
+_BYTES_A_VALUE = 30
+_BYTES_A_CHARACTER = 6
+_FIXED: frozenset[Any] = frozenset({bool, type(None)})
+_SMALL = 2**63
+# Up to so many items, looking at each is cheaper than asking for the kinds of all.
+_FEW = 8
+_TOO_LARGE = f"is larger than {MAX_BYTES // 1024 // 1024} MiB"
+
+
+def json_copy(value: Any, *, kind: str, what: str) -> Any:
+    """The value as new dicts and lists of exact JSON types; else a PermanentError of this kind about `what`."""
+    copier = _Copier()
+    try:
+        copied = copier.copy(value, 1)
+        if copier.at_most() > MAX_BYTES:
+            _measure(copied)
+    except _NotJson as wrong:
+        path = shortened(spell_path(tuple(reversed(wrong.path))), MAX_PATH_SHOWN)
+        subject = f"{what}: `{path}`" if path else what
+        raise PermanentError(f"{subject} {wrong.sentence}", kind=kind, path=path) from None
+    return copied
+
+
+class _NotJson(Exception):
+    """Raised where the bad value is; each level on the way up adds its key, so that a good value pays for no path."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.path: list[str | int] = []
+
+
+class _Copier:
+    """Copies one value and counts it. The count is cheap; the exact size is measured only if it could be too much."""
+
+    __slots__ = ("characters", "values")
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.characters = 0
+
+    def at_most(self) -> int:
+        """No fewer bytes than the value has as JSON."""
+        return self.values * _BYTES_A_VALUE + self.characters * _BYTES_A_CHARACTER
+
+    def copy(self, value: Any, depth: int) -> Any:
+        """A copy of any value."""
+        kind = value.__class__
+        if kind is str:
+            return self._text(value)
+        if kind is list:
+            return self._array(value, depth)
+        if kind is dict:
+            return self._object(value, depth)
+        if kind in _FIXED:
+            return value
+        if kind is int:
+            return self._integer(value)
+        if kind is float:
+            if not math.isfinite(value):
+                raise _NotJson(f"is {value}, which is not a number that JSON has")
+            return value
+        return self._unusual(value, depth)
+
+    def _object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        self._count(len(value), depth)
+        copied: dict[str, Any] = {}
+        key: Any = ""
+        try:
+            for key, item in value.items():
+                name = self._text(key if key.__class__ is str else _key(key))
+                # Most values are small integers, and a call costs more than a look.
+                small = item.__class__ is int and -_SMALL <= item < _SMALL
+                copied[name] = item if small else self.copy(item, depth + 1)
+        except _NotJson as wrong:
+            wrong.path.append(str(key))
+            raise
+        return copied
+
+    def _array(self, value: list[Any], depth: int) -> list[Any]:
+        self._count(len(value), depth)
+        if len(value) > _FEW and _plain_numbers(value):
+            return value.copy()
+        copied: list[Any] = []
+        try:
+            for item in value:
+                small = item.__class__ is int and -_SMALL <= item < _SMALL
+                copied.append(item if small else self.copy(item, depth + 1))
+        except _NotJson as wrong:
+            wrong.path.append(len(copied))
+            raise
+        return copied
+
+    def _text(self, value: str) -> str:
+        self.characters += len(value)
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _NotJson("has half of a character (a lone surrogate)") from None
+        if "\0" in value:
+            raise _NotJson("has a NUL character, which no database keeps")
+        return value
+
+    def _integer(self, value: int) -> int:
+        if -_SMALL <= value < _SMALL:
+            return value
+        if value.bit_length() > MAX_INTEGER_BITS:
+            raise _NotJson(f"is a number of more than {MAX_INTEGER_BITS} bits")
+        self.characters += value.bit_length() // 3
+        return value
+
+    def _unusual(self, value: Any, depth: int) -> Any:
+        """Subclasses of JSON's types (enums, OrderedDict, numpy's float64) and tuples become what they stand for."""
+        if isinstance(value, str):
+            return self._text(str.__str__(value))
+        if isinstance(value, int):
+            return self._integer(int.__int__(value))
+        if isinstance(value, float):
+            return self.copy(float.__float__(value), depth)
+        if isinstance(value, Mapping):
+            return self._object(value, depth)
+        if isinstance(value, list | tuple):
+            return self._array(list(value), depth)
+        raise _NotJson(f"is of type {type(value).__name__}, which JSON does not have")
+
+    def _count(self, values: int, depth: int) -> None:
+        if depth > MAX_JSON_DEPTH:
+            raise _NotJson(f"is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself")
+        self.values += values
+        # An item has at least one character and a comma. Shared parts can be endless without being deep.
+        if self.values * 2 + self.characters > MAX_BYTES:
+            raise _NotJson(_TOO_LARGE)
+
+
+def _plain_numbers(value: list[Any]) -> bool:
+    """Whether a list has only small integers, or only finite floats: then no item has to be looked at in Python."""
+    kinds = set(map(type, value))
+    if kinds == {int}:
+        return bool(min(value) >= -_SMALL and max(value) < _SMALL)
+    return kinds == {float} and all(map(math.isfinite, value))
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    raise _NotJson(f"is a key of type {type(key).__name__}, and keys are text")
+
+
+def _measure(value: Any) -> None:
+    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) > MAX_BYTES:
+        raise _NotJson(_TOO_LARGE)

@@ -1,0 +1,202 @@
+"""What a handler did, as an outcome: what it returned, what it yielded, what it raised.
+
+Pure: nothing here runs a handler or waits for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from dagmaster.authoring import decorator
+from dagmaster.authoring.source import shortened, spell_path
+from dagmaster.errors import PermanentError
+from dagmaster.ports.handler import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.task import Failed, Outcome, Succeeded
+from dagmaster.worker.json_copy import json_copy
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from dagmaster.authoring.handlers import HandlerSpec
+
+MAX_MESSAGE = 2_000
+MAX_TRACEBACK = 4_096
+MAX_FRAMES = 20
+MAX_FIELDS_SHOWN = 20
+
+NOTHING: Final[Any] = object()
+"""What `absorb` answers when what was yielded is no result."""
+
+# Frames in these folders lead to the handler and say nothing about it.
+_OURS = tuple(str(Path(file).parent) for file in (__file__, decorator.__file__))
+_RESULT_KEYS = frozenset({"type", "output", "success", "error_message", "metrics"})
+
+
+def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
+    """The outcome of a handler that returned. An output that is not JSON, or not as promised, is a PermanentError."""
+    metrics: dict[str, Any] = {}
+    if isinstance(value, HandlerResult):
+        if not value.success:
+            return failed("error", value.error_message or "the handler reported a failure")
+        if value.metrics:
+            metrics = json_copy(value.metrics, kind="invalid_output", what="the metrics")
+        value = value.output
+    if value is None:
+        value = {}
+    if spec.output_model is not None:
+        value = _as_promised(value, spec.output_model)
+    elif isinstance(value, BaseModel):
+        value = _dumped(value)
+    if not isinstance(value, dict):
+        raise PermanentError(_not_an_output(value), kind="invalid_output", path="")
+    return Succeeded(json_copy(value, kind="invalid_output", what="the output"), metrics)
+
+
+def absorb(item: Any, context: HandlerContext) -> Any:
+    """Report what a generator yielded; give it back if it is a result, else NOTHING."""
+    match item:
+        case None:
+            return NOTHING
+        case Progress():
+            context.progress(item.current, item.total, item.message)
+            return NOTHING
+        case Checkpoint():
+            context.checkpoint(item.phase, item.data, item.artifacts)
+            return NOTHING
+        case {"type": "progress"}:
+            context.progress(item.get("current", 0), item.get("total"), item.get("message", ""))
+            return NOTHING
+        case {"type": "checkpoint"}:
+            context.checkpoint(item.get("phase", ""), item.get("data"), item.get("artifacts") or ())
+            return NOTHING
+        case {"type": "result", "output": output} if item.keys() <= _RESULT_KEYS:
+            rest = {key: item[key] for key in item if key not in ("type", "output")}
+            return HandlerResult(**{"success": True, **rest, "output": output})
+        case {"type": "result"}:
+            return {key: item[key] for key in item if key != "type"}
+        case dict() | HandlerResult() | BaseModel():
+            return item
+    raise PermanentError(
+        f"the handler yielded a value of type {type(item).__name__}: it may yield Progress, Checkpoint and a result",
+        kind="invalid_output",
+        path="",
+    )
+
+
+def readable_progress(progress: Progress) -> Progress | None:
+    """The progress in plain numbers; None if it has none."""
+    current, total = _number(progress.current), _number(progress.total)
+    if current is None or (total is None and progress.total is not None):
+        return None
+    return Progress(current, total, _clean(str(progress.message)))
+
+
+def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
+    """A copy that nobody else changes. One that is not JSON is a PermanentError of kind `invalid_checkpoint`."""
+    phase: Any = checkpoint.phase
+    data: Any = checkpoint.data
+    artifacts: Any = checkpoint.artifacts
+    if not isinstance(phase, str) or not phase or not isinstance(data, dict):
+        raise PermanentError("a checkpoint has a phase, which is text, and data, a dict", kind="invalid_checkpoint")
+    if not isinstance(artifacts, list | tuple) or not all(isinstance(one, str) for one in artifacts):
+        raise PermanentError("the artifacts of a checkpoint are a list of texts", kind="invalid_checkpoint")
+    copied = json_copy(checkpoint.to_json(), kind="invalid_checkpoint", what="the checkpoint")
+    return Checkpoint(copied["phase"], copied["data"], tuple(copied["artifacts"]))
+
+
+def failure_of(error: BaseException) -> Failed:
+    """The outcome of a handler that raised."""
+    match error:
+        case PermanentError():
+            return _permanent(error)
+        case SystemExit() | KeyboardInterrupt():
+            return failed("exit", f"the handler tried to end the process: {error!r}", type=type(error).__name__)
+        case asyncio.CancelledError():
+            return failed("error", "the handler cancelled itself", type=type(error).__name__)
+    return failed("error", _message_of(error), type=type(error).__name__, traceback=_traceback_of(error))
+
+
+def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:
+    """A failure with a message that fits into JSON and onto a page."""
+    return Failed({"kind": kind, "message": shortened(_clean(message), MAX_MESSAGE), **details}, permanent)
+
+
+def _as_promised(value: Any, model: type[BaseModel]) -> Any:
+    """The value, checked against the model of the return annotation."""
+    if not isinstance(value, model):
+        if isinstance(value, BaseModel):
+            value = value.model_dump()
+        try:
+            value = model.model_validate(value)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
+            said = "; ".join(f"`{spell_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found)
+            path = spell_path(found[0]["loc"])
+            raise PermanentError(
+                f"the output is not a {model.__name__}: {said}", kind="invalid_output", path=path
+            ) from None
+    return _dumped(value)
+
+
+def _dumped(value: BaseModel) -> Any:
+    # The serializer itself: `model_dump` around it costs as much again, and this is once a task.
+    return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True, warnings=False)
+
+
+def _not_an_output(value: Any) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        return "the handler returned a coroutine: it, or the decorator around it, has to be an `async def`"
+    return f"the handler returned a value of type {type(value).__name__}: an output is a dict, or a HandlerResult"
+
+
+def _permanent(error: PermanentError) -> Failed:
+    details: dict[str, Any] = {}
+    for key, value in error.details.items():
+        try:
+            details[_clean(key)] = json_copy(value, kind="", what="")
+        except PermanentError:
+            details[_clean(key)] = shortened(_clean(repr(value)), MAX_MESSAGE)
+    failure = failed(str(error.kind), _message_of(error), permanent=True)
+    return Failed({**details, **failure.error}, permanent=True)
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - an exception whose text fails still has to be reported
+        return type(error).__name__
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The end of the traceback, from the handler's first frame on."""
+    lines = traceback.format_exception(type(error), error, _handlers_own(error.__traceback__), limit=-MAX_FRAMES)
+    text = _clean("".join(lines).rstrip())
+    return text if len(text) <= MAX_TRACEBACK else "..." + text[3 - MAX_TRACEBACK :]
+
+
+def _handlers_own(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and str(Path(frames.tb_frame.f_code.co_filename).parent) in _OURS:
+        frames = frames.tb_next
+    return frames
+
+
+def _number(value: Any) -> float | None:
+    # float(): numpy's numbers, Decimal and Fraction are numbers too.
+    try:
+        plain = value if type(value) in (int, float) else float(value)
+        return plain if math.isfinite(plain) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _clean(text: str) -> str:
+    """Text that JSON and a database can hold: file names may have lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

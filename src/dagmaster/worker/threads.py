@@ -1,0 +1,125 @@
+"""Daemon threads for blocking work that nobody can stop.
+
+`concurrent.futures` waits at exit for every thread it ever started, so one function that hangs would hang the process.
+These threads are daemons, and one that is given up takes no place. Everything but `work` happens on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Job(Protocol):
+    """A piece of blocking work."""
+
+    def begin(self) -> bool:
+        """A thread is free: the work starts now. False if it is no longer wanted."""
+
+    def work(self) -> Any:
+        """Do it, on the thread. It may not raise."""
+
+    def done(self, result: Any) -> None:
+        """It came to an end, and was not given up before."""
+
+
+class DaemonThreads:
+    """At most `limit` jobs at a time; the others wait in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: deque[tuple[Job, contextvars.Context]] = deque()
+        self._seats: dict[Job, _Seat] = {}
+        self._idle: list[_Seat] = []
+        self._closed = False
+
+    def submit(self, job: Job) -> None:
+        """Run a job as soon as there is room."""
+        self._waiting.append((job, contextvars.copy_context()))
+        self._fill()
+
+    def abandon(self, job: Job) -> None:
+        """Wait no longer for a job. Its thread ends when the job does, if ever; its place is free at once."""
+        if self._seats.pop(job, None) is not None:
+            self._fill()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().leave()
+
+    def _fill(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting and len(self._seats) < self._limit:
+            seat = self._idle.pop() if self._idle else _Seat()
+            job, context = self._waiting.popleft()
+            if job.begin():
+                self._seats[job] = seat
+                seat.take(_Errand(job, context, loop, self._returned))
+            else:
+                self._idle.append(seat)
+
+    def _returned(self, job: Job, seat: _Seat, result: Any) -> None:
+        abandoned = self._seats.pop(job, None) is None
+        if abandoned or self._closed:
+            seat.leave()
+        else:
+            self._idle.append(seat)
+        if not abandoned:
+            job.done(result)
+            self._fill()
+
+
+class _Errand:
+    """A job on its way to a thread and back."""
+
+    __slots__ = ("_context", "_job", "_loop", "_returned")
+
+    def __init__(
+        self,
+        job: Job,
+        context: contextvars.Context,
+        loop: asyncio.AbstractEventLoop,
+        returned: Callable[[Job, _Seat, Any], None],
+    ) -> None:
+        self._job = job
+        self._context = context
+        self._loop = loop
+        self._returned = returned
+
+    def run(self, seat: _Seat) -> None:
+        result = self._context.run(self._job.work)
+        # A loop that is closed waits for nothing: the job was given up long ago.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._returned, self._job, seat, result)
+
+
+class _Seat:
+    """One thread."""
+
+    __slots__ = ("_errands",)
+
+    def __init__(self) -> None:
+        self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
+        threading.Thread(target=self._serve, name="dagmaster-handler", daemon=True).start()
+
+    def take(self, errand: _Errand) -> None:
+        self._errands.put(errand)
+
+    def leave(self) -> None:
+        self._errands.put(None)
+
+    def _serve(self) -> None:
+        while (errand := self._errands.get()) is not None:
+            errand.run(self)
+            # What was done is not kept alive until the next errand comes.
+            del errand

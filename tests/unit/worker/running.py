@@ -1,0 +1,71 @@
+"""An executor around one function: what the tests of the executor share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.handlers import Registry, handler
+from dagmaster.ports.task import Failed, Outcome, TaskMessage
+from dagmaster.worker.executor import Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
+
+A_WHILE = 5.0
+"""Longer than anything here takes: a test that fails ends."""
+
+
+class Heard:
+    """Reports that were made, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.threads: set[int] = set()
+
+    def progress(self, task: TaskMessage, progress: Progress) -> None:
+        self.threads.add(threading.get_ident())
+        self.said.append((task.task_id, progress))
+
+    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
+        self.threads.add(threading.get_ident())
+        self.said.append((task.task_id, checkpoint))
+
+
+def a_task(task_id: str = "1", timeout_seconds: float | None = None, **rest: Any) -> TaskMessage:
+    return TaskMessage(task_id, "7", "node", "it", rest.pop("params", {}), timeout_seconds, **rest)
+
+
+def run(function: Any, message: TaskMessage | None = None, reports: Heard | None = None) -> Outcome:
+    """The outcome of one task."""
+
+    async def main(executor: Executor) -> Outcome:
+        return await executor.execute(message or a_task())
+
+    outcome: Outcome = with_executor(function, main, reports=reports)
+    return outcome
+
+
+def with_executor(function: Any, main: Callable[[Executor], Awaitable[Any]], **options: Any) -> Any:
+    async def bounded() -> Any:
+        one = function if function is forever else handler("it")(function)
+        executor = Executor(Registry([one]), **options)
+        try:
+            return await asyncio.wait_for(main(executor), A_WHILE)
+        finally:
+            await executor.close()
+
+    return asyncio.run(bounded())
+
+
+def failure(outcome: Outcome) -> dict[str, Any]:
+    assert isinstance(outcome, Failed), outcome
+    return outcome.error
+
+
+@handler("it")
+async def forever(ctx: HandlerContext) -> None:
+    await asyncio.Event().wait()
