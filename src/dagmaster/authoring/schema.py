@@ -1,0 +1,313 @@
+"""The grammar of a workflow file: its keys, their types, their bounds, and the JSON Schema for editors.
+
+What keys mean to each other (edges, references, handlers) is not here: see `compiler`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+MAX_NODES: Final = 100_000
+ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+WORKFLOW_ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
+MAX_WORKFLOW_ID: Final = 64
+# What an integer column of a database holds.
+MAX_COUNT: Final = 2_147_483_647
+
+_TARGETS_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+}
+# pydantic looks a `$ref` up at once, so what is defined elsewhere is named here and put in by `json_schema`.
+_DEPENDS_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "DependsOn"}
+_RETRY_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "Retry"}
+_SOURCE_SCHEMA: Final[dict[str, Any]] = {"anyOf": [{"type": "string", "pattern": r"\{\{"}, {"type": "array"}]}
+_TOLERANCE_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?%$"}],
+}
+_SECONDS_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"\{\{"}],
+}
+
+# Read by hand: a union would answer a mistake with the errors of every alternative.
+Targets = Annotated[Any, Field(json_schema_extra=_TARGETS_SCHEMA)]
+DependsOn = Annotated[Any, Field(json_schema_extra=_DEPENDS_SCHEMA)]
+Retry = Annotated[Any, Field(json_schema_extra=_RETRY_SCHEMA)]
+Source = Annotated[Any, Field(json_schema_extra=_SOURCE_SCHEMA)]
+Tolerance = Annotated[Any, Field(json_schema_extra=_TOLERANCE_SCHEMA)]
+WaitSeconds = Annotated[Any, Field(json_schema_extra=_SECONDS_SCHEMA)]
+Expression = Annotated[str, Field(min_length=1)]
+Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+
+
+class FileModel(BaseModel):
+    """What all parts of the file share: unknown keys and loose types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RetryModel(FileModel):
+    """How often a task is tried, and how long it rests in between."""
+
+    max_attempts: int = Field(default=3, ge=1, le=1000, description="Tries in all, the first one included.")
+    backoff: Literal["exponential", "linear", "fixed"] = Field("exponential", description="How the delay grows.")
+    initial_delay_seconds: float = Field(default=5.0, ge=0, le=86_400, description="The delay after the first failure.")
+    max_delay_seconds: float = Field(default=300.0, ge=0, le=86_400, description="No delay is longer.")
+    jitter: bool = Field(default=True, description="Spread the delays, so that failures do not return all at once.")
+    max_lost: int = Field(default=3, ge=0, le=1000, description="How many workers may die under it before it fails.")
+
+
+class NodeModel(FileModel):
+    """What every node has."""
+
+    description: str = Field(default="", max_length=4096, description="For people.")
+    depends_on: DependsOn = Field(default=None, description="Which nodes must have ended, and how: an expression.")
+
+
+class NextModel(NodeModel):
+    """What every node but the end and the conditional has."""
+
+    next: Targets = Field(default=None, description="The node or nodes that follow: edges.")
+
+
+class StartModel(FileModel):
+    """The entry. At most one; implied when absent."""
+
+    type: Literal["start"]
+    description: str = Field(default="", max_length=4096, description="For people.")
+    next: Targets = Field(default=None, description="The node or nodes that follow: edges.")
+
+
+class EndModel(NodeModel):
+    """An exit. Implied when absent."""
+
+    type: Literal["end"]
+
+
+class TaskModel(NextModel):
+    """Runs a handler on a worker."""
+
+    type: Literal["task"] = "task"
+    handler: str = Field(min_length=1, max_length=128, description="The name of a registered handler.")
+    queue: str | None = Field(default=None, min_length=1, max_length=128, description="Default: the handler's own.")
+    params: dict[str, JsonValue] = Field(default_factory=dict, description="What the handler gets.")
+    timeout_seconds: float | None = Field(
+        default=None, ge=1, le=86_400, description="From the handler's start. Default: the handler's own, else 3600."
+    )
+    dispatch_timeout_seconds: Seconds | None = Field(default=None, description="How long it may lie in its queue.")
+    retry: Retry = Field(default=None, description="Default: the handler's own, else 3 attempts.")
+    allow_failure: bool = Field(default=False, description="A failure does not fail the job; dependents go on.")
+    pool: str | None = Field(default=None, min_length=1, max_length=128, description="Takes one slot of this pool.")
+
+
+class BranchModel(FileModel):
+    """One way out of a conditional."""
+
+    name: str | None = Field(default=None, pattern=ID_PATTERN, max_length=64, description="Default: its place.")
+    condition: Expression | None = Field(default=None, description="`< 100`, or an expression with `value`.")
+    default: bool = Field(default=False, description="Taken when no condition holds.")
+    next: Targets = Field(default=None, description="The node or nodes that follow this branch.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> BranchModel:
+        if self.default == (self.condition is not None):
+            raise ValueError("a branch has either a condition or `default: true`")
+        return self
+
+
+class ConditionalModel(NodeModel):
+    """Picks one branch."""
+
+    type: Literal["conditional"]
+    condition_field: Expression | None = Field(default=None, description="What `value` is in the conditions.")
+    branches: list[BranchModel] = Field(min_length=1, max_length=1000, description="Tried in order, default last.")
+
+
+class WorkflowNodeModel(NextModel):
+    """Runs another workflow as a child job."""
+
+    type: Literal["workflow"]
+    workflow_id: str = Field(pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="The workflow to run.")
+    version: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Default: the active one.")
+    inputs: dict[str, JsonValue] = Field(default_factory=dict, description="The inputs of the child job.")
+
+
+class FanOutModel(NextModel):
+    """Runs one task for each item of a list, in parallel."""
+
+    type: Literal["fan_out"]
+    source: Source = Field(description="An expression that gives a list, or a list.")
+    task: dict[str, JsonValue] = Field(description="What runs for each item: a task, a fan_out or a workflow.")
+    max_parallel: int | None = Field(default=None, ge=1, le=1_000_000, description="How many run at a time.")
+    tolerate_failures: Tolerance = Field(
+        default=0, description="How many children may fail: a count, or a share as '2%'."
+    )
+    on_item_error: Literal["fail", "tolerate", "quarantine"] = Field("fail", description="What failed children mean.")
+    fail_fast: bool = Field(default=False, description="Stop the other children when one failure is too many.")
+
+
+class FanInModel(NextModel):
+    """Aggregates the children of a fan-out, or the outputs of the nodes before it."""
+
+    type: Literal["fan_in"]
+    aggregation: Literal["collect", "concat", "sum", "first", "last"] = Field("collect", description="How.")
+
+
+class ApprovalModel(NextModel):
+    """Pauses for a person."""
+
+    type: Literal["approval"]
+    approvers: list[str] = Field(default_factory=list, max_length=1000, description="Who may answer. Empty: anybody.")
+    message: str = Field(default="", max_length=4096, description="What they are asked.")
+    timeout_seconds: Seconds | None = Field(default=None, description="How long they have.")
+    on_timeout: Literal["approve", "reject"] = Field("reject", description="What silence means.")
+
+
+class WaitModel(NextModel):
+    """Pauses for a time or for a signal."""
+
+    type: Literal["wait"]
+    seconds: WaitSeconds = Field(default=None, description="How long: a number, or an expression.")
+    until: Expression | None = Field(default=None, description="When it ends: a date-time, or an expression.")
+    signal: str | None = Field(default=None, min_length=1, max_length=128, description="The signal it waits for.")
+    timeout_seconds: Seconds | None = Field(default=None, description="How long it waits for the signal.")
+    on_timeout: Literal["go_on", "fail"] = Field("fail", description="What happens when no signal comes.")
+
+    @model_validator(mode="after")
+    def _one_reason(self) -> WaitModel:
+        given = [key for key in ("seconds", "until", "signal") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError("a wait has exactly one of seconds, until, signal")
+        if self.signal is None and self.timeout_seconds is not None:
+            raise ValueError("timeout_seconds goes with signal: a wait for a time ends by itself")
+        return self
+
+
+class InputModel(FileModel):
+    """One input of a workflow."""
+
+    type: Literal["string", "integer", "number", "boolean", "array", "object", "uri", "date-time"] = "string"
+    required: bool = Field(default=False, description="It must be given, unless it has a default.")
+    default: JsonValue = Field(default=None, description="Taken when it is not given.")
+    enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The values it may have.")
+    pattern: str | None = Field(default=None, max_length=1024, description="A regular expression for text.")
+    minimum: float | None = Field(default=None, description="The smallest number.")
+    maximum: float | None = Field(default=None, description="The largest number.")
+    items: dict[str, JsonValue] | None = Field(default=None, description="A JSON Schema for the items of an array.")
+    properties: dict[str, JsonValue] | None = Field(default=None, description="JSON Schemas for an object's keys.")
+    description: str = Field(default="", max_length=4096, description="For people.")
+    secret: bool = Field(default=False, description="Redacted wherever it is shown.")
+
+
+class WorkflowModel(FileModel):
+    """A workflow file."""
+
+    workflow_id: str | None = Field(default=None, pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="Its id.")
+    name: str | None = Field(default=None, min_length=1, max_length=256, description="For people; the id if alone.")
+    version: int = Field(default=1, ge=1, le=MAX_COUNT, description="Raised when the graph changes.")
+    description: str = Field(default="", max_length=16_384, description="For people.")
+    inputs: dict[str, InputModel] = Field(default_factory=dict, description="What a submit gives.")
+    nodes: dict[str, Any] = Field(max_length=MAX_NODES, description="The steps.")
+    outputs: dict[str, JsonValue] | None = Field(default=None, description="The job's result.")
+    on_failure: Literal["finish_running", "cancel_running", "continue"] = Field(
+        "finish_running", description="What the rest does when a node fails for good."
+    )
+    deadline_seconds: Seconds | None = Field(default=None, description="How long the job may take in all.")
+    max_active_jobs: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="How many jobs of it run at a time.")
+    tags: list[str] = Field(default_factory=list, max_length=100, description="For finding it.")
+
+
+AnyNodeModel = (
+    StartModel
+    | EndModel
+    | TaskModel
+    | ConditionalModel
+    | FanOutModel
+    | FanInModel
+    | WorkflowNodeModel
+    | ApprovalModel
+    | WaitModel
+)
+
+NODE_MODELS: Final[dict[str, type[AnyNodeModel]]] = {
+    "start": StartModel,
+    "end": EndModel,
+    "task": TaskModel,
+    "conditional": ConditionalModel,
+    "fan_out": FanOutModel,
+    "fan_in": FanInModel,
+    "workflow": WorkflowNodeModel,
+    "approval": ApprovalModel,
+    "wait": WaitModel,
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """Give the JSON Schema of a workflow file."""
+    definitions: dict[str, Any] = {"DependsOn": _depends_on(), "Retry": _retry()}
+    for model in (*NODE_MODELS.values(), RetryModel, WorkflowModel):
+        schema = model.model_json_schema(ref_template="#/$defs/{model}")
+        definitions.update(schema.pop("$defs", {}))
+        definitions[model.__name__] = schema
+    definitions["Node"] = _by_type(tuple(NODE_MODELS))
+    definitions["FanOutModel"]["properties"]["task"] = _by_type(("task", "fan_out", "workflow"))
+    root = definitions.pop("WorkflowModel")
+    root["properties"]["nodes"] = {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"pattern": ID_PATTERN},
+        "additionalProperties": {"$ref": "#/$defs/Node"},
+        "description": "The steps.",
+    }
+    whole = {"$schema": _DIALECT, **root, "title": "dagmaster workflow", "$defs": definitions}
+    _point_at_definitions(whole)
+    return whole
+
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _by_type(kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Choose the schema of a node by its type, so that an editor shows the errors of that one only."""
+    choices: list[dict[str, Any]] = [
+        {
+            "if": {"properties": {"type": {"const": kind}}, "required": ["type"]},
+            "then": {"$ref": f"#/$defs/{NODE_MODELS[kind].__name__}"},
+        }
+        for kind in kinds
+    ]
+    choices.append({"if": {"not": {"required": ["type"]}}, "then": {"$ref": "#/$defs/TaskModel"}})
+    return {"type": "object", "properties": {"type": {"enum": list(kinds)}}, "allOf": choices}
+
+
+def _depends_on() -> dict[str, Any]:
+    itself = {"$ref": "#/$defs/DependsOn"}
+    many = {"type": "array", "items": itself, "minItems": 1}
+    gates = [
+        {
+            "type": "object",
+            "properties": {gate: {"anyOf": [{"type": "string"}, many]}},
+            "required": [gate],
+            "additionalProperties": False,
+        }
+        for gate in ("all_of", "any_of")
+    ]
+    return {"anyOf": [{"type": "string"}, many, *gates]}
+
+
+def _retry() -> dict[str, Any]:
+    return {"anyOf": [{"const": "none"}, {"$ref": "#/$defs/RetryModel"}]}
+
+
+def _point_at_definitions(schema: Any) -> None:
+    if isinstance(schema, dict):
+        name = schema.pop("x-defined-as", None)
+        if name is not None:
+            schema["$ref"] = f"#/$defs/{name}"
+            schema.pop("default", None)
+        for value in schema.values():
+            _point_at_definitions(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            _point_at_definitions(value)
