@@ -1,1 +1,60 @@
-"""dagmaster runs workflows that must not be lost."""
+"""dagmaster runs workflows that must not be lost.
+
+The public names. They are imported when they are first used, so that `import dagmaster` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagmaster.authoring.compiler import Compiled, compile_definition, compile_file, compile_text
+    from dagmaster.authoring.handlers import CheckpointableHandler, Registry, discover, handler, register_handler
+    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.retry import RetryPolicy
+    from dagmaster.errors import DagmasterError, InputsInvalid, PermanentError, Problem, WorkflowInvalid
+    from dagmaster.ports.handler import Checkpoint, HandlerContext, HandlerResult, Progress
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointableHandler",
+    "Compiled",
+    "DagmasterError",
+    "Graph",
+    "HandlerContext",
+    "HandlerResult",
+    "InputsInvalid",
+    "PermanentError",
+    "Problem",
+    "Progress",
+    "Registry",
+    "RetryPolicy",
+    "WorkflowInvalid",
+    "compile_definition",
+    "compile_file",
+    "compile_text",
+    "discover",
+    "handler",
+    "register_handler",
+]
+
+_PLACES = {
+    "dagmaster.authoring.compiler": ("Compiled", "compile_definition", "compile_file", "compile_text"),
+    "dagmaster.authoring.handlers": ("CheckpointableHandler", "Registry", "discover", "handler", "register_handler"),
+    "dagmaster.engine.graph": ("Graph",),
+    "dagmaster.engine.retry": ("RetryPolicy",),
+    "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),
+    "dagmaster.ports.handler": ("Checkpoint", "HandlerContext", "HandlerResult", "Progress"),
+}
+_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'dagmaster' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""Orchestrators decide. They carry happenings to the engine, and decisions to the store."""

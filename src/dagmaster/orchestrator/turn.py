@@ -1,0 +1,229 @@
+"""One turn of an orchestrator on one job: happenings in, everything that is to be written out.
+
+Load, advance, resolve, save: the engine decides, this carries. Needs are answered for all nodes at once, so that a turn
+costs a few loads however many nodes it touches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.advance import advance, outstanding
+from dagmaster.engine.decisions import (
+    REPORTED,
+    Complete,
+    Decision,
+    Dispatch,
+    Expand,
+    FinishJob,
+    Need,
+    RequestApproval,
+    StartChildJob,
+    Stop,
+    Withdraw,
+)
+from dagmaster.engine.happenings import Happening, ResolutionFailed, ValuesLoaded
+from dagmaster.engine.model import FanOut
+from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import EvaluationFailed
+from dagmaster.ports.values import ValueKey, ValueKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
+    from dagmaster.engine.model import Job, Node
+    from dagmaster.engine.templates import Template
+    from dagmaster.orchestrator.scopes import Scopes
+    from dagmaster.ports.values import Values
+
+
+@dataclass(slots=True)
+class ResolvedTask:
+    """A task that is ready for a worker. Secrets in `params` are still names."""
+
+    node: str
+    attempt: int
+    task: TaskSpec
+    params: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ChildJobRequest:
+    """A child job to start."""
+
+    node: str
+    attempt: int
+    workflow: WorkflowSpec
+    inputs: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ApprovalRequest:
+    """People to ask."""
+
+    node: str
+    approval: ApprovalSpec
+    message: str
+
+
+@dataclass(slots=True)
+class TurnWrites:
+    """What a turn decided, ready to be written."""
+
+    changed: list[Node] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    outputs: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, list[Any]] = field(default_factory=dict)
+    tasks: list[ResolvedTask] = field(default_factory=list)
+    child_jobs: list[ChildJobRequest] = field(default_factory=list)
+    approvals: list[ApprovalRequest] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    withdrawals: list[Withdraw] = field(default_factory=list)
+    finished: FinishJob | None = None
+
+
+async def take_turn(
+    job: Job,
+    happenings: Iterable[Happening],
+    *,
+    reported: Mapping[tuple[str, int], Any],
+    scopes: Scopes,
+    values: Values,
+    now: float,
+) -> TurnWrites:
+    """Apply happenings to a job and work out everything that follows from them.
+
+    `reported` has the output of each attempt that succeeded: it becomes the node's only if the engine says so.
+    """
+    turn = _Turn(job, reported, scopes, values, now)
+    for happening in happenings:
+        turn.take(advance(job, happening, now))
+    await turn.settle()
+    return turn.writes
+
+
+async def take_up(job: Job, *, scopes: Scopes, values: Values, now: float) -> TurnWrites:
+    """Answer what a job that was just loaded still waits for."""
+    turn = _Turn(job, {}, scopes, values, now)
+    turn.take(outstanding(job))
+    await turn.settle()
+    return turn.writes
+
+
+class _Turn:
+    """The state of one turn."""
+
+    def __init__(
+        self, job: Job, reported: Mapping[tuple[str, int], Any], scopes: Scopes, values: Values, now: float
+    ) -> None:
+        self.job = job
+        self.reported = reported
+        self.scopes = scopes
+        self.values = values
+        self.now = now
+        self.writes = TurnWrites()
+        self.needs: deque[Need] = deque()
+        self.unresolved: list[Dispatch | StartChildJob | RequestApproval] = []
+
+    def take(self, decisions: list[Decision]) -> None:
+        """Sort decisions into what is written as it is and what needs values first."""
+        writes = self.writes
+        for decision in decisions:
+            if isinstance(decision, Complete):
+                output = decision.output
+                if output is REPORTED:
+                    output = self.reported[decision.node, self.job.nodes[decision.node].attempt]
+                writes.outputs[decision.node] = output
+            elif isinstance(decision, Dispatch | StartChildJob | RequestApproval):
+                self.unresolved.append(decision)
+            elif isinstance(decision, Need):
+                self.needs.append(decision)
+            elif isinstance(decision, Expand):
+                if decision.source is not None:
+                    writes.sources[decision.node] = decision.source
+            elif isinstance(decision, Stop):
+                writes.stops.append(decision)
+            elif isinstance(decision, Withdraw):
+                writes.withdrawals.append(decision)
+            elif isinstance(decision, FinishJob):
+                writes.finished = decision
+        writes.decisions += decisions
+
+    async def settle(self) -> None:
+        """Answer needs and resolve params until nothing is left to do."""
+        while self.needs or self.unresolved:
+            needs, self.needs = self.needs, deque()
+            unresolved, self.unresolved = self.unresolved, []
+            await self._load(needs, unresolved)
+            for need in needs:
+                node = None if need.node is None else self.job.nodes[need.node]
+                scope = self.scopes.scope(node, need.refs)
+                self.take(advance(self.job, ValuesLoaded(need.node, scope), self.now))
+            for decision in unresolved:
+                self._resolve(decision)
+        self.writes.changed = self.job.take_changed()
+        self.scopes.forget()
+
+    async def _load(self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]) -> None:
+        nodes = self.job.nodes
+        wanted = {
+            key
+            for need in needs
+            for key in self.scopes.wanted(None if need.node is None else nodes[need.node], need.refs)
+        }
+        for decision in unresolved:
+            wanted.update(self.scopes.wanted(nodes[decision.node], _template(decision).refs))
+        # What this very turn decided is in no store yet.
+        fresh = {ValueKind.OUTPUT: self.writes.outputs, ValueKind.ITEMS: self.writes.sources, ValueKind.OUTPUTS: {}}
+        here = {key: fresh[key.kind][key.node] for key in wanted if key.node in fresh[key.kind]}
+        self.scopes.loaded.update(here)
+        missing = wanted - here.keys()
+        if missing:
+            self.scopes.loaded.update(await self.values.load(self.job.id, missing))
+        self._add_fresh_outputs(missing)
+
+    def _add_fresh_outputs(self, keys: Iterable[ValueKey]) -> None:
+        """Complete the outputs of fan-outs with those of children that ended in this turn."""
+        for key in keys:
+            fan = self.job.nodes[key.node]
+            if key.kind is ValueKind.OUTPUTS and isinstance(fan, FanOut):
+                stored = self.scopes.loaded.get(key, [])
+                self.scopes.loaded[key] = _outputs(fan, stored, self.writes.outputs)
+
+    def _resolve(self, decision: Dispatch | StartChildJob | RequestApproval) -> None:
+        node = self.job.nodes[decision.node]
+        if node.status not in (NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStatus.WAITING):
+            return
+        template = _template(decision)
+        try:
+            value = template.resolve({} if template.is_constant else self.scopes.scope(node, template.refs))
+        except EvaluationFailed as error:
+            self.take(advance(self.job, ResolutionFailed(decision.node, error.path, str(error)), self.now))
+            return
+        if isinstance(decision, Dispatch):
+            self.writes.tasks.append(ResolvedTask(decision.node, decision.attempt, decision.task, value))
+        elif isinstance(decision, StartChildJob):
+            request = ChildJobRequest(decision.node, decision.attempt, decision.workflow, value)
+            self.writes.child_jobs.append(request)
+        else:
+            self.writes.approvals.append(ApprovalRequest(decision.node, decision.approval, str(value)))
+
+
+def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    for child in fan.children[: fan.expanded]:
+        before = stored[child.index] if child.index < len(stored) else None
+        if isinstance(child, FanOut):
+            found.append(_outputs(child, before or [], fresh))
+        else:
+            found.append(fresh.get(child.id, before) if child.status is NodeStatus.COMPLETED else None)
+    return found
+
+
+def _template(decision: Dispatch | StartChildJob | RequestApproval) -> Template:
+    if isinstance(decision, Dispatch):
+        return decision.task.params
+    return decision.workflow.inputs if isinstance(decision, StartChildJob) else decision.approval.message

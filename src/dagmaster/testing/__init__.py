@@ -1,0 +1,46 @@
+"""Doubles and factories for tests of dagmaster, and of what is built on it."""
+
+from dagmaster.testing.driver import Driver, through_json
+from dagmaster.testing.factories import (
+    After,
+    Builder,
+    a_graph,
+    a_job,
+    a_spec,
+    all_of,
+    any_of,
+    approval,
+    branch_of,
+    conditional,
+    end,
+    fan_in,
+    fan_out,
+    join,
+    start,
+    task,
+    wait,
+    workflow,
+)
+
+__all__ = [
+    "After",
+    "Builder",
+    "Driver",
+    "a_graph",
+    "a_job",
+    "a_spec",
+    "all_of",
+    "any_of",
+    "approval",
+    "branch_of",
+    "conditional",
+    "end",
+    "fan_in",
+    "fan_out",
+    "join",
+    "start",
+    "task",
+    "through_json",
+    "wait",
+    "workflow",
+]

@@ -1,0 +1,375 @@
+"""Runs jobs to their end in this process: the real engine, turns and handlers over a store in memory.
+
+For trying a workflow and for users' tests. Nothing survives the process. People and child jobs are the caller's: it
+says who answers approvals (`Answers`) and where other workflows are found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from dagmaster.authoring.inputs import accept_inputs
+from dagmaster.engine.decisions import WaitUntil
+from dagmaster.engine.happenings import (
+    Approved,
+    CancelRequested,
+    ChildJobFinished,
+    DispatchRejected,
+    Happening,
+    JobStarted,
+    Rejected,
+    SignalReceived,
+    TaskFailed,
+    TaskHandedBack,
+    TaskSucceeded,
+    TimerFired,
+)
+from dagmaster.engine.model import Job
+from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.step import failure
+from dagmaster.engine.templates import fill_secrets, has_secrets
+from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.orchestrator.ids import Snowflakes
+from dagmaster.orchestrator.scopes import Scopes
+from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnWrites, take_turn
+from dagmaster.ports.clock import Clock, SystemClock
+from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded, TaskMessage
+from dagmaster.testing.memory_store import MemoryStore
+from dagmaster.worker.executor import Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from dagmaster.authoring.handlers import Registry
+    from dagmaster.engine.graph import Graph
+    from dagmaster.ports.handler import Checkpoint, Progress
+
+MAX_DEPTH: Final = 8
+
+
+class Answers(Protocol):
+    """Who answers approvals."""
+
+    async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
+        """Give (yes or no, by whom, comment), or None if nobody is there to answer."""
+
+
+class Observer(Protocol):
+    """Who watches a run. Called in the loop: it must be quick."""
+
+    def turn(self, job: Job, writes: TurnWrites) -> None:
+        """A turn was taken."""
+
+    def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
+        """A handler reported how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A job that is over."""
+
+    job_id: str
+    workflow_id: str
+    version: int
+    status: str
+    result: Any
+    error: dict[str, Any] | None
+    duration_seconds: float
+    nodes: dict[str, dict[str, Any]] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the one document that `--json` prints."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class _Queued:
+    run: _Run
+    task: ResolvedTask
+    task_id: str
+
+
+class OneProcess:
+    """A store, workers and a clock; jobs are run one after another, their children inside them."""
+
+    def __init__(
+        self,
+        handlers: Registry,
+        *,
+        workflows: Callable[[str, int | None], Graph | None] = lambda _workflow_id, _version: None,
+        answers: Answers | None = None,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+        env: Mapping[str, str] | None = None,
+        secrets: Callable[[str], str | None] = lambda _name: None,
+        concurrency: int = 32,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.ids = Snowflakes(self.clock)
+        self.store = MemoryStore()
+        self.workflows = workflows
+        self.answers = answers
+        self.observer = observer
+        self.env = dict(env or {})
+        self.secrets = secrets
+        self.concurrency = concurrency
+        self.executor = Executor(handlers, reports=self)
+        self.runs: dict[str, _Run] = {}
+        self._main: _Run | None = None
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: dict[str, _Queued] = {}
+        self._held: dict[str, _Queued] = {}
+
+    async def run(self, graph: Graph, inputs: Mapping[str, Any]) -> Report:
+        """Run a job to its end. Inputs that do not fit are `InputsInvalid`, and nothing runs."""
+        accepted = accept_inputs(graph, inputs)
+        workers = [asyncio.create_task(self._work()) for _ in range(self.concurrency)]
+        try:
+            self._main = _Run(self, graph, accepted, depth=0)
+            return await self._main.drive()
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self.executor.close()
+
+    def cancel(self) -> None:
+        """Ask the job to stop."""
+        if self._main is not None:
+            self._main.tell(CancelRequested())
+
+    def signal(self, name: str, payload: Any = None) -> None:
+        """Send a signal to the job."""
+        if self._main is not None:
+            self._main.tell(SignalReceived(name, payload))
+
+    # ── The queue and its workers ──
+
+    def enqueue(self, run: _Run, task: ResolvedTask) -> str:
+        """Put a task where a worker will find it."""
+        queued = _Queued(run, task, self.ids.new())
+        self._queued[queued.task_id] = queued
+        self._queue.put_nowait(queued.task_id)
+        return queued.task_id
+
+    def withdraw(self, task_id: str) -> bool:
+        """Take a task back that no worker holds."""
+        return self._queued.pop(task_id, None) is not None
+
+    def stop(self, task_id: str) -> None:
+        """Ask the worker of a task to stop it."""
+        self.executor.stop(task_id)
+
+    async def _work(self) -> None:
+        while True:
+            task_id = await self._queue.get()
+            queued = self._queued.pop(task_id, None)
+            if queued is None:
+                continue
+            self._held[task_id] = queued
+            outcome = await self._execute(queued)
+            del self._held[task_id]
+            queued.run.report(queued, outcome)
+
+    async def _execute(self, queued: _Queued) -> Outcome:
+        task, run = queued.task, queued.run
+        params = task.params
+        if has_secrets(params):
+            try:
+                params = fill_secrets(params, self._secret)
+            except PermanentError as error:
+                return Failed(failure(error.kind, str(error)), permanent=True)
+        message = TaskMessage(
+            task_id=queued.task_id,
+            job_id=run.job.id,
+            node_id=task.node,
+            handler=task.task.handler,
+            params=params,
+            timeout_seconds=task.task.timeout_seconds,
+            retry_count=task.attempt - 1,
+            attempt=task.attempt,
+            checkpoint=run.stored.checkpoints.get(task.node),
+        )
+        return await self.executor.execute(message)
+
+    def _secret(self, name: str) -> str:
+        value = self.secrets(name)
+        if value is None:
+            raise PermanentError(f"there is no secret {name!r}: set DAGMASTER_SECRET_{name}", kind="secret_missing")
+        return value
+
+    # ── What handlers report on the way ──
+
+    def progress(self, task: TaskMessage, progress: Progress) -> None:
+        """Pass progress on to who watches."""
+        if self.observer is not None:
+            self.observer.progress(task.job_id, task.node_id, progress)
+
+    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint for the next attempt."""
+        self.store.jobs[task.job_id].checkpoints[task.node_id] = checkpoint
+
+
+class _Run:
+    """One job: what happened to it, its timers, and what is out for it."""
+
+    def __init__(self, process: OneProcess, graph: Graph, inputs: Mapping[str, Any], *, depth: int) -> None:
+        self.process = process
+        self.depth = depth
+        self.job = Job(process.ids.new(), graph)
+        self.stored = process.store.add(self.job)
+        self.scopes = Scopes(self.job, inputs, process.env)
+        self.wake = asyncio.Event()
+        self.inbox: deque[Happening] = deque([JobStarted()])
+        self.reported: dict[tuple[str, int], Any] = {}
+        self.timers: list[tuple[float, str | None]] = []
+        self.out: dict[str, str] = {}
+        self.children: dict[str, _Run] = {}
+        self.side: set[asyncio.Task[None]] = set()
+        process.runs[self.job.id] = self
+
+    async def drive(self) -> Report:
+        """Take turns until the job is over."""
+        clock, started = self.process.clock, self.process.clock.now()
+        while True:
+            self._ring()
+            if not self.inbox:
+                self.wake.clear()
+                until = self.timers[0][0] if self.timers else None
+                await clock.wait(self.wake, until, idle=not self.out and not self.side)
+                continue
+            writes = await self._turn(clock.now())
+            if writes.finished is not None:
+                for task in self.side:
+                    task.cancel()
+                return self._report(clock.now() - started)
+            # Others may be ready: workers, and the screen.
+            await asyncio.sleep(0)
+
+    async def _turn(self, now: float) -> TurnWrites:
+        happenings, self.inbox = self.inbox, deque()
+        reported, self.reported = self.reported, {}
+        process = self.process
+        writes = await take_turn(
+            self.job, happenings, reported=reported, scopes=self.scopes, values=process.store, now=now
+        )
+        process.store.save(self.job, writes)
+        self._carry_out(writes)
+        if process.observer is not None:
+            process.observer.turn(self.job, writes)
+        return writes
+
+    def _carry_out(self, writes: TurnWrites) -> None:
+        for task in writes.tasks:
+            self.out[task.node] = self.process.enqueue(self, task)
+        for decision in writes.decisions:
+            if isinstance(decision, WaitUntil):
+                heapq.heappush(self.timers, (decision.at, decision.node or ""))
+        for withdrawal in writes.withdrawals:
+            if self.process.withdraw(self.out.get(withdrawal.node, "")):
+                self.out.pop(withdrawal.node, None)
+                self.tell(withdrawal.then)
+        for stop in writes.stops:
+            self._stop(stop.node, stop.attempt)
+        for request in writes.child_jobs:
+            self._aside(self._child_job(request))
+        for approval in writes.approvals:
+            self._aside(self._approval(approval))
+
+    def _ring(self) -> None:
+        now = self.process.clock.now()
+        while self.timers and self.timers[0][0] <= now:
+            _, node_id = heapq.heappop(self.timers)
+            self.inbox.append(TimerFired(node_id or None))
+
+    def tell(self, happening: Happening) -> None:
+        """Let something happen to the job."""
+        self.inbox.append(happening)
+        self.wake.set()
+
+    def report(self, queued: _Queued, outcome: Outcome) -> None:
+        """Take the outcome of an attempt."""
+        node, attempt = queued.task.node, queued.task.attempt
+        self.out.pop(node, None)
+        if isinstance(outcome, Succeeded):
+            self.reported[node, attempt] = outcome.output
+            self.tell(TaskSucceeded(node, attempt))
+        elif isinstance(outcome, Failed):
+            self.tell(TaskFailed(node, attempt, outcome.error, outcome.permanent))
+        elif isinstance(outcome, HandedBack):
+            self.tell(TaskHandedBack(node, attempt))
+
+    def _stop(self, node: str, attempt: int) -> None:
+        child = self.children.get(node)
+        if child is not None:
+            child.tell(CancelRequested())
+            return
+        task_id = self.out.get(node, "")
+        if self.process.withdraw(task_id):
+            self.out.pop(node, None)
+            self.tell(TaskHandedBack(node, attempt))
+        else:
+            self.process.stop(task_id)
+
+    # ── What the caller answers ──
+
+    def _aside(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self.side.add(task)
+        task.add_done_callback(self.side.discard)
+
+    async def _approval(self, request: ApprovalRequest) -> None:
+        answers = self.process.answers
+        answer = None if answers is None else await answers.approval(request)
+        if answer is None:
+            return
+        yes, by, comment = answer
+        happening = (Approved if yes else Rejected)(request.node, by, rfc3339(self.process.clock.now()), comment)
+        self.tell(happening)
+
+    async def _child_job(self, request: ChildJobRequest) -> None:
+        wanted, node, attempt = request.workflow, request.node, request.attempt
+        graph = self.process.workflows(wanted.workflow_id, wanted.version)
+        if self.depth + 1 >= MAX_DEPTH:
+            error = failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
+        elif graph is None:
+            version = f" version {wanted.version}" if wanted.version is not None else ""
+            error = failure("unknown_workflow", f"no workflow {wanted.workflow_id!r}{version} was found")
+        else:
+            try:
+                inputs = accept_inputs(graph, request.inputs)
+            except DagmasterError as problem:
+                error = failure("invalid_inputs", str(problem))
+            else:
+                await self._run_child(node, attempt, graph, inputs)
+                return
+        self.tell(DispatchRejected(node, attempt, error))
+
+    async def _run_child(self, node: str, attempt: int, graph: Graph, inputs: Mapping[str, Any]) -> None:
+        child = self.children[node] = _Run(self.process, graph, inputs, depth=self.depth + 1)
+        report = await child.drive()
+        del self.children[node]
+        self.tell(ChildJobFinished(node, attempt, report.status, report.result, report.error))
+
+    def _report(self, duration: float) -> Report:
+        stored, graph = self.stored, self.job.graph
+        return Report(
+            job_id=self.job.id,
+            workflow_id=graph.workflow_id,
+            version=graph.version,
+            status=stored.row.status.value,
+            result=stored.result,
+            error=stored.error,
+            duration_seconds=round(duration, 6),
+            nodes=dict(_nodes(stored.nodes.values(), stored.outputs)),
+        )
+
+
+def _nodes(rows: Iterable[Any], outputs: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    for row in rows:
+        output = outputs.get(row.id)
+        yield row.id, {"status": row.status.value, "attempts": row.attempt, "output": output, "error": row.error}
