@@ -9,7 +9,7 @@ MINUTES ?= 30
 PYTEST_ARGS ?= -n auto --maxprocesses=4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev test check format bench soak clean
+.PHONY: help setup run dev test check format docs bench soak clean
 
 help: ## Print this help
 	@echo "usage: make <target>"
@@ -21,12 +21,15 @@ help: ## Print this help
 setup: $(STAMP) ## Make .venv and install dagmaster with its tools (the others do it by themselves)
 
 run: $(STAMP) ## Run the demo workflow
-	$(BIN)/dagmaster run workflows/demo.yaml
+	@$(BIN)/dagmaster run workflows/demo.yaml
 	@echo
 	@echo "What to try next:"
-	@echo "  $(BIN)/dagmaster --help              the other commands"
-	@echo "  \$$EDITOR workflows/demo.yaml          change the workflow, then make run"
-	@echo "  make test                            the checks and the tests, as CI runs them"
+	@echo "  $(BIN)/dagmaster run workflows/demo.yaml -i size_mb=50             the other branch"
+	@echo "  $(BIN)/dagmaster run workflows/fan_out.yaml -i count=100000        100,000 tasks"
+	@echo "  $(BIN)/dagmaster run workflows/approval.yaml                       a workflow that asks you"
+	@echo "  $(BIN)/dagmaster workflows diagram workflows/demo.yaml -o demo.svg a picture"
+	@echo "  $(BIN)/dagmaster --help                                            the other commands"
+	@echo "  make test                                                         why to trust it"
 
 dev: ## Run the long-running services (not available yet)
 	@echo "dev: not available yet: this version runs workflows in one process (make run)" >&2; exit 1
@@ -43,6 +46,9 @@ check: $(STAMP) ## Lint, format, types and layers, without running a test
 format: $(STAMP) ## Repair what ruff can repair, and format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(STAMP) ## Write the reference pages anew from the code
+	$(BIN)/python docs/generate.py
 
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m bench

@@ -1,0 +1,69 @@
+"""The one place where things are wired."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from dagmaster.authoring.compiler import compile_file
+from dagmaster.authoring.document import read_file
+from dagmaster.authoring.handlers import Registry, discover
+from dagmaster.errors import WorkflowInvalid
+from dagmaster.settings import Settings, load_settings
+from dagmaster.testing.one_process import OneProcess
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.testing.one_process import Answers, Observer
+
+SHIPPED_HANDLERS = ("dagmaster.handlers.examples",)
+
+
+def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
+    """Find the handlers that ship, those of the settings and of installed packages, and those of the given modules."""
+    settings = settings or load_settings()
+    return discover((*SHIPPED_HANDLERS, *settings.handlers, *modules))
+
+
+def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, int | None], Graph | None]:
+    """Give a way to find workflows by id: among the files beside this one. The newest version, unless one is named."""
+
+    def find(workflow_id: str, version: int | None) -> Graph | None:
+        found: list[Graph] = []
+        for file in sorted([*path.parent.glob("*.yaml"), *path.parent.glob("*.yml")]):
+            try:
+                # Most files are another workflow: reading one is cheap, compiling it is not.
+                data = read_file(file).data
+                if isinstance(data, dict) and workflow_id in (data.get("workflow_id"), data.get("name")):
+                    found.append(compile_file(file, handlers=handlers).graph)
+            except WorkflowInvalid:
+                continue
+        fitting = [graph for graph in found if graph.workflow_id == workflow_id and version in (None, graph.version)]
+        return max(fitting, key=lambda graph: graph.version, default=None)
+
+    return find
+
+
+def one_process(
+    handlers: Registry,
+    path: pathlib.Path,
+    *,
+    answers: Answers | None = None,
+    observer: Observer | None = None,
+    concurrency: int | None = None,
+    settings: Settings | None = None,
+) -> OneProcess:
+    """Wire a runner for one workflow file."""
+    settings = settings or load_settings()
+    return OneProcess(
+        handlers,
+        workflows=workflows_beside(path, handlers),
+        answers=answers,
+        observer=observer,
+        env={name: os.environ[name] for name in settings.allowed_env if name in os.environ},
+        secrets=lambda name: os.environ.get(f"DAGMASTER_SECRET_{name}"),
+        concurrency=concurrency or settings.concurrency,
+    )

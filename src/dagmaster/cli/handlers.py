@@ -1,0 +1,185 @@
+"""`dagmaster handlers`: list, show and try the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
+from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
+from dagmaster.errors import HandlerUnknown
+from dagmaster.ports.task import Outcome, Succeeded, TaskMessage
+
+if TYPE_CHECKING:
+    from dagmaster.authoring.handlers import HandlerSpec, Registry
+
+
+@click.group()
+def handlers() -> None:
+    """List, show and try the handlers."""
+
+
+@handlers.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@handlers_option
+def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
+    """List the handlers that workflows can name."""
+    registry = load_registry(modules)
+    specs = sorted(registry, key=lambda spec: spec.name)
+    if as_json:
+        click.echo(json.dumps([_described(spec) for spec in specs], ensure_ascii=False))
+        return COMPLETED
+    width = max((len(spec.name) for spec in specs), default=0)
+    for spec in specs:
+        click.echo(f"{click.style(spec.name.ljust(width), bold=True)}  {_first_line(spec)}")
+    click.echo(f"\n{len(specs)} handlers. `dagmaster handlers show NAME` tells their params.", err=True)
+    return COMPLETED
+
+
+@handlers.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@handlers_option
+def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
+    """Show what a handler takes and gives."""
+    spec = _find(load_registry(modules), name)
+    if as_json:
+        click.echo(json.dumps(_described(spec), ensure_ascii=False, indent=2))
+        return COMPLETED
+    click.echo(click.style(spec.name, bold=True) + f"  (version {spec.version}, {spec.module})")
+    if spec.description:
+        click.echo(f"\n{spec.description}")
+    facts = [
+        ("queue", spec.queue),
+        ("timeout", None if spec.timeout_seconds is None else f"{spec.timeout_seconds:g} s"),
+        ("attempts", None if spec.retry is None else spec.retry.max_attempts),
+        ("also named", ", ".join(spec.aliases)),
+    ]
+    click.echo("")
+    for label, value in facts:
+        if value:
+            click.echo(f"  {label:<10} {value}")
+    _show_fields("Params", spec.params_schema())
+    _show_fields("Output", None if spec.output_model is None else spec.output_model.model_json_schema())
+    return COMPLETED
+
+
+@handlers.command(epilog="Exit codes: 0 it succeeded, 1 it failed, 2 bad usage or bad input.")
+@click.argument("name")
+@click.option("-p", "--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One param, as JSON or text.")
+@click.option(
+    "-P",
+    "--params",
+    "params_file",
+    type=click.Path(path_type=pathlib.Path, allow_dash=True),
+    metavar="FILE",
+    help="Params from a JSON file (- for standard input). -p wins over it.",
+)
+@click.option("--attempt", type=click.IntRange(1), default=1, show_default=True, help="Which attempt it is told.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=3600.0, help="Seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document: status, output, error.")
+@handlers_option
+def test(
+    name: str,
+    *,
+    pairs: tuple[str, ...],
+    params_file: pathlib.Path | None,
+    attempt: int,
+    timeout: float,
+    as_json: bool,
+    modules: tuple[str, ...],
+) -> int:
+    r"""Run one handler with these params, outside any job.
+
+    \b
+    Examples:
+      dagmaster handlers test hello_world -p name=Ada
+      dagmaster handlers test chunk_processor -p 'chunk=[1, 2, 3]'
+    """
+    registry = load_registry(modules)
+    spec = _find(registry, name)
+    params = read_json_file(params_file) | read_pairs(pairs, json_or_text, "a param")
+    message = TaskMessage(
+        task_id="test",
+        job_id="test",
+        node_id="test",
+        handler=spec.name,
+        params=params,
+        timeout_seconds=timeout,
+        attempt=attempt,
+    )
+    outcome = asyncio.run(_execute(registry, message))
+    return _say(outcome, as_json=as_json)
+
+
+async def _execute(registry: Registry, message: TaskMessage) -> Outcome:
+    from dagmaster.worker.executor import Executor  # noqa: PLC0415 - only here
+
+    executor = Executor(registry)
+    try:
+        return await executor.execute(message)
+    finally:
+        await executor.close()
+
+
+def _say(outcome: Outcome, *, as_json: bool) -> int:
+    if isinstance(outcome, Succeeded):
+        document: dict[str, Any] = {"status": "COMPLETED", "output": outcome.output, "error": None}
+        text = json.dumps(document if as_json else outcome.output, ensure_ascii=False, indent=None if as_json else 2)
+        click.echo(text)
+        return COMPLETED
+    error = getattr(outcome, "error", {"kind": "handed_back", "message": "the handler gave the task back"})
+    if as_json:
+        click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
+    else:
+        click.echo(click.style(f"FAILED ({error['kind']}): {error['message']}", fg="red", bold=True), err=True)
+        if error.get("traceback"):
+            click.echo(str(error["traceback"]).rstrip(), err=True)
+    return BAD_INPUT if error["kind"] == "invalid_params" else FAILED
+
+
+def _find(registry: Registry, name: str) -> HandlerSpec:
+    try:
+        return registry.get(name)
+    except HandlerUnknown as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _described(spec: HandlerSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "aliases": list(spec.aliases),
+        "description": spec.description,
+        "module": spec.module,
+        "version": spec.version,
+        "queue": spec.queue,
+        "timeout_seconds": spec.timeout_seconds,
+        "params": spec.params_schema(),
+        "output": None if spec.output_model is None else spec.output_model.model_json_schema(),
+    }
+
+
+def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
+    click.echo(f"\n{title}:")
+    properties = (schema or {}).get("properties")
+    if schema is None:
+        click.echo("  not declared: anything goes")
+        return
+    if not properties:
+        click.echo("  none")
+        return
+    required = set(schema.get("required", ()))
+    width = max(len(name) for name in properties)
+    for name, field in properties.items():
+        kind = str(field.get("type") or field.get("$ref", "any").rsplit("/", 1)[-1])
+        need = "required" if name in required else f"default {json.dumps(field.get('default'))}"
+        told = f"  {field['description']}" if field.get("description") else ""
+        click.echo(f"  {name:<{width}}  {kind:<8} {need if title == 'Params' else ''}{told}".rstrip())
+
+
+def _first_line(spec: HandlerSpec) -> str:
+    return spec.description.strip().split("\n", 1)[0]

@@ -1,0 +1,95 @@
+"""`dagmaster`: the commands, found by name and imported when used, so that help is there at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Exit codes of every command.
+COMPLETED: Final = 0
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules that are imported when the command is used."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands, in the order a newcomer meets them."""
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module}:{attribute} is no command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; for a wrong name, say the nearest right one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - only after a mistake
+
+            hint = did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"{error.message} {hint.capitalize()}".strip(), ctx=ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """List the commands without importing them."""
+        rows = [(name, sentence) for name, (_, sentence) in self.lazy.items()]
+        rows += [(name, cmd.get_short_help_str()) for name, cmd in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "run": ("dagmaster.cli.run:run", "Run a workflow file to its end, here and now."),
+        "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
+        "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with:  dagmaster run workflows/hello_world.yaml -i name=Ada",
+)
+@click.version_option(package_name="dagmaster", prog_name="dagmaster")
+def cli() -> None:
+    """Run workflows that must not be lost.
+
+    A workflow is a YAML file: nodes that run handlers, and what follows what. It is checked as a whole before
+    anything runs, and every mistake is told with its line.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted."""
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = BAD_INPUT if error.exit_code == 1 else error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe left: `dagmaster … | head`. Nothing more can be said to it.
+        sys.stderr.close()
+        code = COMPLETED
+    sys.exit(code if isinstance(code, int) else COMPLETED)

@@ -1,0 +1,91 @@
+"""What several commands share: reading inputs, finding handlers, saying problems."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagmaster.errors import DagmasterError, Problem
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterable
+
+    from dagmaster.authoring.handlers import Registry
+
+handlers_option = click.option(
+    "--handlers",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="A module (myapp.tasks) or file (./tasks.py) that has handlers. Repeatable; adds to DAGMASTER_HANDLERS.",
+)
+
+
+def load_registry(modules: Iterable[str]) -> Registry:
+    """Find the handlers: those that ship, those of the settings, and those named on the command line."""
+    from dagmaster.bootstrap import find_handlers  # noqa: PLC0415 - slow to import
+
+    try:
+        return find_handlers(tuple(modules))
+    except DagmasterError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def say_problems(problems: Iterable[Problem]) -> None:
+    """Print problems to the error stream, each with its place."""
+    for problem in problems:
+        colour = "yellow" if problem.severity == "warning" else "red"
+        said = str(problem)
+        head, _, rest = said.partition("\n")
+        click.echo(click.style(head, fg=colour, bold=True) + ("\n" + rest if rest else ""), err=True)
+
+
+def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], what: str) -> dict[str, Any]:
+    """Read key=value pairs."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{what} is written key=value, not {pair!r}")
+        if key in found:
+            raise click.UsageError(f"{what} {key!r} is given twice")
+        found[key] = parse(key, text)
+    return found
+
+
+def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
+    """Read an object from a JSON file; `-` is the standard input."""
+    if path is None:
+        return {}
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+    except (OSError, ValueError, RecursionError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    if not isinstance(data, dict):
+        raise click.ClickException(f"{path}: expected a JSON object, as {{'name': 'value'}}")
+    return data
+
+
+def json_or_text(_key: str, text: str) -> Any:
+    """Read a value as JSON if it is JSON, else as text."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        return text
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found

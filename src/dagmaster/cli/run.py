@@ -1,0 +1,212 @@
+"""`dagmaster run`: one workflow file, from its inputs to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import pathlib
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.json import JSON
+
+from dagmaster.authoring.compiler import compile_file
+from dagmaster.authoring.inputs import parse_input
+from dagmaster.bootstrap import one_process
+from dagmaster.cli.display import LiveDisplay, NoDisplay, PlainDisplay, duration
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
+from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs, say_problems
+from dagmaster.errors import InputsInvalid, SettingsInvalid, WorkflowInvalid
+
+if TYPE_CHECKING:
+    from dagmaster.engine.graph import Graph
+    from dagmaster.orchestrator.turn import ApprovalRequest
+    from dagmaster.testing.one_process import OneProcess, Report
+
+Display = LiveDisplay | PlainDisplay
+
+
+@click.command(
+    epilog="Exit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.",
+)
+@click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
+@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable.")
+@click.option(
+    "-I",
+    "--inputs",
+    "inputs_file",
+    type=click.Path(path_type=pathlib.Path, allow_dash=True),
+    metavar="FILE",
+    help="Inputs from a JSON file (- for standard input). -i wins over it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document about the job, and nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
+@click.option("--plain", is_flag=True, help="Lines instead of the live tree, on a terminal too.")
+@handlers_option
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run at a time.  [default: 32]")
+@click.option("--approve", multiple=True, metavar="NODE", help="Say yes to this approval ('all': to every one).")
+@click.option("--reject", multiple=True, metavar="NODE", help="Say no to this approval ('all': to every one).")
+@click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal at the start.")
+@click.option("--ephemeral", is_flag=True, help="Keep the job in memory only. This version always does.")
+def run(  # noqa: PLR0913 - the options of a command
+    file: pathlib.Path,
+    *,
+    pairs: tuple[str, ...],
+    inputs_file: pathlib.Path | None,
+    as_json: bool,
+    quiet: bool,
+    plain: bool,
+    modules: tuple[str, ...],
+    concurrency: int | None,
+    approve: tuple[str, ...],
+    reject: tuple[str, ...],
+    signals: tuple[str, ...],
+    ephemeral: bool,  # noqa: ARG001 - the only way there is, so far
+) -> int:
+    r"""Run a workflow file to its end, in this process.
+
+    The file is checked first; then its nodes run, with real retries, timeouts and timers. On a terminal the nodes are
+    shown live. Ctrl-C cancels the job and waits for what runs; a second one leaves at once.
+
+    \b
+    Examples:
+      dagmaster run workflows/hello_world.yaml -i name=Ada
+      dagmaster run workflows/fan_out.yaml -i count=100000 --json
+      dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
+    """
+    registry = load_registry(modules)
+    try:
+        compiled = compile_file(file, handlers=registry)
+    except WorkflowInvalid as error:
+        return _refuse(error, as_json=as_json)
+    graph = compiled.graph
+    if not (as_json or quiet):
+        say_problems(compiled.warnings)
+    given = read_json_file(inputs_file) | read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
+    display = _display(graph, plain=plain, quiet=quiet or as_json)
+    answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
+    try:
+        process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
+        answers.process = process
+        report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
+    except InputsInvalid as error:
+        return _refuse(error, as_json=as_json)
+    except SettingsInvalid as error:
+        raise click.ClickException(str(error)) from error
+    _say(report, as_json=as_json, note=answers.note)
+    if interrupted:
+        return INTERRUPTED
+    return COMPLETED if report.status == "COMPLETED" else FAILED
+
+
+async def _drive(
+    process: OneProcess, graph: Graph, given: dict[str, Any], display: Display, signals: dict[str, Any]
+) -> tuple[Report, bool]:
+    interrupts = 0
+
+    def interrupt() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            display.pause()
+            click.echo("interrupted again: leaving at once", err=True)
+            sys.stderr.flush()
+            # Handlers may be deep in something that does not listen; nothing here outlives the process anyway.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+        click.echo("cancelling: waiting for what runs (Ctrl-C again to leave at once)", err=True)
+        process.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, interrupt)
+        except NotImplementedError:  # Windows: Ctrl-C is a KeyboardInterrupt there
+            break
+    with display:
+        job = asyncio.ensure_future(process.run(graph, given))
+        await asyncio.sleep(0)
+        for name, payload in signals.items():
+            process.signal(name, payload)
+        return await job, interrupts > 0
+
+
+class _CommandLineAnswers:
+    """Answers approvals by the options, else by asking the person at the terminal."""
+
+    def __init__(self, display: Display, *, approve: frozenset[str], reject: frozenset[str]) -> None:
+        self.display = display
+        self.yes = approve
+        self.no = reject
+        self.process: OneProcess | None = None
+        self.note = ""
+
+    async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
+        """Answer one approval."""
+        who = getpass.getuser()
+        if self.yes & {request.node, "all"}:
+            return True, who, "by --approve"
+        if self.no & {request.node, "all"}:
+            return False, who, "by --reject"
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            self.display.pause()
+            question = f"{request.node}: {request.message or 'approve?'}"
+            answer = await asyncio.to_thread(click.confirm, question, default=False, err=True)
+            self.display.go_on()
+            return answer, who, ""
+        if request.approval.timeout_seconds is None and self.process is not None:
+            self.note = (
+                f"node {request.node} waits for an approval and nobody is there to give it: "
+                f"run it on a terminal, or with --approve {request.node} or --reject {request.node}"
+            )
+            self.process.cancel()
+        return None
+
+
+def _display(graph: Graph, *, plain: bool, quiet: bool) -> Display:
+    if quiet:
+        return NoDisplay()
+    console = Console(stderr=True)
+    return LiveDisplay(graph, console) if console.is_terminal and not plain else PlainDisplay()
+
+
+def _signals(given: tuple[str, ...]) -> dict[str, Any]:
+    parts = (each.partition("=") for each in given)
+    return {name: json_or_text(name, text) if equals else None for name, equals, text in parts}
+
+
+def _refuse(error: WorkflowInvalid | InputsInvalid, *, as_json: bool) -> int:
+    say_problems(error.problems)
+    count = sum(1 for problem in error.problems if problem.severity == "error")
+    what = "the workflow" if isinstance(error, WorkflowInvalid) else "the inputs"
+    click.echo(f"\n{count} problem{'s' if count != 1 else ''}: {what} cannot run.", err=True)
+    if as_json:
+        # Programs read one document whatever happens.
+        problems = [{"message": p.message, "file": p.file, "line": p.line, "path": p.path} for p in error.problems]
+        click.echo(json.dumps({"status": "REFUSED", "problems": problems}, ensure_ascii=False))
+    return BAD_INPUT
+
+
+def _say(report: Report, *, as_json: bool, note: str) -> None:
+    if as_json:
+        click.echo(json.dumps(report.to_json(), ensure_ascii=False, allow_nan=False))
+        return
+    colour = {"COMPLETED": "green", "FAILED": "red"}.get(report.status, "yellow")
+    tasks = sum(node["attempts"] for node in report.nodes.values())
+    head = f"{report.status} in {duration(report.duration_seconds)}"
+    click.echo(click.style(head, fg=colour, bold=True) + f"  {len(report.nodes):,} nodes, {tasks:,} attempts", err=True)
+    if report.error is not None:
+        click.echo(click.style(str(report.error["message"]), fg="red"), err=True)
+    if note:
+        click.echo(click.style(note, fg="yellow"), err=True)
+    if report.result is not None:
+        console = Console()
+        text = json.dumps(report.result, ensure_ascii=False, indent=2)
+        if console.is_terminal:
+            console.print(JSON(text))
+        else:
+            click.echo(text)

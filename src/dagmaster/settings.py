@@ -1,0 +1,38 @@
+"""Settings: one typed module. Each has a name `DAGMASTER_…` in the environment."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from dagmaster.errors import SettingsInvalid
+
+
+class Settings(BaseSettings):
+    """What an operator sets."""
+
+    model_config = SettingsConfigDict(env_prefix="DAGMASTER_", extra="ignore", frozen=True)
+
+    handlers: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Modules that have handlers, separated by commas."
+    )
+    allowed_env: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Environment variables that expressions may read as env.NAME, separated by commas."
+    )
+    concurrency: int = Field(default=32, ge=1, le=10_000, description="How many tasks one worker runs at a time.")
+
+    @field_validator("handlers", "allowed_env", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def load_settings() -> Settings:
+    """Read the settings from the environment; a sentence for each one that does not fit."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = [f"DAGMASTER_{'.'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors()]
+        raise SettingsInvalid("; ".join(wrong)) from error

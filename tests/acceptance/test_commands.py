@@ -1,0 +1,334 @@
+"""The commands as a user starts them: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
+HELLO = str(ROOT / "workflows" / "hello_world.yaml")
+
+
+def dagmaster(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [DAGMASTER, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str, name: str = "flow.yaml") -> str:
+        file = tmp_path / name
+        file.write_text(text)
+        return str(file)
+
+    return write
+
+
+def test_help_teaches_and_every_command_has_it():
+    for command in ([], ["run"], ["workflows"], ["workflows", "validate"], ["handlers"], ["handlers", "test"]):
+        done = dagmaster(*command, "--help")
+        assert done.returncode == 0
+        assert "Usage: dagmaster" in done.stdout
+
+
+def test_a_wrong_command_is_answered_with_the_nearest_right_one():
+    done = dagmaster("workflow")
+    assert done.returncode == 2
+    assert "'workflows'" in done.stderr
+
+
+def test_help_imports_neither_pydantic_nor_jinja_nor_asyncio():
+    code = "import sys; from dagmaster.cli.main import cli; cli.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "click" in modules
+    assert not {"pydantic", "jinja2", "asyncio", "rich"} & set(modules)
+
+
+def test_run_prints_the_result_on_the_output_and_the_rest_elsewhere():
+    done = dagmaster("run", HELLO, "-i", "name=Ada")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"message": "Hello, Ada!"}
+    assert "greet: COMPLETED" in done.stderr
+
+
+def test_json_is_exactly_one_document():
+    done = dagmaster("run", str(ROOT / "workflows" / "fan_out_test.yaml"), "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert set(document) == {
+        "job_id",
+        "workflow_id",
+        "version",
+        "status",
+        "result",
+        "error",
+        "duration_seconds",
+        "nodes",
+    }
+    assert document["workflow_id"] == "fan_out_test"
+    assert document["job_id"].isdigit()
+    assert list(document["nodes"]) == [
+        "START",
+        "prepare",
+        "split",
+        "aggregate",
+        "END",
+        "split__0",
+        "split__1",
+        "split__2",
+    ]
+    assert document["nodes"]["split__1"] == {
+        "status": "COMPLETED",
+        "attempts": 1,
+        "output": {"echoed_params": {"item_value": "beta", "item_index": 1}},
+        "error": None,
+    }
+    assert document["result"]["count"] == 3
+
+
+def test_a_failed_job_exits_with_1_and_says_why(write):
+    done = dagmaster(
+        "run", write("{name: n, nodes: {a: {handler: fail, params: {message: tile 47, permanent: true}}}}")
+    )
+    assert done.returncode == 1
+    assert "node a failed: tile 47" in done.stderr
+
+
+def test_a_bad_file_exits_with_2_and_runs_nothing(write):
+    done = dagmaster("run", write("name: n\nnodes:\n  a:\n    handler: ecko\n    quue: x\n"))
+    assert done.returncode == 2
+    assert "did you mean 'echo'?" in done.stderr
+    assert "flow.yaml:5:5: error: unknown key 'quue'" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-i", "nme=Ada"], "did you mean 'name'?"),
+        (["-i", "name"], "key=value"),
+        (["-i", "name=a", "-i", "name=b"], "given twice"),
+        (["-I", "/nowhere.json"], "/nowhere.json"),
+        (["-I", "-"], "expected a JSON object"),
+        (["--concurrency", "0"], "0 is not in the range"),
+        (["--handlers", "no.such.module"], "no.such.module"),
+    ],
+)
+def test_bad_usage_exits_with_2_and_a_sentence(arguments, said):
+    done = dagmaster("run", HELLO, *arguments, stdin="[1]")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_not_there_is_named():
+    done = dagmaster("run", "nowhere.yaml")
+    assert done.returncode == 2
+    assert "nowhere.yaml" in done.stderr
+
+
+def test_inputs_come_from_a_file_and_the_command_line_wins(tmp_path):
+    (tmp_path / "inputs.json").write_text('{"name": "file"}')
+    assert "file" in dagmaster("run", HELLO, "-I", str(tmp_path / "inputs.json")).stdout
+    assert "line" in dagmaster("run", HELLO, "-I", str(tmp_path / "inputs.json"), "-i", "name=line").stdout
+    assert "stdin" in dagmaster("run", HELLO, "-I", "-", stdin='{"name": "stdin"}').stdout
+
+
+def test_an_input_is_read_as_its_type_says(write):
+    flow = write(
+        "{name: n, inputs: {s: {type: string}, n: {type: integer}, o: {type: object}}, "
+        "nodes: {a: {handler: echo, params: {all: '{{ inputs }}'}}}}"
+    )
+    done = dagmaster("run", flow, "-i", "s=007", "-i", "n=7", "-i", 'o={"k": [1]}', "--json")
+    assert json.loads(done.stdout)["result"]["echoed_params"]["all"] == {"s": "007", "n": 7, "o": {"k": [1]}}
+
+
+def test_handlers_come_from_a_file_beside_the_workflow(tmp_path, write):
+    (tmp_path / "mine.py").write_text(
+        "from dagmaster import handler\n\n@handler('mine.double', queue='q')\ndef double(x: int) -> dict:\n    return {'x': 2 * x}\n"
+    )
+    flow = write("{name: n, nodes: {a: {handler: mine.double, params: {x: 21}}}}")
+    assert json.loads(dagmaster("run", flow, "--handlers", str(tmp_path / "mine.py")).stdout) == {"x": 42}
+    assert json.loads(dagmaster("run", flow, DAGMASTER_HANDLERS=str(tmp_path / "mine.py")).stdout) == {"x": 42}
+
+
+def test_a_child_workflow_is_found_beside_the_file(write):
+    write("{workflow_id: child, nodes: {a: {handler: echo, params: {x: 1}}}}", "child.yaml")
+    write("not: [valid", "broken.yaml")
+    done = dagmaster("run", write("{name: p, nodes: {c: {type: workflow, workflow_id: child}}}"), "--json")
+    assert json.loads(done.stdout)["nodes"]["c"]["output"] == {"echoed_params": {"x": 1}}
+
+
+def test_env_is_read_only_where_the_operator_allowed_it(write):
+    flow = write("{name: n, nodes: {a: {handler: echo, params: {r: '{{ env.REGION | default(0) }}'}}}}")
+    assert json.loads(dagmaster("run", flow, REGION="eu").stdout)["echoed_params"] == {"r": 0}
+    done = dagmaster("run", flow, REGION="eu", DAGMASTER_ALLOWED_ENV="REGION")
+    assert json.loads(done.stdout)["echoed_params"] == {"r": "eu"}
+
+
+def test_a_secret_comes_from_the_environment_of_the_worker(write):
+    flow = write(
+        "{name: n, nodes: {a: {handler: size_check, params: {size_mb: 1}}, b: {handler: hello_world, params: {name: '{{ secrets.WHO }}'}}}}"
+    )
+    done = dagmaster("run", flow, "--json", DAGMASTER_SECRET_WHO="Ada")
+    assert json.loads(done.stdout)["nodes"]["b"]["output"] == {"message": "Hello, Ada!"}
+
+
+def test_an_approval_is_answered_by_an_option():
+    approval = str(ROOT / "workflows" / "approval.yaml")
+    assert dagmaster("run", approval, "--approve", "release").returncode == 0
+    assert dagmaster("run", approval, "--reject", "all").returncode == 1
+    unanswered = dagmaster("run", approval)
+    assert unanswered.returncode == 1
+    assert "--approve release" in unanswered.stderr
+
+
+def test_a_signal_is_sent_at_the_start(write):
+    flow = write("{name: n, nodes: {w: {type: wait, signal: go}}, outputs: {p: '{{ nodes.w.output.p }}'}}")
+    assert json.loads(dagmaster("run", flow, "--signal", 'go={"p": 1}').stdout) == {"p": 1}
+
+
+WAITING = "{name: n, nodes: {a: {handler: sleep, params: {seconds: 600}}, b: {handler: echo, depends_on: a}}}"
+
+
+def test_an_interrupt_cancels_the_job_and_exits_with_130(write):
+    process = subprocess.Popen(
+        [DAGMASTER, "run", write(WAITING)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stderr is not None
+    assert "a: dispatched" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "b: CANCELLED" in said
+
+
+def test_two_interrupts_leave_at_once(write):
+    flow = write("{name: n, nodes: {w: {type: wait, signal: never}}}")
+    process = subprocess.Popen([DAGMASTER, "run", flow], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+
+
+def test_on_a_terminal_the_nodes_are_shown_as_a_tree():
+    said = on_a_terminal(DAGMASTER, "run", str(ROOT / "workflows" / "demo.yaml"), "-i", "tasks=5")
+    assert "✔ inspect" in said
+    assert "├─ ↷ at_once" in said
+    assert "not taken" in said
+    assert "attempt 2" in said
+    assert "5/5" in said
+    assert "COMPLETED in" in said
+
+
+def on_a_terminal(*command: str) -> str:
+    """Run a command on a pseudo-terminal and give all that it wrote."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        stdout=follower,
+        stderr=follower,
+        stdin=follower,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(follower)
+    said = b""
+    while True:
+        select.select([leader], [], [], 60)
+        try:
+            chunk = os.read(leader, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        said += chunk
+    process.wait(timeout=60)
+    os.close(leader)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode())
+
+
+def test_validate_tells_all_problems_of_all_files_and_one_bad_file_hides_no_other(tmp_path):
+    (tmp_path / "a.yaml").write_text("{name: a, nodes: {x: {handler: echo}}}")
+    (tmp_path / "b.yaml").write_text("a: &x [1]\nb: *x\n")
+    (tmp_path / "c.yaml").write_text("{name: c, nodes: {x: {handler: ecko}, y: {handlr: echo}}}")
+    (tmp_path / "d.yml").write_bytes(b"\xff\xfe")
+    done = dagmaster("workflows", "validate", str(tmp_path))
+    assert done.returncode == 2
+    assert "a.yaml" in done.stdout
+    for place in ("b.yaml:1", "b.yaml:2", "c.yaml:1:32", "c.yaml:1:43", "d.yml"):
+        assert place in done.stderr
+    assert "3 of 4 files cannot run" in done.stderr
+
+
+def test_the_files_that_ship_and_those_of_the_sources_are_valid():
+    files = [str(file) for file in sorted((ROOT / "workflows").glob("*.yaml"))]
+    assert dagmaster("workflows", "validate", *files).returncode == 0
+    sources = str(ROOT / "examples" / "sources")
+    assert dagmaster("workflows", "validate", sources).returncode == 2
+    done = dagmaster("workflows", "validate", sources, "--allow-missing-handlers", "--json")
+    assert done.returncode == 0
+    assert {Path(each["file"]).stem: each["valid"] for each in json.loads(done.stdout)} == {
+        "my_custom_pipeline": True,
+        "process_raster": True,
+        "raster_processing_v1": True,
+        "raster_tiled_v1": True,
+    }
+
+
+def test_a_diagram_is_mermaid_or_svg(tmp_path):
+    demo = str(ROOT / "workflows" / "demo.yaml")
+    assert dagmaster("workflows", "diagram", demo).stdout.startswith("flowchart TD")
+    assert dagmaster("workflows", "diagram", demo, "-o", str(tmp_path / "demo.svg")).returncode == 0
+    assert (tmp_path / "demo.svg").read_text().startswith("<svg")
+
+
+def test_the_schema_is_json():
+    assert json.loads(dagmaster("workflows", "schema").stdout)["title"] == "dagmaster workflow"
+
+
+def test_handlers_are_listed_shown_and_tried():
+    assert {each["name"] for each in json.loads(dagmaster("handlers", "list", "--json").stdout)} >= {
+        "echo",
+        "hello_world",
+        "sleep",
+        "fail",
+        "flaky",
+        "multi_phase",
+        "size_check",
+        "chunk_processor",
+    }
+    assert "size_mb" in dagmaster("handlers", "show", "size_check").stdout
+    assert "did you mean 'echo'" in dagmaster("handlers", "show", "ecko").stderr
+    tried = dagmaster("handlers", "test", "chunk_processor", "-p", "chunk=[1, 2]")
+    assert json.loads(tried.stdout) == {"processed": 2, "sum": 3}
+    assert dagmaster("handlers", "test", "fail").returncode == 1
+    assert dagmaster("handlers", "test", "size_check", "-p", "size=1").returncode == 2
+
+
+def test_the_output_can_be_cut_off_by_a_pipe():
+    done = subprocess.run(
+        f"{DAGMASTER} workflows schema | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "{\n"
+    assert "Traceback" not in done.stderr
