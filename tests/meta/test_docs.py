@@ -1,0 +1,63 @@
+"""The documents say what the code does: reference pages are fresh, links lead somewhere, examples run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from dagmaster.authoring.compiler import compile_text
+from dagmaster.bootstrap import find_handlers
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def generated() -> dict[Path, str]:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pages()
+
+
+def test_the_reference_pages_are_fresh():
+    stale = [path.name for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def yaml_examples() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        found += [(f"{page.name}-{number}", block) for number, block in enumerate(blocks) if "nodes:" in block]
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), yaml_examples(), ids=[name for name, _ in yaml_examples()])
+def test_every_workflow_in_the_documents_is_valid(name, text):
+    assert compile_text(text, name, handlers=find_handlers(), allow_missing_handlers=True).graph.specs
+
+
+def test_the_architecture_is_told_in_at_most_150_lines():
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_no_file_of_the_source_is_two_rooms_in_one():
+    large = {
+        str(file.relative_to(ROOT)): lines
+        for file in (ROOT / "src").rglob("*.py")
+        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > 450
+    }
+    assert large == {}

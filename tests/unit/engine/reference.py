@@ -1,0 +1,847 @@
+"""A naive engine, written from docs/explanation/semantics.md and nothing else.
+
+It keeps a dict of states, remembers no counter, and after each happening rescans everything until nothing changes. It
+shares with the real engine the specs, the happenings, the decisions and the words for a status: no line of logic.
+
+Where the documents leave an order open (which of several ready nodes starts first in one step), it follows the order it
+is given; whatever that is, the outcome must be one that the documents allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from dagmaster.engine import decisions as d
+from dagmaster.engine import graph as g
+from dagmaster.engine import happenings as h
+from dagmaster.engine.retry import Backoff
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.errors import EvaluationFailed
+
+OVER = {NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED}
+JOB_OVER = {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
+NOT_STARTED = {NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING}
+HELD = {NodeStatus.DISPATCHED, NodeStatus.RUNNING}
+
+SATISFIED, NOT_TAKEN, BROKEN, OPEN = "satisfied", "not_taken", "broken", "open"
+
+
+@dataclass
+class State:
+    """What the documents say a node has."""
+
+    id: str
+    spec: g.Spec
+    parent: str | None = None
+    index: int = -1
+    status: NodeStatus = NodeStatus.PENDING
+    skip_reason: SkipReason | None = None
+    attempt: int = 0
+    tries_used: int = 0
+    lost_used: int = 0
+    upstream: str | None = None
+    branch: str | None = None
+    wake_at: float | None = None
+    seq: int | None = None
+    error: dict[str, Any] | None = None
+    total: int | None = None
+    expanded: int = 0
+    stopped: bool = False
+
+    @property
+    def allows_failure(self) -> bool:
+        return isinstance(self.spec, g.TaskSpec) and self.spec.allow_failure
+
+
+class Reference:
+    """A job, as naive as can be."""
+
+    def __init__(self, graph: g.Graph, *, batch: int) -> None:
+        self.graph = graph
+        self.batch = batch
+        self.nodes: dict[str, State] = {node_id: State(node_id, spec) for node_id, spec in graph.specs.items()}
+        self.status = JobStatus.PENDING
+        self.run = 1
+        self.cancel_requested = False
+        self.deadline_at: float | None = None
+        self.deadline_passed = False
+        self.ending = False
+        self.stopping = False
+        self.signals: dict[str, Any] = {}
+        self.asked_to_stop: set[tuple[str, int]] = set()
+        # Of the step under way.
+        self.now = 0.0
+        self.out: list[d.Decision] = []
+        self.rank: dict[str, int] = {}
+        self.at_once: set[str] = set()
+        self.began: list[str] = []
+        self.sweep_due = False
+
+    # ── The step ──
+
+    def advance(self, happening: h.Happening, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
+        """What `advance` answers. `order` says who goes first among nodes that could all start."""
+        self.now, self.out, self.at_once, self.began, self.sweep_due = now, [], set(), [], False
+        self.rank = {}
+        for place, node_id in enumerate(order):
+            parts = node_id.split("__")
+            for depth in range(1, len(parts) + 1):
+                self.rank.setdefault("__".join(parts[:depth]), place)
+        reopening = isinstance(happening, h.ResumeRequested | h.RetryRequested | h.ItemsReinjected)
+        if self.status in JOB_OVER and not reopening:
+            self.ignore()
+            return self.out
+        self.react(happening)
+        while self.something_follows():
+            pass
+        ignored = any(isinstance(decision, d.Ignore) for decision in self.out)
+        if self.status is JobStatus.RUNNING and self.all_over() and not ignored:
+            self.conclude()
+        return self.out
+
+    def something_follows(self) -> bool:
+        """One thing that follows from where everything stands. Starting something comes last."""
+        return self.skip_one() or self.close_one() or self.sweep() or self.start_one()
+
+    def skip_one(self) -> bool:
+        for node in self.top_level():
+            if node.status is NodeStatus.PENDING and self.gate(node.spec.requires) in (BROKEN, NOT_TAKEN):
+                broken = self.gate(node.spec.requires) == BROKEN
+                reason = SkipReason.UPSTREAM_FAILED if broken else SkipReason.NOT_TAKEN
+                self.skip(node, reason)
+                for child in self.descendants(node):
+                    if child.status not in OVER:
+                        self.skip(child, reason)
+                return True
+        return False
+
+    def close_one(self) -> bool:
+        for fan in self.live():
+            if not isinstance(fan.spec, g.FanOutSpec) or fan.status is not NodeStatus.RUNNING:
+                continue
+            children = self.children(fan)
+            # First everything that has not started is swept; then a fan-out is cut short.
+            cut_short = fan.stopped or (self.ending and not self.sweep_due)
+            to_come = fan.expanded < (fan.total or 0) and not cut_short
+            if to_come or any(child.status not in OVER for child in children):
+                continue
+            worked_out = [child for child in children if child.status in (NodeStatus.COMPLETED, NodeStatus.FAILED)]
+            if not self.tolerates(fan):
+                self.fail(fan, "children_failed")
+            elif len(worked_out) < (fan.total or 0):
+                self.cancel(fan)
+            else:
+                self.complete(fan, {"fan_out_count": fan.total})
+            return True
+        return False
+
+    def sweep(self) -> bool:
+        if not self.sweep_due:
+            return False
+        self.sweep_due = False
+        for node in self.live():
+            if node.status in NOT_STARTED:
+                if self.cancel_requested:
+                    self.cancel(node)
+                else:
+                    self.skip(node, SkipReason.JOB_FAILED)
+            elif isinstance(node.spec, g.FanOutSpec):
+                node.wake_at = None
+            elif node.status in HELD and self.stopping:
+                self.stop_attempt(node)
+            elif node.status is NodeStatus.DISPATCHED:
+                self.out.append(d.Withdraw(node.id, node.attempt, h.TaskHandedBack(node.id, node.attempt)))
+        return True
+
+    def start_one(self) -> bool:
+        if self.ending:
+            return False
+        ready = [
+            node
+            for node in self.top_level()
+            if node.status is NodeStatus.PENDING and self.gate(node.spec.requires) == SATISFIED
+        ]
+        ready += [self.nodes[node_id] for node_id in self.at_once]
+        for fan in self.live():
+            if isinstance(fan.spec, g.FanOutSpec) and fan.status is NodeStatus.RUNNING and not fan.stopped:
+                children = self.children(fan)
+                waiting = [child for child in children if child.status is NodeStatus.PENDING]
+                under_way = [child for child in children if child.status not in OVER and child not in waiting]
+                if waiting and len(under_way) < (fan.spec.max_parallel or math.inf):
+                    ready.append(waiting[0])
+        if not ready or self.status is not JobStatus.RUNNING:
+            return False
+        self.start(min(ready, key=lambda node: self.rank.get(node.id, math.inf)))
+        return True
+
+    # ── Leaves and gates ──
+
+    def leaf(self, leaf: g.Leaf, seen: set[str] | None = None) -> str:
+        node = self.nodes[leaf.node]
+        if seen is not None and node.id not in seen:
+            return OPEN
+        if node.status is NodeStatus.COMPLETED:
+            return SATISFIED if leaf.branch in (None, node.branch) else NOT_TAKEN
+        if node.status is NodeStatus.FAILED:
+            return SATISFIED if node.allows_failure else BROKEN
+        if node.status is NodeStatus.CANCELLED:
+            return BROKEN
+        if node.status is NodeStatus.SKIPPED:
+            return NOT_TAKEN if node.skip_reason is SkipReason.NOT_TAKEN else BROKEN
+        return OPEN
+
+    def gate(self, gate: g.Gate | g.Leaf | None, seen: set[str] | None = None) -> str:
+        if gate is None:
+            return SATISFIED
+        if isinstance(gate, g.Leaf):
+            return self.leaf(gate, seen)
+        found = [self.gate(member, seen) for member in gate.members]
+        if gate.kind is g.GateKind.ANY:
+            return next(outcome for outcome in (SATISFIED, OPEN, BROKEN, NOT_TAKEN) if outcome in found)
+        if BROKEN in found or OPEN in found:
+            return BROKEN if BROKEN in found else OPEN
+        if gate.kind is g.GateKind.ALL:
+            return NOT_TAKEN if NOT_TAKEN in found else SATISFIED
+        return SATISFIED if SATISFIED in found else NOT_TAKEN
+
+    def counting_leaves(self, gate: g.Gate | g.Leaf, seen: set[str]) -> list[g.Leaf]:
+        """The satisfied leaves whose gates are all satisfied."""
+        if self.gate(gate, seen) != SATISFIED:
+            return []
+        if isinstance(gate, g.Leaf):
+            return [gate]
+        return [leaf for member in gate.members for leaf in self.counting_leaves(member, seen)]
+
+    def upstream_choices(self, node_id: str, seqs: Mapping[str, int], before: int) -> set[str | None]:
+        """Who `upstream` may be for a node that began in this step, whenever in the step that was."""
+        gate = self.nodes[node_id].spec.requires
+        if gate is None or self.nodes[node_id].parent is not None:
+            return {None}
+        leaves = gate.leaves()
+        if gate.kind is g.GateKind.ALL and len(leaves) > 1:
+            return {None}
+        choices: set[str | None] = set()
+        for cutoff in {before} | {seq for seq in seqs.values() if seq > before}:
+            seen = {leaf.node for leaf in leaves if seqs.get(leaf.node, math.inf) <= cutoff}
+            counting = self.counting_leaves(gate, seen)
+            if counting:
+                choices.add(min((leaf.node for leaf in counting), key=lambda each: seqs[each]))
+        return choices
+
+    # ── Happenings ──
+
+    def react(self, happening: h.Happening) -> None:
+        getattr(self, "on_" + type(happening).__name__)(happening)
+
+    def on_JobStarted(self, _: h.JobStarted) -> None:  # noqa: N802 - named for the happening
+        if self.status is not JobStatus.PENDING:
+            self.ignore()
+            return
+        self.status = JobStatus.RUNNING
+        self.set_deadline()
+
+    def set_deadline(self) -> None:
+        self.deadline_at = None
+        if self.graph.deadline_seconds is not None:
+            self.deadline_at = self.now + self.graph.deadline_seconds
+            self.out.append(d.WaitUntil(None, self.deadline_at))
+
+    def current(self, node_id: str, attempt: int) -> State | None:
+        node = self.nodes.get(node_id)
+        if node is None or node.attempt != attempt or attempt == 0 or node.status not in HELD:
+            self.ignore()
+            return None
+        return node
+
+    def was_asked_to_stop(self, node: State) -> bool:
+        return (node.id, node.attempt) in self.asked_to_stop
+
+    def on_TaskSucceeded(self, happening: h.TaskSucceeded) -> None:  # noqa: N802
+        if node := self.current(happening.node, happening.attempt):
+            self.complete(node, d.REPORTED)
+
+    def on_TaskFailed(self, happening: h.TaskFailed) -> None:  # noqa: N802
+        node = self.current(happening.node, happening.attempt)
+        if node is None:
+            return
+        assert isinstance(node.spec, g.TaskSpec)
+        node.tries_used += 1
+        policy = node.spec.retry
+        if self.was_asked_to_stop(node):
+            self.cancel(node)
+        elif happening.permanent or node.tries_used >= policy.max_attempts or self.ending:
+            self.fail(node, happening.error["kind"])
+        else:
+            node.status = NodeStatus.READY
+            assert not policy.jitter
+            growth = {Backoff.FIXED: 1, Backoff.LINEAR: node.tries_used, Backoff.EXPONENTIAL: 2 ** (node.tries_used - 1)}
+            delay = min(policy.initial_delay_seconds * growth[policy.backoff], policy.max_delay_seconds)
+            self.wait_until(node, self.now + delay)
+
+    def on_TaskLost(self, happening: h.TaskLost) -> None:  # noqa: N802
+        node = self.current(happening.node, happening.attempt)
+        if node is None:
+            return
+        assert isinstance(node.spec, g.TaskSpec)
+        node.lost_used += 1
+        if self.was_asked_to_stop(node):
+            self.cancel(node)
+        elif node.lost_used > node.spec.retry.max_lost or self.ending:
+            self.fail(node, "lost")
+        else:
+            self.again(node)
+
+    def on_TaskHandedBack(self, happening: h.TaskHandedBack) -> None:  # noqa: N802
+        node = self.current(happening.node, happening.attempt)
+        if node is None:
+            return
+        if self.was_asked_to_stop(node):
+            self.cancel(node)
+        elif self.ending:
+            self.skip(node, SkipReason.JOB_FAILED)
+        else:
+            self.again(node)
+
+    def again(self, node: State) -> None:
+        node.status = NodeStatus.READY
+        node.wake_at = None
+        self.at_once.add(node.id)
+
+    def on_DispatchRejected(self, happening: h.DispatchRejected) -> None:  # noqa: N802
+        node = self.current(happening.node, happening.attempt)
+        if node is not None:
+            self.fail_or_cancel(node, happening.error["kind"])
+
+    def on_ChildJobFinished(self, happening: h.ChildJobFinished) -> None:  # noqa: N802
+        node = self.current(happening.node, happening.attempt)
+        if node is None:
+            return
+        if happening.status == "COMPLETED":
+            self.complete(node, happening.result)
+        else:
+            self.fail_or_cancel(node, "child_job")
+
+    def fail_or_cancel(self, node: State, kind: str) -> None:
+        if self.was_asked_to_stop(node):
+            self.cancel(node)
+        else:
+            self.fail(node, kind)
+
+    def on_TimerFired(self, happening: h.TimerFired) -> None:  # noqa: N802
+        if happening.node is None:
+            if self.deadline_at is None or self.now < self.deadline_at:
+                self.ignore()
+                return
+            self.deadline_at, self.deadline_passed = None, True
+            self.end(stop=True)
+            return
+        node = self.nodes.get(happening.node)
+        if node is None or node.wake_at is None or self.now < node.wake_at:
+            self.ignore()
+            return
+        node.wake_at = None
+        spec = node.spec
+        if node.status is NodeStatus.READY:
+            self.at_once.add(node.id)
+        elif isinstance(spec, g.FanOutSpec):
+            self.expand(node, None)
+        elif isinstance(spec, g.TaskSpec):
+            report = h.TaskFailed(node.id, node.attempt, {"kind": "dispatch_timeout"})
+            self.out.append(d.Withdraw(node.id, node.attempt, report))
+        else:
+            self.time_is_over(node)
+
+    def time_is_over(self, node: State) -> None:
+        spec = node.spec
+        if isinstance(spec, g.ApprovalSpec):
+            if spec.on_timeout is g.OnTimeout.APPROVE:
+                self.complete(node, {"approved_by": None, "at": self.said(), "comment": "nobody answered in time"})
+            else:
+                self.fail(node, "approval_timeout")
+        elif isinstance(spec, g.WaitSpec) and spec.signal is None:
+            self.complete(node, {"waited_until": self.said()})
+        elif isinstance(spec, g.WaitSpec) and spec.on_timeout is g.OnTimeout.GO_ON:
+            self.complete(node, None)
+        else:
+            self.fail(node, "signal_timeout")
+
+    def said(self) -> str:
+        return datetime.fromtimestamp(self.now, UTC).isoformat().replace("+00:00", "Z")
+
+    def on_ValuesLoaded(self, happening: h.ValuesLoaded) -> None:  # noqa: N802
+        if happening.node is None:
+            if self.all_over() and self.status is JobStatus.RUNNING:
+                self.give_result(happening.scope)
+            else:
+                self.ignore()
+            return
+        node = self.nodes.get(happening.node)
+        if node is None or node.status is not NodeStatus.READY or node.wake_at is not None:
+            self.ignore()
+        else:
+            self.decide(node, happening.scope)
+
+    def on_ResolutionFailed(self, happening: h.ResolutionFailed) -> None:  # noqa: N802
+        if happening.node is None:
+            if self.all_over() and self.status is JobStatus.RUNNING:
+                self.finish(JobStatus.FAILED, kind="expression")
+            else:
+                self.ignore()
+            return
+        node = self.nodes.get(happening.node)
+        running_fan = node is not None and isinstance(node.spec, g.FanOutSpec) and node.status is NodeStatus.RUNNING
+        if node is None or node.status in OVER or node.status is NodeStatus.PENDING or running_fan:
+            self.ignore()
+        else:
+            self.fail_or_cancel(node, "expression")
+
+    def on_Approved(self, happening: h.Approved) -> None:  # noqa: N802
+        if node := self.asked_for_approval(happening):
+            self.complete(node, {"approved_by": happening.by, "at": happening.at, "comment": happening.comment})
+
+    def on_Rejected(self, happening: h.Rejected) -> None:  # noqa: N802
+        if node := self.asked_for_approval(happening):
+            self.fail(node, "rejected")
+
+    def asked_for_approval(self, happening: h.Approved | h.Rejected) -> State | None:
+        node = self.nodes.get(happening.node)
+        spec = None if node is None else node.spec
+        if node is not None and isinstance(spec, g.ApprovalSpec) and node.status is NodeStatus.WAITING:
+            if not spec.approvers or happening.by in spec.approvers:
+                return node
+        self.ignore()
+        return None
+
+    def on_SignalReceived(self, happening: h.SignalReceived) -> None:  # noqa: N802
+        interested = [
+            node
+            for node in self.top_level()
+            if isinstance(node.spec, g.WaitSpec) and node.spec.signal == happening.name and node.status not in OVER
+        ]
+        waiting = [node for node in interested if node.status is NodeStatus.WAITING]
+        for node in waiting:
+            self.complete(node, happening.payload)
+        if interested and not waiting:
+            self.signals[happening.name] = happening.payload
+        if not interested:
+            self.ignore()
+
+    def on_NodesAdded(self, happening: h.NodesAdded) -> None:  # noqa: N802
+        new = [spec for spec in happening.specs if spec.id not in self.nodes]
+        if self.ending or not new:
+            self.ignore()
+            return
+        for spec in new:
+            self.nodes[spec.id] = State(spec.id, spec)
+
+    def on_CancelRequested(self, _: h.CancelRequested) -> None:  # noqa: N802
+        if self.cancel_requested:
+            self.ignore()
+            return
+        self.cancel_requested = True
+        self.status = JobStatus.RUNNING
+        self.end(stop=True)
+
+    # ── Starting ──
+
+    def start(self, node: State) -> None:
+        if node.status is NodeStatus.PENDING:
+            self.began.append(node.id)
+        self.at_once.discard(node.id)
+        node.status = NodeStatus.READY
+        spec = node.spec
+        if isinstance(spec, g.StartSpec | g.EndSpec):
+            self.complete(node, {})
+        elif isinstance(spec, g.TaskSpec):
+            node.status = NodeStatus.DISPATCHED
+            node.attempt += 1
+            self.out.append(d.Dispatch(node.id, node.attempt, spec))
+            if spec.dispatch_timeout_seconds is not None:
+                self.wait_until(node, self.now + spec.dispatch_timeout_seconds)
+        elif isinstance(spec, g.WorkflowSpec):
+            node.status = NodeStatus.RUNNING
+            node.attempt += 1
+            self.out.append(d.StartChildJob(node.id, node.attempt, spec))
+        elif isinstance(spec, g.ApprovalSpec):
+            self.pause(node, d.RequestApproval(node.id, spec), spec.timeout_seconds)
+        elif isinstance(spec, g.WaitSpec) and spec.signal is not None:
+            if spec.signal in self.signals:
+                self.complete(node, self.signals.pop(spec.signal))
+            else:
+                self.pause(node, None, spec.timeout_seconds)
+        elif isinstance(spec, g.FanOutSpec) and node.total is not None:
+            node.status = NodeStatus.RUNNING
+            if node.expanded < node.total:
+                self.expand(node, None)
+        else:
+            refs = self.refs(spec)
+            if refs:
+                self.out.append(d.Need(node.id, refs))
+            else:
+                self.decide(node, {})
+
+    def pause(self, node: State, decision: d.Decision | None, timeout: float | None) -> None:
+        node.status = NodeStatus.WAITING
+        if decision is not None:
+            self.out.append(decision)
+        if timeout is not None:
+            self.wait_until(node, self.now + timeout)
+
+    def refs(self, spec: g.Spec) -> tuple[Any, ...]:
+        if isinstance(spec, g.ConditionalSpec):
+            return spec.refs
+        if isinstance(spec, g.FanOutSpec):
+            return spec.source.refs
+        if isinstance(spec, g.WaitSpec):
+            return tuple(ref for template in (spec.seconds, spec.until) if template for ref in template.refs)
+        assert isinstance(spec, g.FanInSpec)
+        if spec.over is not None:
+            return ("nodes", spec.over, "outputs"), ("nodes", spec.over, "failed")
+        return tuple(
+            ("nodes", source, "output") for source in spec.sources if self.nodes[source].status is NodeStatus.COMPLETED
+        )
+
+    def decide(self, node: State, scope: Mapping[str, Any]) -> None:
+        spec = node.spec
+        try:
+            if isinstance(spec, g.ConditionalSpec):
+                self.take_a_branch(node, spec, scope)
+            elif isinstance(spec, g.FanOutSpec):
+                self.freeze(node, spec.source.resolve(scope))
+            elif isinstance(spec, g.WaitSpec):
+                at = self.moment(spec, scope)
+                node.status = NodeStatus.WAITING
+                self.wait_until(node, at)
+            elif isinstance(spec, g.FanInSpec):
+                self.fold(node, spec, scope)
+        except EvaluationFailed:
+            self.fail(node, "expression")
+
+    def moment(self, spec: g.WaitSpec, scope: Mapping[str, Any]) -> float:
+        if spec.until is not None:
+            return datetime.fromisoformat(spec.until.resolve(scope)).timestamp()
+        assert spec.seconds is not None
+        seconds = spec.seconds.resolve(scope)
+        if not isinstance(seconds, int | float) or seconds < 0:
+            raise EvaluationFailed("seconds")
+        return self.now + seconds
+
+    def take_a_branch(self, node: State, spec: g.ConditionalSpec, scope: Mapping[str, Any]) -> None:
+        """Branches of the tests are named for their condition: `is_3` holds for 3; the default has another name."""
+        value = None if spec.condition_field is None else spec.condition_field.resolve(scope)
+        branch = next((branch for branch in spec.branches if branch.name == f"is_{value}"), None)
+        branch = branch or next((branch for branch in spec.branches if branch.condition is None), None)
+        if branch is None:
+            self.fail(node, "no_branch")
+            return
+        node.branch = branch.name
+        target = branch.next[0] if len(branch.next) == 1 else list(branch.next) or None
+        self.complete(node, {"branch_taken": target, "branch": branch.name, "value": value})
+
+    def fold(self, node: State, spec: g.FanInSpec, scope: Mapping[str, Any]) -> None:
+        failed: list[Any] = []
+        if spec.over is not None:
+            failed = scope["nodes"][spec.over]["failed"]
+            without = [item["index"] for item in failed]
+            everything = scope["nodes"][spec.over]["outputs"]
+            outputs = [output for index, output in enumerate(everything) if index not in without]
+        else:
+            loaded = scope.get("nodes", {})
+            outputs = [loaded[source]["output"] for source in spec.sources if "output" in loaded.get(source, {})]
+        self.complete(node, folded(spec.aggregation, outputs, failed))
+
+    # ── Fan-outs ──
+
+    def freeze(self, fan: State, source: Any) -> None:
+        if not isinstance(source, list):
+            self.fail(fan, "invalid_source")
+            return
+        fan.total = len(source)
+        if source:
+            fan.status = NodeStatus.RUNNING
+            self.expand(fan, source)
+        else:
+            self.out.append(d.Expand(fan.id, 0, 0, 0, source))
+            self.complete(fan, {"fan_out_count": 0})
+
+    def expand(self, fan: State, source: list[Any] | None) -> None:
+        assert isinstance(fan.spec, g.FanOutSpec)
+        assert fan.total is not None
+        first = fan.expanded
+        fan.expanded = min(fan.total, first + self.batch)
+        for index in range(first, fan.expanded):
+            child = self.nodes.setdefault(
+                f"{fan.id}__{index}", State(f"{fan.id}__{index}", fan.spec.child, fan.id, index)
+            )
+            self.forget(child)
+            child.status = NodeStatus.PENDING
+        self.out.append(d.Expand(fan.id, first, fan.expanded - first, fan.total, source))
+        if fan.expanded < fan.total:
+            self.wait_until(fan, self.now)
+
+    def tolerates(self, fan: State) -> bool:
+        assert isinstance(fan.spec, g.FanOutSpec)
+        failed = sum(1 for child in self.children(fan) if child.status is NodeStatus.FAILED)
+        if fan.spec.on_item_error is not g.OnItemError.FAIL:
+            return True
+        tolerance = fan.spec.tolerance
+        if tolerance.percent is None:
+            return failed <= tolerance.count
+        return failed * 100 <= tolerance.percent * (fan.total or 0)
+
+    def stop(self, fan: State) -> None:
+        fan.stopped = True
+        fan.wake_at = None
+        for child in self.children(fan):
+            if child.status in NOT_STARTED:
+                self.cancel(child)
+                for inner in self.descendants(child):
+                    if inner.status not in OVER:
+                        self.cancel(inner)
+            elif isinstance(child.spec, g.FanOutSpec):
+                if child.status is NodeStatus.RUNNING and not child.stopped:
+                    self.stop(child)
+            elif child.status in HELD:
+                self.stop_attempt(child)
+
+    def stop_attempt(self, node: State) -> None:
+        self.asked_to_stop.add((node.id, node.attempt))
+        self.out.append(d.Stop(node.id, node.attempt))
+
+    # ── How nodes and the job end ──
+
+    def over(self, node: State, status: NodeStatus, decision: d.Decision) -> None:
+        node.status, node.wake_at = status, None
+        self.out.append(decision)
+
+    def complete(self, node: State, output: Any) -> None:
+        node.error = None
+        self.over(node, NodeStatus.COMPLETED, d.Complete(node.id, output))
+
+    def skip(self, node: State, reason: SkipReason) -> None:
+        node.skip_reason = reason
+        self.over(node, NodeStatus.SKIPPED, d.Skip(node.id, reason))
+
+    def cancel(self, node: State) -> None:
+        self.over(node, NodeStatus.CANCELLED, d.Cancel(node.id))
+
+    def fail(self, node: State, kind: str) -> None:
+        error = {"kind": kind}
+        node.error = error
+        self.over(node, NodeStatus.FAILED, d.Fail(node.id, error))
+        if node.parent is not None:
+            fan = self.nodes[node.parent]
+            assert isinstance(fan.spec, g.FanOutSpec)
+            if fan.spec.fail_fast and not fan.stopped and not self.tolerates(fan):
+                self.stop(fan)
+        elif not node.allows_failure and self.graph.on_failure is not g.OnFailure.CONTINUE:
+            self.end(stop=self.graph.on_failure is g.OnFailure.CANCEL_RUNNING)
+
+    def end(self, *, stop: bool) -> None:
+        self.sweep_due = self.sweep_due or not self.ending or (stop and not self.stopping)
+        self.ending = True
+        self.stopping = self.stopping or stop
+
+    def conclude(self) -> None:
+        failed = [node for node in self.top_level() if node.status is NodeStatus.FAILED and not node.allows_failure]
+        if self.cancel_requested:
+            self.finish(JobStatus.CANCELLED)
+        elif self.deadline_passed:
+            self.finish(JobStatus.FAILED, kind="deadline")
+        elif failed:
+            self.finish(JobStatus.FAILED, kind="node_failed")
+        elif refs := self.result_refs():
+            self.out.append(d.Need(None, refs))
+        else:
+            self.give_result({})
+
+    def result_refs(self) -> tuple[Any, ...]:
+        if self.graph.outputs is not None:
+            return self.graph.outputs.refs
+        completed = [each for each in self.graph.result_nodes if self.nodes[each].status is NodeStatus.COMPLETED]
+        return tuple(("nodes", each, "output") for each in completed)
+
+    def give_result(self, scope: Mapping[str, Any]) -> None:
+        if self.graph.outputs is not None:
+            try:
+                self.finish(JobStatus.COMPLETED, result=self.graph.outputs.resolve(scope))
+            except EvaluationFailed:
+                self.finish(JobStatus.FAILED, kind="expression")
+            return
+        outputs = {ref[1]: scope["nodes"][ref[1]]["output"] for ref in self.result_refs()}
+        if len(self.graph.result_nodes) == 1:
+            self.finish(JobStatus.COMPLETED, result=next(iter(outputs.values()), None))
+        else:
+            self.finish(JobStatus.COMPLETED, result=outputs)
+
+    def finish(self, status: JobStatus, *, result: Any = None, kind: str | None = None) -> None:
+        self.status = status
+        self.deadline_at = None
+        self.out.append(d.FinishJob(status, result, None if kind is None else {"kind": kind}))
+
+    # ── New runs ──
+
+    def on_ResumeRequested(self, happening: h.ResumeRequested) -> None:  # noqa: N802
+        if self.status not in JOB_OVER or any(name not in self.nodes for name in happening.nodes):
+            self.ignore()
+            return
+        opened: dict[str, None] = {}
+        for node in self.top_level():
+            if self.did_not_work_out(node):
+                self.open_what_failed(node, opened)
+        for name in happening.nodes:
+            self.open_from_the_beginning(self.nodes[name], opened)
+        self.open_run(opened)
+
+    def on_RetryRequested(self, happening: h.RetryRequested) -> None:  # noqa: N802
+        node = self.nodes.get(happening.node)
+        if node is None:
+            self.ignore()
+            return
+        if node.status is NodeStatus.READY and node.wake_at is not None and not self.ending:
+            node.wake_at = None
+            self.at_once.add(node.id)
+            return
+        being_stopped = any(fan.stopped and fan.status not in OVER for fan in self.ancestors(node))
+        ending = self.ending and self.status not in JOB_OVER
+        if node.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED) or being_stopped or ending:
+            self.ignore()
+            return
+        top = (self.ancestors(node) or [node])[-1]
+        failed_the_job = top.status is NodeStatus.FAILED and not top.allows_failure
+        ended_otherwise = self.cancel_requested or self.deadline_passed
+        ended_the_job = (
+            failed_the_job and self.graph.on_failure is not g.OnFailure.CONTINUE and not ended_otherwise
+        )
+        opened: dict[str, None] = {}
+        self.open_what_failed(node, opened)
+        followers = self.followers(top)
+        for each in self.top_level():
+            swept = each.status is NodeStatus.CANCELLED or each.skip_reason is SkipReason.JOB_FAILED
+            broken = each.skip_reason is SkipReason.UPSTREAM_FAILED
+            if (swept and ended_the_job) or ((swept or broken) and each in followers):
+                self.open_what_failed(each, opened)
+        self.open_run(opened)
+
+    def on_ItemsReinjected(self, happening: h.ItemsReinjected) -> None:  # noqa: N802
+        fan = self.nodes.get(happening.node)
+        if fan is None or self.status not in JOB_OVER or not isinstance(fan.spec, g.FanOutSpec):
+            self.ignore()
+            return
+        if fan.status not in OVER or not all(0 <= index < fan.expanded for index in happening.indexes):
+            self.ignore()
+            return
+        opened: dict[str, None] = {}
+        for index in happening.indexes:
+            self.open_from_the_beginning(self.nodes[f"{fan.id}__{index}"], opened)
+        self.open_run(opened)
+
+    def did_not_work_out(self, node: State) -> bool:
+        if node.status is NodeStatus.SKIPPED:
+            return node.skip_reason is not SkipReason.NOT_TAKEN
+        return node.status is NodeStatus.CANCELLED or (node.status is NodeStatus.FAILED and not node.allows_failure)
+
+    def open_what_failed(self, node: State, opened: dict[str, None]) -> None:
+        opened[node.id] = None
+        opened.update((fan.id, None) for fan in self.ancestors(node) if fan.status in OVER)
+        for child in self.children(node):
+            if self.did_not_work_out(child):
+                self.open_what_failed(child, opened)
+
+    def open_from_the_beginning(self, node: State, opened: dict[str, None]) -> None:
+        top = (self.ancestors(node) or [node])[-1]
+        for each in (node, *self.followers(top)):
+            opened[each.id] = None
+            for inner in [each, *self.all_descendants(each)]:
+                inner.total, inner.expanded = None, 0
+                if inner is not each:
+                    self.forget(inner)
+                    inner.status, inner.skip_reason = NodeStatus.SKIPPED, SkipReason.SUPERSEDED
+        opened.update((fan.id, None) for fan in self.ancestors(node) if fan.status in OVER)
+
+    def open_run(self, opened: Iterable[str]) -> None:
+        live = {node.id for node in self.live()}
+        chosen = [node_id for node_id in opened if node_id in live]
+        if not opened:
+            self.ignore()
+            return
+        for node_id in chosen:
+            node = self.nodes[node_id]
+            self.forget(node)
+            node.status = NodeStatus.PENDING
+        self.status = JobStatus.RUNNING
+        self.run += 1
+        self.cancel_requested = self.deadline_passed = self.ending = self.stopping = False
+        self.out.append(d.Reopen(self.run, tuple(chosen)))
+        self.set_deadline()
+
+    def forget(self, node: State) -> None:
+        node.skip_reason = node.error = node.wake_at = node.seq = node.upstream = node.branch = None
+        node.tries_used = node.lost_used = 0
+        node.stopped = False
+
+    # ── Who is who ──
+
+    def top_level(self) -> list[State]:
+        return [node for node in self.nodes.values() if node.parent is None]
+
+    def live(self) -> list[State]:
+        """All nodes but the children that are left over from a longer list of an earlier run."""
+        return [found for node in self.top_level() for found in (node, *self.descendants(node))]
+
+    def children(self, fan: State) -> list[State]:
+        return [self.nodes[f"{fan.id}__{index}"] for index in range(fan.expanded)]
+
+    def descendants(self, fan: State) -> list[State]:
+        return [found for child in self.children(fan) for found in (child, *self.descendants(child))]
+
+    def all_descendants(self, fan: State) -> list[State]:
+        return [node for node in self.nodes.values() if node.id.startswith(f"{fan.id}__")]
+
+    def ancestors(self, node: State) -> list[State]:
+        if node.parent is None:
+            return []
+        parent = self.nodes[node.parent]
+        return [parent, *self.ancestors(parent)]
+
+    def followers(self, node: State) -> list[State]:
+        found: list[State] = []
+        while True:
+            known = {node.id, *(each.id for each in found)}
+            more = [
+                each
+                for each in self.top_level()
+                if each.id not in known and each.spec.requires and any(x.node in known for x in each.spec.requires.leaves())
+            ]
+            if not more:
+                return found
+            found += more
+
+    def all_over(self) -> bool:
+        return all(node.status in OVER for node in self.live())
+
+    def wait_until(self, node: State, at: float) -> None:
+        node.wake_at = at
+        self.out.append(d.WaitUntil(node.id, at))
+
+    def ignore(self) -> None:
+        self.out.append(d.Ignore(""))
+
+
+def folded(mode: g.Aggregation, outputs: list[Any], failed: list[Any]) -> dict[str, Any]:
+    """The table of graph.md, for outputs that are objects."""
+    if mode is g.Aggregation.COLLECT:
+        return {"results": outputs, "count": len(outputs)} | ({"failed": failed} if failed else {})
+    if mode in (g.Aggregation.FIRST, g.Aggregation.LAST):
+        place = 0 if mode is g.Aggregation.FIRST else -1
+        return {"result": outputs[place] if outputs else None, "count": len(outputs)}
+    values = [output[key] for output in outputs if isinstance(output, dict) for key in sorted(output)]
+    if mode is g.Aggregation.CONCAT:
+        joined = [item for value in values if isinstance(value, list) for item in value]
+        return {"results": joined, "count": len(joined)}
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return {"total": sum(numbers), "count": len(outputs)}

@@ -1,0 +1,243 @@
+"""Random workflows and random histories, from whatever makes choices: hypothesis (to shrink) or a seed (to be fast)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from hypothesis import strategies as st
+
+from dagmaster.engine import happenings as h
+from dagmaster.engine.graph import ConditionalSpec, FanOutSpec, Gate, GateKind, Graph, Leaf, Spec, TaskSpec, WaitSpec
+from dagmaster.engine.retry import Backoff, RetryPolicy
+from dagmaster.testing import factories as make
+from dagmaster.testing.factories import After, Builder
+
+T = TypeVar("T")
+
+
+class Chance(Protocol):
+    """Something that chooses."""
+
+    def number(self, least: int, most: int) -> int:
+        """A number between these two, which may be either."""
+
+
+class Seeded:
+    """Chance from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def number(self, least: int, most: int) -> int:
+        return self._random.randint(least, most)
+
+
+class Drawn:
+    """Chance from hypothesis, which tends to small numbers when it shrinks."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def number(self, least: int, most: int) -> int:
+        return self._data.draw(st.integers(least, most))
+
+
+def pick(chance: Chance, options: Sequence[T]) -> T:
+    """One of these; the first is the simplest."""
+    return options[chance.number(0, len(options) - 1)]
+
+
+def happens(chance: Chance, percent: int) -> bool:
+    """True so often; False is the simplest."""
+    return chance.number(0, 99) >= 100 - percent
+
+
+# ── Workflows ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Workflows:
+    """Makes random workflows. `orderly`: nothing in them depends on the order in which reports come."""
+
+    def __init__(self, chance: Chance, *, orderly: bool = False) -> None:
+        self.chance = chance
+        self.orderly = orderly
+        self.specs: dict[str, Spec] = {}
+
+    def graph(self) -> Graph:
+        for number in range(self.chance.number(1, 7)):
+            node_id = f"n{number}"
+            self.specs[node_id] = self.spec(node_id)
+        deadline = pick(self.chance, [None, None, None, None, 20.0, 60.0])
+        outputs = pick(self.chance, [None, None, {"n": "{{ nodes.n0.output.n | default(0) }}"}, "{{ nodes.n0.output.n }}"])
+        return make.a_graph(
+            on_failure="continue" if self.orderly else pick(self.chance, ["continue", "finish_running", "cancel_running"]),
+            deadline_seconds=None if self.orderly else deadline,
+            outputs=outputs,
+            **{node_id: _made(spec) for node_id, spec in self.specs.items()},
+        )
+
+    def added(self, specs: dict[str, Spec]) -> tuple[Spec, ...]:
+        """Some nodes more for a job that has these already."""
+        self.specs = dict(specs)
+        first = len(specs)
+        names = [f"n{number}" for number in range(first, first + self.chance.number(1, 3))]
+        for node_id in names:
+            self.specs[node_id] = self.spec(node_id)
+        return tuple(self.specs[node_id] for node_id in names)
+
+    def spec(self, node_id: str) -> Spec:
+        after = self.after()
+        kinds = [self.task] * 9 + [self.conditional] * 3 + [self.fan_out] * 4
+        kinds += [self.fan_in, self.wait, self.approval, self.workflow, self.end]
+        if not self.specs:
+            kinds += [self.start]
+        return pick(self.chance, kinds)(after)(node_id)
+
+    def after(self) -> Gate | None:
+        if not self.specs or happens(self.chance, 15):
+            return None
+        kind = pick(self.chance, [GateKind.ALL, GateKind.JOIN, GateKind.ANY])
+        return Gate(kind, tuple(self.member(kind) for _ in range(self.chance.number(1, 3))))
+
+    def member(self, kind: GateKind, depth: int = 0) -> Gate | Leaf:
+        # Edges do not nest: only what `depends_on` says does.
+        if kind is not GateKind.JOIN and depth < 2 and happens(self.chance, 20):
+            inner = pick(self.chance, [GateKind.ALL, GateKind.ANY])
+            return Gate(inner, tuple(self.member(inner, depth + 1) for _ in range(self.chance.number(1, 3))))
+        node_id = pick(self.chance, list(self.specs))
+        spec = self.specs[node_id]
+        if isinstance(spec, ConditionalSpec) and happens(self.chance, 80):
+            return Leaf(node_id, pick(self.chance, spec.branches).name)
+        return Leaf(node_id)
+
+    def value_before(self, after: Gate | None, key: str) -> str | None:
+        """An expression over the output of a node before this one."""
+        leaves = [] if after is None else [leaf.node for leaf in after.leaves()]
+        if self.orderly and after is not None and (after.kind is GateKind.ANY or _is_nested(after)):
+            return None
+        return f"{{{{ nodes.{pick(self.chance, leaves)}.output.{key} }}}}" if leaves else None
+
+    def start(self, _: Gate | None) -> Builder:
+        return make.start()
+
+    def end(self, after: Gate | None) -> Builder:
+        return make.end(after or "")
+
+    def task(self, after: Gate | None) -> Builder:
+        policy = RetryPolicy(
+            max_attempts=pick(self.chance, [1, 1, 2, 3]),
+            backoff=pick(self.chance, [Backoff.FIXED, Backoff.LINEAR, Backoff.EXPONENTIAL]),
+            initial_delay_seconds=4.0,
+            max_delay_seconds=10.0,
+            jitter=False,
+            max_lost=pick(self.chance, [1, 0, 3]),
+        )
+        return make.task(
+            after or "",
+            retry=policy,
+            allow_failure=after is not None and happens(self.chance, 25),
+            dispatch_timeout_seconds=7.0 if happens(self.chance, 10) else None,
+        )
+
+    def conditional(self, after: Gate | None) -> Builder:
+        branches: dict[str, str | None] = {f"is_{n}": f"== {n}" for n in range(self.chance.number(1, 3))}
+        if happens(self.chance, 70):
+            branches["other"] = None
+        return make.conditional(self.value_before(after, "n"), branches, after or "")
+
+    def fan_out(self, after: Gate | None, depth: int = 1) -> Builder:
+        chance = self.chance
+        literal = [pick(chance, [[1], [1, 2], [], 3, [1, 2, 3]]) for _ in range(chance.number(0, 5))]
+        sources: list[Any] = [literal, literal, literal]
+        sources.append(self.value_before(after, "l") or literal)
+        if depth > 1:
+            sources += ["{{ item }}"] * 4
+        children = [self.task] * 6 + [self.workflow]
+        nested = depth < 3 and happens(chance, 35)
+        return make.fan_out(
+            pick(chance, sources),
+            self.fan_out(None, depth + 1) if nested else pick(chance, children)(None),
+            after=after or "",
+            max_parallel=pick(chance, [None, 1, 2]),
+            tolerate=pick(chance, [0, 0, 1, 2, "50%", "34%"]),
+            on_item_error=pick(chance, ["fail", "fail", "fail", "tolerate", "quarantine"]),
+            fail_fast=not self.orderly and happens(chance, 40),
+        )
+
+    def fan_in(self, after: Gate | None) -> Builder:
+        if after is None:
+            return self.task(after)
+        sources = {leaf.node: self.specs[leaf.node] for leaf in after.leaves()}
+        over = next((node_id for node_id, spec in sources.items() if isinstance(spec, FanOutSpec)), None)
+        over = over if len(sources) == 1 else None
+        nested = any(isinstance(spec, FanOutSpec) and isinstance(spec.child, FanOutSpec) for spec in sources.values())
+        modes = ["collect", "first", "last"] + ([] if nested else ["concat", "sum"])
+        return make.fan_in(after, pick(self.chance, modes), over=over)
+
+    def wait(self, after: Gate | None) -> Builder:
+        kind = self.chance.number(0, 3)
+        timeout = None if self.orderly else pick(self.chance, [None, 9.0])
+        if kind == 0:
+            return make.wait(after or "", seconds=pick(self.chance, [0, 5, self.value_before(after, "n") or 3]))
+        if kind == 1:
+            return make.wait(after or "", until="1970-01-01T00:00:30Z")
+        signal = pick(self.chance, ["go", "stop"])
+        on_timeout = pick(self.chance, ["fail", "go_on"])
+        return make.wait(after or "", signal=signal, timeout_seconds=timeout, on_timeout=on_timeout)
+
+    def approval(self, after: Gate | None) -> Builder:
+        timeout = None if self.orderly else pick(self.chance, [None, 9.0])
+        on_timeout = pick(self.chance, ["reject", "approve"])
+        approvers = pick(self.chance, ["", "ada bob"])
+        return make.approval(after or "", approvers=approvers, timeout_seconds=timeout, on_timeout=on_timeout)
+
+    def workflow(self, after: Gate | None) -> Builder:
+        return make.workflow(after or "")
+
+
+def _made(spec: Spec) -> After | Builder:
+    return lambda _: spec
+
+
+def _is_nested(gate: Gate) -> bool:
+    return any(isinstance(member, Gate) for member in gate.members)
+
+
+# ── Histories ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BOOM = {"kind": "error", "message": "boom"}
+AT = "2026-01-01T00:00:00Z"
+
+
+def reports(chance: Chance, node_id: str, spec: Spec, attempt: int, *, kind: int = -1) -> h.Happening:
+    """A report about an attempt."""
+    if not isinstance(spec, TaskSpec):
+        return pick(
+            chance,
+            [
+                h.ChildJobFinished(node_id, attempt, "COMPLETED", {"n": chance.number(0, 2), "l": [1]}),
+                h.ChildJobFinished(node_id, attempt, "FAILED", None, BOOM),
+                h.ChildJobFinished(node_id, attempt, "CANCELLED"),
+                h.DispatchRejected(node_id, attempt, BOOM),
+            ],
+        )
+    options: list[h.Happening] = [
+        h.TaskSucceeded(node_id, attempt),
+        h.TaskFailed(node_id, attempt, BOOM),
+        h.TaskFailed(node_id, attempt, BOOM, permanent=True),
+        h.TaskLost(node_id, attempt),
+        h.TaskHandedBack(node_id, attempt),
+        h.DispatchRejected(node_id, attempt, BOOM),
+        h.ResolutionFailed(node_id, "params.x", "missing"),
+    ]
+    return pick(chance, [*options[:1] * 5, *options[:2] * 2, *options])
+
+
+def answers(chance: Chance, node_id: str, spec: Spec) -> h.Happening:
+    """What an outsider says to a node that waits, or could."""
+    if isinstance(spec, WaitSpec):
+        return h.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
+    by = pick(chance, ["ada", "bob", "eve"])
+    return pick(chance, [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT)])
