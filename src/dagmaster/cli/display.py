@@ -71,10 +71,10 @@ class LiveDisplay:
         self.seen: dict[str, _Seen] = {node_id: _Seen() for node_id in graph.specs}
         self.job: Job | None = None
         self.began = time.monotonic()
-        self.asked = False
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=_FRAMES_PER_SECOND, transient=False
-        )
+        self._live = self._new_live()
+
+    def _new_live(self) -> Live:
+        return Live(console=self.console, get_renderable=self._render, refresh_per_second=_FRAMES_PER_SECOND)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -88,7 +88,8 @@ class LiveDisplay:
         self._live.stop()
 
     def go_on(self) -> None:
-        """Take the screen back."""
+        """Take the screen back, below the answer."""
+        self._live = self._new_live()
         self._live.start()
 
     def turn(self, job: Job, writes: TurnWrites) -> None:

@@ -144,6 +144,7 @@ class _CommandLineAnswers:
         self.no = reject
         self.process: OneProcess | None = None
         self.note = ""
+        self._one_at_a_time = asyncio.Lock()
 
     async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
         """Answer one approval."""
@@ -153,11 +154,11 @@ class _CommandLineAnswers:
         if self.no & {request.node, "all"}:
             return False, who, "by --reject"
         if sys.stdin.isatty() and sys.stderr.isatty():
-            self.display.pause()
-            question = f"{request.node}: {request.message or 'approve?'}"
-            answer = await asyncio.to_thread(click.confirm, question, default=False, err=True)
-            self.display.go_on()
-            return answer, who, ""
+            async with self._one_at_a_time:
+                self.display.pause()
+                answer = await _ask(f"{request.node}: {request.message or 'approve?'}")
+                self.display.go_on()
+            return None if answer is None else (answer, who, "")
         if request.approval.timeout_seconds is None and self.process is not None:
             self.note = (
                 f"node {request.node} waits for an approval and nobody is there to give it: "
@@ -165,6 +166,27 @@ class _CommandLineAnswers:
             )
             self.process.cancel()
         return None
+
+
+async def _ask(question: str) -> bool | None:
+    """Ask the person at the terminal. No thread sits in a read: a cancelled job must not wait for an answer."""
+    loop = asyncio.get_running_loop()
+    while True:
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        ready = asyncio.Event()
+        loop.add_reader(sys.stdin, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(sys.stdin)
+        line = sys.stdin.readline()
+        if not line:
+            return None
+        said = line.strip().lower()
+        if said in ("y", "yes"):
+            return True
+        if said in ("", "n", "no"):
+            return False
 
 
 def _display(graph: Graph, *, plain: bool, quiet: bool) -> Display:
