@@ -99,3 +99,11 @@ class PermanentError(DagmasterError):
 
 class SettingsInvalid(DagmasterError):
     """A setting does not fit."""
+
+
+class EmbeddedPostgresUnavailable(DagmasterError):
+    """The embedded PostgreSQL does not run."""
+
+
+class DataDirectoryUnusable(EmbeddedPostgresUnavailable):
+    """The data directory cannot hold the embedded PostgreSQL."""

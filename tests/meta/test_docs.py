@@ -21,7 +21,8 @@ def generated() -> dict[Path, str]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.pages()
+    found: dict[Path, str] = module.pages()
+    return found
 
 
 def test_the_reference_pages_are_fresh():

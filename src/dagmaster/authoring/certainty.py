@@ -6,12 +6,15 @@ A node's *cubes* say when it runs: each cube is a set of branches that must all 
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import Gate, GateKind, Leaf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 Cube = frozenset[tuple[str, str]]
 Cubes = frozenset[Cube]
@@ -19,39 +22,33 @@ Cubes = frozenset[Cube]
 ALWAYS: Final[Cubes] = frozenset({frozenset()})
 # Past this many, a node's condition becomes a word of its own: less is proven, nothing wrong is.
 MAX_CUBES: Final = 64
+# So many are folded, in the hope that few are left. A conditional has at most 1,000 branches.
+MAX_UNFOLDED: Final = 4096
 
 
 class Certainty:
-    """What is known of every node before anything runs."""
+    """What is known of every node before anything runs. `asked` has, for a node, the sources that it refers to."""
 
     def __init__(
-        self, order: Iterable[str], requires: Mapping[str, Gate], branches: Mapping[str, Iterable[str]]
+        self,
+        order: Iterable[str],
+        requires: Mapping[str, Gate],
+        branches: Mapping[str, Iterable[str]],
+        asked: Mapping[str, Collection[str]],
     ) -> None:
         self._branches = {node_id: frozenset(names) for node_id, names in branches.items()}
-        self._bits: dict[str, int] = {}
-        # As bit sets: a file of 10,000 nodes has 10,000 sets of up to 10,000 nodes.
-        self._before: dict[str, int] = {}
-        self._ended: dict[str, int] = {}
         self._runs: dict[str, Cubes] = {}
-        for node_id in order:
-            self._bits[node_id] = 1 << len(self._bits)
-            gate = requires.get(node_id)
-            if gate is None:
-                self._before[node_id] = self._ended[node_id] = 0
-                self._runs[node_id] = ALWAYS
-            else:
-                self._before[node_id] = self._all_before(gate)
-                self._ended[node_id] = self._certainly_ended(gate)
-                cubes = self._when(gate)
-                self._runs[node_id] = cubes if len(cubes) <= MAX_CUBES else frozenset({frozenset({(node_id, "runs")})})
+        self._before: set[tuple[str, str]] = set()
+        self._ended: set[tuple[str, str]] = set()
+        self._walk(list(order), requires, asked)
 
     def is_before(self, source: str, node_id: str) -> bool:
         """Say whether `source` is upstream of the node."""
-        return bool(self._before.get(node_id, 0) & self._bits.get(source, 0))
+        return (source, node_id) in self._before
 
     def is_certain(self, source: str, node_id: str) -> bool:
         """Say whether `source` has run and ended whenever the node starts (unless its own failure was allowed)."""
-        if not self._ended.get(node_id, 0) & self._bits.get(source, 0):
+        if (source, node_id) not in self._ended:
             return False
         needed = self._runs[source]
         return all(any(cube >= part for part in needed) for cube in self._runs[node_id])
@@ -60,22 +57,43 @@ class Certainty:
         """Say whether a job that completes has run this node."""
         return self._runs.get(node_id) == ALWAYS
 
-    def _all_before(self, gate: Gate) -> int:
-        before = 0
-        for leaf in gate.leaves():
-            before |= self._before[leaf.node] | self._bits[leaf.node]
-        return before
+    def never_runs(self, node_id: str) -> bool:
+        """Say whether no choice of branches lets this node run."""
+        return self._runs.get(node_id) == frozenset()
 
-    def _certainly_ended(self, gate: Gate | Leaf) -> int:
-        if isinstance(gate, Leaf):
-            return self._ended[gate.node] | self._bits[gate.node]
-        sets = [self._certainly_ended(member) for member in gate.members]
-        ended = sets[0]
-        for each in sets[1:]:
-            ended = ended & each if gate.kind is GateKind.ANY else ended | each
-        return ended
+    def _walk(self, order: list[str], requires: Mapping[str, Gate], asked: Mapping[str, Collection[str]]) -> None:
+        """Go through the nodes once. What comes before a node is a bit set, kept only until its last follower."""
+        places = {node_id: place for place, node_id in enumerate(order)}
+        followers = Counter(
+            source for node_id in order if node_id in requires for source in _nodes_of(requires[node_id])
+        )
+        before: dict[str, int] = {}
+        ended: dict[str, int] = {}
+        for node_id in order:
+            gate = requires.get(node_id)
+            if gate is None:
+                before[node_id] = ended[node_id] = 0
+                self._runs[node_id] = ALWAYS
+                continue
+            sources = _nodes_of(gate)
+            before[node_id] = reduce(or_, (before[source] | 1 << places[source] for source in sources))
+            ended[node_id] = _certainly_ended(gate, ended, places)
+            cubes = self._when(gate)
+            # The word is no branch of the node: it has one of those besides.
+            self._runs[node_id] = frozenset({frozenset({(f"{node_id} runs", "")})}) if cubes is None else cubes
+            for source in asked.get(node_id, ()):
+                bit = 1 << places.get(source, len(places))
+                if before[node_id] & bit:
+                    self._before.add((source, node_id))
+                if ended[node_id] & bit:
+                    self._ended.add((source, node_id))
+            followers.subtract(sources)
+            for each in (node_id, *sources):
+                if not followers[each]:
+                    del before[each], ended[each]
 
-    def _when(self, gate: Gate | Leaf) -> Cubes:
+    def _when(self, gate: Gate | Leaf) -> Cubes | None:
+        """Give the cubes of a gate; None when they are too many."""
         if isinstance(gate, Leaf):
             runs = self._runs[gate.node]
             if gate.branch is None:
@@ -83,33 +101,56 @@ class Certainty:
             literal = (gate.node, gate.branch)
             return self._fold(cube | {literal} for cube in runs)
         if gate.kind is not GateKind.ALL:
-            return self._fold(cube for member in gate.members for cube in self._when(member))
-        cubes = ALWAYS
+            parts = [self._when(member) for member in gate.members]
+            # One part that is not known makes the whole unknown, unless another part always holds.
+            if ALWAYS in parts:
+                return ALWAYS
+            return None if None in parts else self._fold(cube for part in parts for cube in part or ())
+        cubes: Cubes | None = ALWAYS
         for member in gate.members:
             inner = self._when(member)
+            if inner is None or cubes is None:
+                return None
             if inner != ALWAYS:
                 cubes = self._fold(one | other for one in cubes for other in inner)
-            if len(cubes) > MAX_CUBES:
-                break
         return cubes
 
-    def _fold(self, cubes: Iterable[Cube]) -> Cubes:
+    def _fold(self, cubes: Iterable[Cube]) -> Cubes | None:
         """Drop the impossible, merge what covers all branches of a conditional, absorb what another cube implies."""
-        found = {cube for cube in cubes if len({node for node, _ in cube}) == len(cube)}
+        found: set[Cube] = set()
+        for cube in cubes:
+            if len({node for node, _ in cube}) == len(cube):
+                found.add(cube)
+                if len(found) > MAX_UNFOLDED:
+                    return None
+        while self._merge(found):
+            pass
         if len(found) > MAX_CUBES:
-            return frozenset(found)
-        merged = True
-        while merged:
-            merged = False
-            for cube in list(found):
-                for node, branch in cube:
-                    rest = cube - {(node, branch)}
-                    names = self._branches.get(node, frozenset())
-                    if names and all(rest | {(node, name)} in found for name in names):
-                        found -= {rest | {(node, name)} for name in names}
-                        found.add(rest)
-                        merged = True
-                        break
-                if merged:
-                    break
+            return None
         return frozenset(cube for cube in found if not any(other < cube for other in found))
+
+    def _merge(self, found: set[Cube]) -> bool:
+        """Merge cubes that differ in one conditional only and have all of its branches; say whether there were any."""
+        groups: dict[tuple[Cube, str], list[Cube]] = {}
+        for cube in found:
+            for node, branch in cube:
+                groups.setdefault((cube - {(node, branch)}, node), []).append(cube)
+        merged = False
+        for (rest, node), group in groups.items():
+            if len(group) == len(self._branches.get(node, ())) and rest not in found:
+                found.add(rest)
+                merged = True
+        if merged:
+            found -= {cube for cube in found if any(cube - {literal} in found for literal in cube)}
+        return merged
+
+
+def _nodes_of(gate: Gate) -> list[str]:
+    return list(dict.fromkeys(leaf.node for leaf in gate.leaves()))
+
+
+def _certainly_ended(gate: Gate | Leaf, ended: Mapping[str, int], places: Mapping[str, int]) -> int:
+    if isinstance(gate, Leaf):
+        return ended[gate.node] | 1 << places[gate.node]
+    sets = (_certainly_ended(member, ended, places) for member in gate.members)
+    return reduce(and_ if gate.kind is GateKind.ANY else or_, sets)

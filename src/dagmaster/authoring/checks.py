@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.certainty import Certainty
     from dagmaster.authoring.document import Document, Path
+    from dagmaster.authoring.links import Links
     from dagmaster.engine.expressions import PathUse
-    from dagmaster.engine.graph import Gate
     from dagmaster.errors import Problem
 
 _NODE_KEYS: Final = ("output", "status", "error")
@@ -39,7 +39,7 @@ class References:
         kinds: Mapping[str, Kind],
         output_keys: Mapping[str, frozenset[str] | None],
         may_fail: frozenset[str],
-        requires: Mapping[str, Gate],
+        links: Links,
         certainty: Certainty,
     ) -> None:
         self.document = document
@@ -48,7 +48,9 @@ class References:
         self.kinds = kinds
         self.output_keys = output_keys
         self.may_fail = may_fail
-        self.requires = requires
+        self.requires = links.requires
+        # Nodes of which it is not known what they wait for: that is a problem by itself, and enough.
+        self.doubtful = links.doubtful
         self.certainty = certainty
         self.problems: list[Problem] = []
 
@@ -63,13 +65,14 @@ class References:
             self._upstream(use, path, rest, node_id)
         elif root == "job":
             self._key(rest, _JOB_KEYS, use, path, "job has")
-        elif root == "outer" and rest.count("outer") + 2 > nesting:
-            self._problem(f"{_spell(use)}: there is no fan-out that far out", use, path)
+        elif root == "outer" and next(place for place, key in enumerate(use.keys) if key != "outer") + 1 > nesting:
+            hint = f"this task is inside {nesting} fan-outs"
+            self._problem(f"{_spell(use)}: there is no fan-out that far out", use, path, hint)
 
     def _input(self, use: PathUse, path: Path, rest: list[Any]) -> None:
         name = str(rest[0])
         if name not in self.inputs:
-            hint = did_you_mean(name, self.inputs) or "declare it under inputs:"
+            hint = (did_you_mean(name, self.inputs) if self._is_early() else "") or "declare it under inputs:"
             self._problem(f"unknown input {name!r}", use, path, hint=hint)
         elif name in self.optional_inputs and not use.guarded:
             hint = "give it `required: true` or a default, or write `| default(…)`"
@@ -79,10 +82,11 @@ class References:
         source = str(rest[0])
         kind = self.kinds.get(source)
         if kind is None:
-            hint = did_you_mean(source, self.kinds) if len(self.problems) < MAX_HINTS else ""
+            hint = did_you_mean(source, self.kinds) if self._is_early() else ""
             self._problem(f"unknown node {source!r}", use, path, hint)
             return
-        if node_id is not None and not self.certainty.is_before(source, node_id):
+        is_doubtful = node_id in self.doubtful
+        if node_id is not None and not is_doubtful and not self.certainty.is_before(source, node_id):
             hint = f"add {source!r} to depends_on of {node_id!r}, or lead an edge from it"
             what = "itself" if source == node_id else f"{source!r}, which is not upstream of it"
             self._problem(f"node {node_id!r} refers to {what}", use, path, "" if source == node_id else hint)
@@ -93,11 +97,15 @@ class References:
         if rest[1] in _ALWAYS_READABLE or not self._output_key(source, rest[1:], use, path):
             return
         if not use.guarded:
-            self._is_certain(source, use, path, node_id)
+            self._is_certain(source, use, path, node_id, is_doubtful=is_doubtful or source in self.doubtful)
 
-    def _is_certain(self, source: str, use: PathUse, path: Path, node_id: str | None) -> None:
+    def _is_certain(
+        self, source: str, use: PathUse, path: Path, node_id: str | None, *, is_doubtful: bool = False
+    ) -> None:
         if source in self.may_fail:
             why = f"{source!r} may fail (allow_failure)"
+        elif is_doubtful:
+            return
         elif node_id is None and not self.certainty.always_runs(source):
             why = f"{source!r} may be skipped"
         elif node_id is not None and not self.certainty.is_certain(source, node_id):
@@ -108,8 +116,9 @@ class References:
 
     def _upstream(self, use: PathUse, path: Path, rest: list[Any], node_id: str | None) -> None:
         gate = None if node_id is None else self.requires.get(node_id)
-        if node_id is None or gate is None:
-            self._problem("there is no upstream here: the node depends on nothing", use, path)
+        if gate is None:
+            if node_id not in self.doubtful:
+                self._problem("there is no upstream here: the node depends on nothing", use, path)
             return
         leaves = gate.leaves()
         if gate.kind is GateKind.ALL and len(leaves) > 1:
@@ -118,7 +127,11 @@ class References:
             return
         if not self._key(rest, _UPSTREAM_KEYS, use, path, "upstream has") or rest[0] in _ALWAYS_READABLE:
             return
-        for source in dict.fromkeys(leaf.node for leaf in leaves):
+        sources = list(dict.fromkeys(leaf.node for leaf in leaves))
+        # With a default, it is enough that one of them gives the key.
+        if use.guarded and any(self._gives(source, rest) for source in sources):
+            return
+        for source in sources:
             if not self._output_key(source, rest, use, path):
                 return
             if source in self.may_fail and not use.guarded:
@@ -126,12 +139,16 @@ class References:
                 self._problem(message, use, path, "write `| default(…)` behind it")
                 return
 
-    def _output_key(self, source: str, rest: list[Any], use: PathUse, path: Path) -> bool:
+    def _gives(self, source: str, rest: list[Any]) -> bool:
         keys = self.output_keys.get(source)
-        if rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys:  # noqa: PLR2004 - output, key
+        return rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys  # noqa: PLR2004 - output, key
+
+    def _output_key(self, source: str, rest: list[Any], use: PathUse, path: Path) -> bool:
+        if self._gives(source, rest):
             return True
+        keys = self.output_keys[source] or ()
         message = f"the output of {source!r} has no key {rest[1]!r}"
-        self._problem(message, use, path, did_you_mean(str(rest[1]), keys) or "it has no keys")
+        self._problem(message, use, path, did_you_mean(str(rest[1]), keys) or _listed(keys))
         return False
 
     def _key(self, rest: list[Any], keys: tuple[str, ...], use: PathUse, path: Path, who: str) -> bool:
@@ -142,6 +159,10 @@ class References:
         self._problem(f"{who} {named}", use, path, hint)
         return False
 
+    def _is_early(self) -> bool:
+        # A hint costs the number of names, so a file of many mistakes gets it for the first ones only.
+        return len(self.problems) < MAX_HINTS
+
     def _problem(self, message: str, use: PathUse, path: Path, hint: str = "", severity: str = "error") -> None:
         found = self.document.problem(message, path, hint=hint, offset=use.offset, severity=severity)
         self.problems.append(found)
@@ -149,3 +170,8 @@ class References:
 
 def _spell(use: PathUse) -> str:
     return ".".join(str(key) for key in use.keys)
+
+
+def _listed(keys: Iterable[str]) -> str:
+    names = sorted(keys)
+    return f"it has {', '.join(names[:MAX_HINTS])}" if names else "it has no keys"

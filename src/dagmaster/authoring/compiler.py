@@ -12,19 +12,21 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ValidationError
-
-from dagmaster.authoring import problems as says
 from dagmaster.authoring import schema
 from dagmaster.authoring.certainty import Certainty
 from dagmaster.authoring.checks import References
-from dagmaster.authoring.document import Document, document_of, read_document, read_file
+from dagmaster.authoring.document import Document, document_of, read_document, read_file, spell_path
 from dagmaster.authoring.inputs import problems_of_inputs
 from dagmaster.authoring.links import Links
-from dagmaster.authoring.names import did_you_mean
-from dagmaster.authoring.specs import SpecMaker, output_keys_of
+from dagmaster.authoring.names import did_you_mean, nearest
+from dagmaster.authoring.node_outputs import output_keys_of
+from dagmaster.authoring.problems import unlike
+from dagmaster.authoring.reading import UNREAD, read_part
+from dagmaster.authoring.source import shortened
+from dagmaster.authoring.specs import SpecMaker
+from dagmaster.authoring.values import OUTPUTS, in_order
 from dagmaster.engine.graph import Graph, Kind, OnFailure, Wiring
 from dagmaster.errors import Problem, WorkflowInvalid
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
 _ID: Final = re.compile(schema.ID_PATTERN)
 _MAX_ID: Final = 100
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,87 +103,105 @@ class _Compilation:
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
         self.problems: list[Problem] = []
+        self.wrong_inputs: set[str] = set()
+        # Nodes of which it is not known where they lead.
+        self.misread: set[str] = set()
 
     def run(self) -> Compiled:
         workflow = self._read_workflow()
         if workflow is None:
-            raise WorkflowInvalid(_in_order(self.problems))
+            raise WorkflowInvalid(_as_in_file(self.problems))
         self._check_identity(workflow)
-        self.problems += problems_of_inputs(self.document, workflow.inputs)
+        self.problems += problems_of_inputs(self.document, workflow.inputs, self.wrong_inputs)
         models = self._read_nodes(workflow)
         ids = list(workflow.nodes)
-        links = Links(self.document, ids, models)
+        links = Links(self.document, ids, models, self.misread)
         self.problems += links.problems
         maker = SpecMaker(self.document, links, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
         specs = {node_id: spec for node_id, model in models.items() if (spec := maker.make(node_id, model))}
-        outputs = None if workflow.outputs is None else maker.template(workflow.outputs, ("outputs",), maker.OUTPUTS)
+        outputs = None if workflow.outputs is None else maker.values.template(workflow.outputs, ("outputs",), OUTPUTS)
         self.problems += maker.problems
-        if len(links.order) == len(ids):
+        if ids:
             self.problems += self._check_references(workflow, models, links, maker)
         errors = [problem for problem in self.problems if problem.severity == "error"]
         if errors or len(specs) < len(ids):
-            raise WorkflowInvalid(_in_order(self.problems))
+            raise WorkflowInvalid(_as_in_file(self.problems))
         graph = self._graph(workflow, links, maker, outputs)
-        return Compiled(graph, tuple(_in_order(self.problems)))
+        return Compiled(graph, tuple(_as_in_file(self.problems)))
 
     def _read_workflow(self) -> schema.WorkflowModel | None:
         data = self.document.data
         if not isinstance(data, dict):
-            hint = "a workflow file has the keys name, inputs, nodes, outputs …"
-            self.problems.append(self.document.problem("a workflow file is a mapping", hint=hint))
+            hint = "a workflow file has the keys workflow_id, inputs, nodes, outputs …"
+            message = f"a workflow file is a mapping (key: value){unlike(data)}"
+            self.problems.append(self.document.problem(message, hint=hint))
             return None
-        return self._validate(schema.WorkflowModel, data, ())
+        workflow, self.problems = read_part(self.document, schema.WorkflowModel, data, ())
+        inputs = data.get("inputs")
+        for name in inputs if isinstance(inputs, dict) else ():
+            where = spell_path(("inputs", name))
+            if any(problem.path == where or problem.path.startswith(f"{where}.") for problem in self.problems):
+                self.wrong_inputs.add(name)
+        if workflow is not None and data.get("nodes") == {}:
+            self._problem("a workflow has at least one node", ("nodes",))
+        return workflow
 
     def _check_identity(self, workflow: schema.WorkflowModel) -> None:
-        if workflow.workflow_id is None:
-            if workflow.name is None:
+        if workflow.workflow_id is not None or "workflow_id" in self.document.data:
+            return
+        name = workflow.name
+        if name is None:
+            if "name" not in self.document.data:
                 hint = "add workflow_id: my_workflow (letters, digits, _ . -)"
                 self.problems.append(self.document.problem("missing key 'workflow_id'", hint=hint))
-            elif not re.fullmatch(schema.WORKFLOW_ID_PATTERN, workflow.name):
-                message = "name alone must be an identifier (letters, digits, _ . -), or add workflow_id"
-                self.problems.append(self.document.problem(message, ("name",)))
+        elif not re.fullmatch(schema.WORKFLOW_ID_PATTERN, name) or len(name) > schema.MAX_WORKFLOW_ID:
+            message = (
+                f"name alone is the id, which is made of letters, digits and _ . -, at most {schema.MAX_WORKFLOW_ID}, "
+                "and starts with a letter or _"
+            )
+            like = re.sub(r"[^a-z0-9_.-]+", "_", name.lower())[: schema.MAX_WORKFLOW_ID]
+            hint = f"add workflow_id: {like if re.match('[a-z_]', like) else 'my_workflow'}"
+            self.problems.append(self.document.problem(message, ("name",), hint=hint))
 
     def _read_nodes(self, workflow: schema.WorkflowModel) -> dict[str, schema.AnyNodeModel]:
         models: dict[str, schema.AnyNodeModel] = {}
         for node_id, raw in workflow.nodes.items():
             path: Path = ("nodes", node_id)
             if "__" in node_id:
-                self._problem("a node id has no '__': that is how children are named", path, at_key=True)
-            elif not _ID.match(node_id) or len(node_id) > _MAX_ID:
+                hint = f"for example: {re.sub('__+', '_', node_id)}"
+                self._problem("a node id has no '__': that is how children are named", path, at_key=True, hint=hint)
+            elif not _ID.fullmatch(node_id) or len(node_id) > _MAX_ID:
                 message = f"a node id is made of letters, digits and _, at most {_MAX_ID}, and starts with no digit"
                 self._problem(message, path, at_key=True)
-            model = self._read_node(raw, path)
-            if model is not None:
+            model = self._read_node(node_id, raw, path)
+            if model is None:
+                self.misread.add(node_id)
+            else:
                 models[node_id] = model
         return models
 
-    def _read_node(self, raw: Any, path: Path) -> schema.AnyNodeModel | None:
-        """Read one node by its type."""
+    def _read_node(self, node_id: str, raw: Any, path: Path) -> schema.AnyNodeModel | None:
+        """Read one node by its type; where the type is wrong, by the one that was meant."""
         if not isinstance(raw, dict):
-            self._problem("a node is a mapping: type, handler, params, next …", path)
+            hint = f"for example: {{handler: {raw}}}" if isinstance(raw, str) and raw.isidentifier() else ""
+            message = f"a node is a mapping (type, handler, params, next …){unlike(raw)}"
+            self._problem(message, path, hint=hint)
             return None
         kind = raw.get("type", "task")
-        model = schema.NODE_MODELS.get(kind) if isinstance(kind, str) else None
-        if model is None:
+        if not isinstance(kind, str) or kind not in schema.NODE_MODELS:
             hint = did_you_mean(str(kind), schema.NODE_MODELS)
-            self._problem(f"unknown node type {kind!r}", (*path, "type"), hint=hint)
-            return None
-        return self._validate(model, raw, path)
-
-    def _validate(self, model: type[_Model], raw: Any, path: Path) -> _Model | None:
-        """Validate by a model; its errors become problems. What is right is read all the same, to find them all."""
-        try:
-            return model.model_validate(raw)
-        except ValidationError as error:
-            self.problems += says.of_validation(self.document, error, model, path)
-            wrong = {item["loc"][0] for item in error.errors(include_url=False) if item["loc"]}
-        right = {key: value for key, value in raw.items() if key not in wrong}
-        if model is schema.WorkflowModel and isinstance(raw.get("inputs"), dict):
-            right.setdefault("inputs", {name: {} for name in raw["inputs"]})
-        try:
-            return model.model_validate(right)
-        except ValidationError:
-            return None
+            said = f"unknown node type {shortened(kind)!r}" if isinstance(kind, str) else f"type is text{unlike(kind)}"
+            self._problem(said, (*path, "type"), hint=hint)
+            kind = nearest(str(kind), schema.NODE_MODELS) or ""
+            known = {key: raw[key] for key in ("depends_on", "next") if key in raw}
+            raw = {**raw, "type": kind} if kind else {**known, "handler": UNREAD}
+            if not kind:
+                self.misread.add(node_id)
+        model, problems = read_part(self.document, schema.NODE_MODELS[kind or "task"], raw, path)
+        self.problems += problems
+        if isinstance(model, schema.ConditionalModel) and schema.BranchModel(condition=UNREAD) in model.branches:
+            self.misread.add(node_id)
+        return model
 
     def _check_references(
         self,
@@ -191,25 +210,49 @@ class _Compilation:
         links: Links,
         maker: SpecMaker,
     ) -> list[Problem]:
-        kinds = {node_id: Kind(model.type) for node_id, model in models.items()}
+        asked: dict[str, set[str]] = {}
+        for use, _, node_id, _ in maker.values.uses:
+            if node_id is not None and use.keys[0] == "nodes":
+                asked.setdefault(node_id, set()).add(str(use.keys[1]))
+        certainty = Certainty(links.order, links.requires, links.branch_names, asked)
         references = References(
             self.document,
             inputs=workflow.inputs,
             optional_inputs=[
                 name
                 for name, model in workflow.inputs.items()
-                if not model.required and "default" not in model.model_fields_set
+                if not model.required and "default" not in model.model_fields_set and name not in self.wrong_inputs
             ],
             # A node that could not be read has its own problem: what refers to it is not one more.
-            kinds={**dict.fromkeys(links.ids, Kind.FAN_OUT), **kinds},
-            output_keys={node_id: output_keys_of(model, self.handlers) for node_id, model in models.items()},
+            kinds={
+                node_id: Kind.FAN_OUT if node_id in self.misread else Kind(models[node_id].type)
+                for node_id in links.ids
+            },
+            output_keys={
+                node_id: output_keys_of(model, self.handlers)
+                for node_id, model in models.items()
+                if node_id not in self.misread
+            },
             may_fail=frozenset(node_id for node_id, model in models.items() if getattr(model, "allow_failure", False)),
-            requires=links.requires,
-            certainty=Certainty(links.order, links.requires, links.branch_names),
+            links=links,
+            certainty=certainty,
         )
-        for use, path, node_id, nesting in maker.uses:
+        for use, path, node_id, nesting in maker.values.uses:
             references.check(use, path, node_id=node_id, nesting=nesting)
-        return references.problems
+        return references.problems + self._never_running(links, certainty)
+
+    def _never_running(self, links: Links, certainty: Certainty) -> list[Problem]:
+        """Find nodes that wait for two branches of which only one is ever taken. What follows them is not named."""
+        found: list[Problem] = []
+        for node_id in links.order:
+            if node_id in links.doubtful or not certainty.never_runs(node_id):
+                continue
+            if not any(certainty.never_runs(leaf.node) for leaf in links.requires[node_id].leaves()):
+                message = f"node {node_id!r} never runs: no choice of branches gives all that it depends on"
+                hint = "depends_on wants all of a list: write any_of, or lead edges to it (next), which join what ran"
+                where = ("nodes", node_id, "depends_on")
+                found.append(self.document.problem(message, where, hint=hint, severity="warning"))
+        return found
 
     def _graph(self, workflow: schema.WorkflowModel, links: Links, maker: SpecMaker, outputs: Template | None) -> Graph:
         specs = maker.specs
@@ -243,8 +286,8 @@ class _Compilation:
         whole["workflow_id"] = workflow.workflow_id or workflow.name
         whole["version"] = workflow.version
         # The order of nodes is part of the meaning: a fan-in takes its sources in file order. No other order is.
-        nodes = {node_id: _sorted(maker.definitions[node_id]) for node_id in maker.specs}
-        return {**_sorted(whole), "nodes": nodes}
+        nodes = {node_id: in_order(maker.definitions[node_id]) for node_id in maker.specs}
+        return {**in_order(whole), "nodes": nodes}
 
     def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
@@ -256,12 +299,6 @@ def hash_of(definition: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
-
-
-def _in_order(problems: list[Problem]) -> list[Problem]:
+def _as_in_file(problems: list[Problem]) -> list[Problem]:
     """Order problems as they stand in the file, each once."""
     return sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))

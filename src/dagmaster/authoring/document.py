@@ -66,6 +66,20 @@ class Document:
             index = _inside(self._source, value, offset)
         return self._source.problem(message, index, path, hint=hint, severity=severity)
 
+    def rename(self, path: Path, meant: str) -> None:
+        """Let the last key of `path` be found under the name that was meant too, unless that is there by itself."""
+        *outer, wrong = path
+        mark = self._marks
+        for part in outer:
+            inside = mark[1] if isinstance(mark, tuple) else None
+            if isinstance(inside, dict):
+                mark = inside[str(part)][1] if part in inside else None
+            else:
+                mark = inside[part] if isinstance(inside, list) and isinstance(part, int) else None
+        inside = mark[1] if isinstance(mark, tuple) else None
+        if isinstance(inside, dict) and wrong in inside:
+            inside.setdefault(meant, inside[str(wrong)])
+
     def _find(self, path: Path) -> tuple[int, int, bool]:
         """The places of the key and of the value at `path`, and whether the path leads to a scalar."""
         mark = self._marks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -12,19 +13,40 @@ from urllib.parse import urlsplit
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 
+from dagmaster.authoring.document import document_of
 from dagmaster.authoring.names import did_you_mean
-from dagmaster.authoring.source import spell_path
-from dagmaster.errors import InputsInvalid, Problem
+from dagmaster.authoring.source import shortened, spell_path
+from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
-    from dagmaster.authoring.document import Document
+    from dagmaster.authoring.document import Document, Path
     from dagmaster.authoring.schema import InputModel
     from dagmaster.engine.graph import Graph
 
 _FORMATS: Final = FormatChecker(formats=())
 _NUMBERS: Final = frozenset({"integer", "number"})
+_GO_WITH: Final[dict[str, frozenset[str]]] = {
+    "pattern": frozenset({"string", "uri", "date-time"}),
+    "minimum": _NUMBERS,
+    "maximum": _NUMBERS,
+    "items": frozenset({"array"}),
+    "properties": frozenset({"object"}),
+}
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "$schema"})
+_TYPES: Final = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+    "uri": "a URI (scheme://…)",
+    "date-time": "a date-time with its zone, as 2026-01-31T06:00:00Z",
+}
 
 
 @_FORMATS.checks("uri")
@@ -71,6 +93,10 @@ def _schema_of_input(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 def accept_inputs(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     """Give the inputs of a job: what was given, with defaults. What does not fit is `InputsInvalid`, all of it."""
+    try:
+        document_of(dict(given))
+    except WorkflowInvalid as invalid:
+        raise InputsInvalid([replace(problem, file="") for problem in invalid.problems]) from None
     problems = [
         Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, graph.inputs))
         for name in given
@@ -78,12 +104,11 @@ def accept_inputs(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     ]
     inputs = {name: each["default"] for name, each in graph.inputs.items() if "default" in each}
     inputs.update({name: value for name, value in given.items() if name in graph.inputs})
-    problems += [
-        Problem(message=_say(error, graph), path=_path_of(error), text=_text_of(error.instance))
-        for error in _validator(graph.content_hash, json.dumps(schema_of_inputs(graph.inputs))).iter_errors(inputs)
-    ]
+    validator = _validator(graph.content_hash, json.dumps(schema_of_inputs(graph.inputs)))
+    for error in validator.iter_errors(inputs):
+        problems += _problems_of(error, graph)
     if problems:
-        raise InputsInvalid(problems)
+        raise InputsInvalid(list(dict.fromkeys(problems)))
     return inputs
 
 
@@ -94,39 +119,82 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
         return text
     try:
         return json.loads(text, parse_constant=_refuse_constant)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
-def problems_of_inputs(document: Document, inputs: Mapping[str, InputModel]) -> list[Problem]:
-    """Check that input definitions make sense, and that defaults fit them."""
+def problems_of_inputs(
+    document: Document, inputs: Mapping[str, InputModel], wrong: AbstractSet[str] = frozenset()
+) -> list[Problem]:
+    """Check that input definitions make sense, and that defaults fit them. `wrong` ones are known to make none."""
     problems: list[Problem] = []
     for name, model in inputs.items():
-        path = ("inputs", name)
+        path: Path = ("inputs", name)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             message = "an input's name is made of letters, digits and _, and starts with no digit"
             problems.append(document.problem(message, path, at_key=True))
-            continue
-        if model.pattern is not None:
-            try:
-                re.compile(model.pattern)
-            except re.error as error:
-                problems.append(document.problem(f"pattern: {error}", (*path, "pattern")))
-                continue
-        definition = model.model_dump(exclude_unset=True)
-        try:
-            schema = _schema_of_input(definition)
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
-            problems.append(document.problem(f"not a JSON Schema: {error.message}", path))
-            continue
-        if definition.get("default") is not None:
-            validator = Draft202012Validator(schema, format_checker=_FORMATS)
-            problems += [
-                document.problem(f"the default does not fit: {error.message}", (*path, "default"))
-                for error in validator.iter_errors(model.default)
-            ]
+        elif name not in wrong:
+            problems += _problems_of_keys(document, model, path) or _problems_of_values(document, model, path)
     return problems
+
+
+def _problems_of_keys(document: Document, model: InputModel, path: Path) -> list[Problem]:
+    """Check that the keys of an input go together, and make a JSON Schema."""
+    found: list[Problem] = []
+    for key, kinds in _GO_WITH.items():
+        if getattr(model, key) is not None and model.type not in kinds:
+            message = f"{key} goes with type {' or '.join(sorted(kinds))}, and this is of type {model.type}"
+            found.append(document.problem(message, (*path, key), at_key=True))
+    if model.pattern is not None:
+        try:
+            re.compile(model.pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            found.append(document.problem(f"pattern is not a regular expression: {error}", (*path, "pattern")))
+    if model.minimum is not None and model.maximum is not None and model.minimum > model.maximum:
+        found.append(document.problem("minimum is more than maximum: no number fits", (*path, "minimum")))
+    for key in ("items", "properties"):
+        found += [
+            document.problem(
+                f"{spell_path((key, *place))}: a schema here stands alone, without references", (*path, key)
+            )
+            for place in _references_in(getattr(model, key))
+        ]
+    if found:
+        return found
+    schema = _schema_of_input(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        # The best error of many is deep inside; where it is in the file is the place of what it looked at.
+        inside = tuple(error.absolute_path)
+        found.append(document.problem(f"not a JSON Schema: {shortened(error.message, 200)}", (*path, *inside)))
+    return found
+
+
+def _problems_of_values(document: Document, model: InputModel, path: Path) -> list[Problem]:
+    """Check that what is written as a value fits: the default, and each value of an enum."""
+    found: list[Problem] = []
+    definition = model.model_dump(exclude_unset=True)
+    if model.enum is not None:
+        alone = Draft202012Validator(_schema_of_input({**definition, "enum": None}), format_checker=_FORMATS)
+        for place, value in enumerate(model.enum):
+            said = [_unfit(error) for error in alone.iter_errors(value)]
+            found += [document.problem(f"enum: {each}", (*path, "enum", place)) for each in said]
+    if "default" in model.model_fields_set:
+        validator = Draft202012Validator(_schema_of_input(definition), format_checker=_FORMATS)
+        said = [_unfit(error) for error in validator.iter_errors(model.default)]
+        hint = "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
+        found += [document.problem(f"the default does not fit: {each}", (*path, "default"), hint=hint) for each in said]
+    return found
+
+
+def _references_in(schema: Any, place: Path = ()) -> list[Path]:
+    """Find `$ref` and its like. What they point at could be anywhere, even on another machine, or be themselves."""
+    if isinstance(schema, dict):
+        found = [(*place, key) for key in schema if key in _REFERENCES and isinstance(schema[key], str)]
+        return found + [each for key, inner in schema.items() for each in _references_in(inner, (*place, key))]
+    inside = enumerate(schema) if isinstance(schema, list) else ()
+    return [each for key, inner in inside for each in _references_in(inner, (*place, key))]
 
 
 @lru_cache(maxsize=64)
@@ -134,22 +202,44 @@ def _validator(_content_hash: str, schema: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads(schema), format_checker=_FORMATS)
 
 
-def _say(error: Any, graph: Graph) -> str:
+def _problems_of(error: Any, graph: Graph) -> list[Problem]:
+    """Say what does not fit. The value of a secret is not repeated."""
+    place = tuple(error.absolute_path)
     if error.validator == "required":
-        missing = next(name for name in error.validator_value if name not in error.instance)
-        told = graph.inputs.get(missing, {}).get("description", "") if not error.absolute_path else ""
-        return f"missing input {missing!r}" + (f" ({told})" if told else "")
-    message = str(error.message)
-    return message if len(message) <= 300 else message[:300] + "…"  # noqa: PLR2004 - a screen's worth
+        missing = [name for name in error.validator_value if name not in error.instance]
+        return [_missing(name, place, graph) for name in missing]
+    if place and graph.inputs[place[0]].get("secret"):
+        return [Problem(message=f"the value does not fit ({error.validator})", path=spell_path(place))]
+    return [Problem(message=_unfit(error), path=spell_path(place), text=_text_of(error.instance))]
 
 
-def _path_of(error: Any) -> str:
-    return spell_path(tuple(error.absolute_path))
+def _missing(name: str, place: Path, graph: Graph) -> Problem:
+    if place:
+        return Problem(message=f"missing key {name!r}", path=spell_path(place))
+    told = graph.inputs[name].get("description", "")
+    return Problem(message=f"missing input {name!r}" + (f" ({told})" if told else ""), path=name)
+
+
+def _unfit(error: Any) -> str:
+    """Say an error of JSON Schema as people would."""
+    wanted, value = error.validator_value, _text_of(error.instance) or "a mapping"
+    if error.validator == "type":
+        named = wanted if isinstance(wanted, list) else [wanted]
+        return f"{value} is not {' or '.join(_TYPES.get(str(each), str(each)) for each in named)}"
+    if error.validator == "format":
+        return f"{value} is not {_TYPES.get(str(wanted), str(wanted))}"
+    if error.validator == "enum":
+        return f"{value} is not one of {shortened(', '.join(_text_of(each) or '{…}' for each in wanted), 200)}"
+    if error.validator == "pattern":
+        return f"{value} does not match the pattern {wanted}"
+    if error.validator in ("minimum", "maximum"):
+        limit = int(wanted) if wanted == int(wanted) else wanted
+        return f"{value} is {'less' if error.validator == 'minimum' else 'more'} than {limit}"
+    return shortened(str(error.message), 300)
 
 
 def _text_of(instance: Any) -> str:
-    text = json.dumps(instance, ensure_ascii=False, default=str)
-    return "" if isinstance(instance, dict) else text[:120]
+    return "" if isinstance(instance, dict) else shortened(json.dumps(instance, ensure_ascii=False), 120)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -35,12 +35,26 @@ _LIMITS: Final = {
     "greater_than": ("gt", "is more than"),
     "less_than_equal": ("le", "is at most"),
 }
+_LENGTHS: Final = {
+    "too_short": "needs at least one entry",
+    "too_long": "has at most {:,} entries",
+    "string_too_short": "is empty",
+    "string_too_long": "has at most {:,} characters",
+}
 _SPELLINGS: Final = {
     schema.ID_PATTERN: ("is made of letters, digits and _, and starts with no digit", r"[^A-Za-z0-9_]"),
     schema.WORKFLOW_ID_PATTERN: (
         "is made of letters, digits and _ . -, and starts with a letter or _",
         r"[^A-Za-z0-9_.-]",
     ),
+}
+_SHAPES: Final = {
+    "nodes": "each node stands under its id: my_node: {handler: …}",
+    "inputs": "each input stands under its name: size: {type: integer}",
+    "outputs": "each value of the result stands under its name: total: '{{ … }}'",
+    "params": "each param stands under its name: size: '{{ … }}'",
+    "branches": "each branch begins with a dash: - {name: small, condition: '< 10', next: …}",
+    "task": "say what runs for each item: task: {handler: …}",
 }
 _TRUTHS: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
@@ -94,6 +108,11 @@ def kind_of(value: Any) -> str:
     return "a list" if isinstance(value, list) else "a mapping"
 
 
+def unlike(value: Any) -> str:
+    """End the sentence `x is …` with what was written instead."""
+    return ", and here it is empty" if value is None else f", not {kind_of(value)}"
+
+
 def _hint_at_key(name: str, model: type[BaseModel], loc: Path) -> str:
     """Say what was meant by an unknown key: a key of another kind of node, or the nearest of this one."""
     kind = next((kind for kind, each in schema.NODE_MODELS.items() if each is model), None)
@@ -114,18 +133,14 @@ def _said(item: ErrorDetails) -> tuple[str, str]:
     """Say one error, and what to do."""
     kind, given, context = item["type"], item["input"], item.get("ctx", {})
     name = _spelled(item["loc"])
-    if kind in _WANTED and given is None:
-        return f"{name} is {_WANTED[kind]}, and here it is empty", FILL_OR_REMOVE
     if kind in _WANTED:
-        return f"{name} is {_WANTED[kind]}, not {kind_of(given)}", _hint_at_type(kind, name, given)
+        hint = FILL_OR_REMOVE if given is None else _hint_at_type(kind, name, given)
+        return f"{name} is {_WANTED[kind]}{unlike(given)}", hint
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
         return f"{name} {words} {_number(context[key])}", ""
-    if kind in ("too_short", "string_too_short"):
-        return f"{name} is empty", FILL_OR_REMOVE
-    if kind in ("too_long", "string_too_long"):
-        counted = "entries" if kind == "too_long" else "characters"
-        return f"{name} has at most {context['max_length']:,} {counted}", ""
+    if kind in _LENGTHS:
+        return f"{name} {_LENGTHS[kind].format(context.get('max_length', 0))}", ""
     if kind == "string_pattern_mismatch" and context["pattern"] in _SPELLINGS:
         words, others = _SPELLINGS[context["pattern"]]
         like = re.sub(others, "_", given)
@@ -133,7 +148,8 @@ def _said(item: ErrorDetails) -> tuple[str, str]:
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         near = nearest(str(given), choices)
-        message = f"{name} is one of {', '.join(choices)}, not {kind_of(given)}"
+        shown = f", not {shortened(given)!r}" if isinstance(given, str) else unlike(given)
+        message = f"{name} is one of {', '.join(choices)}{shown}"
         return message, f"did you mean {near!r}?" if near else ""
     message = item["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
@@ -143,6 +159,8 @@ def _said(item: ErrorDetails) -> tuple[str, str]:
 def _hint_at_type(kind: str, name: str, given: Any) -> str:
     if kind == "string_type" and isinstance(given, int | float):
         return f'put it in quotes: "{str(given).lower()}"'
+    if name in _SHAPES or name.startswith("input "):
+        return _SHAPES.get(name, "for example: {type: string}")
     if not isinstance(given, str):
         return ""
     if kind == "bool_type":

@@ -48,19 +48,21 @@ def read_part(
             # Only what was written is wrong: later rounds judge our own guesses.
             problems = problems or says.of_validation(document, error, model, path)
             for item in error.errors(include_url=False):
-                raw = _mended(raw, item, model)
+                raw = _mended(raw, item, model, document, path)
         else:
             return read, problems + _empty_keys(document, read, path)
     return None, problems
 
 
-def _mended(raw: dict[str, Any], item: ErrorDetails, model: type[BaseModel]) -> dict[str, Any]:
+def _mended(raw: Any, item: ErrorDetails, model: type[BaseModel], document: Document, path: Path) -> Any:
     """Give the data without one of its mistakes."""
     loc = item["loc"]
     if item["type"] == "missing":
         return raw if loc[0] in raw else {**raw, str(loc[0]): _STAND_INS[str(loc[0])]}
     if item["type"] == "extra_forbidden":
         meant = nearest(str(loc[-1]), says.keys_at(model, loc[:-1]))
+        if meant is not None:
+            document.rename((*path, *loc), meant)
         return _changed(raw, loc, lambda part: _renamed(part, str(loc[-1]), meant))
     if item["type"] == "value_error" and model is schema.WaitModel:
         kept = {key: value for key, value in raw.items() if key not in ("seconds", "until", "timeout_seconds")}
@@ -69,8 +71,7 @@ def _mended(raw: dict[str, Any], item: ErrorDetails, model: type[BaseModel]) -> 
         return _changed(raw, (*loc, ""), lambda part: {**part, "condition": UNREAD, "default": False})
     if model is schema.WorkflowModel and loc[0] == "inputs" and len(loc) == len(("inputs", "name")):
         return _changed(raw, loc, lambda part: {**part, loc[-1]: {}})
-    changed: dict[str, Any] = _without(raw, loc)
-    return changed
+    return _without(raw, loc)
 
 
 def _changed(part: Any, loc: Path, change: Any) -> Any:

@@ -128,7 +128,9 @@ class WorkflowNodeModel(NextModel):
     """Runs another workflow as a child job."""
 
     type: Literal["workflow"]
-    workflow_id: str = Field(pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="The workflow to run.")
+    workflow_id: str = Field(
+        pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="The workflow to run."
+    )
     version: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Default: the active one.")
     inputs: dict[str, JsonValue] = Field(default_factory=dict, description="The inputs of the child job.")
 
@@ -203,7 +205,9 @@ class InputModel(FileModel):
 class WorkflowModel(FileModel):
     """A workflow file."""
 
-    workflow_id: str | None = Field(default=None, pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="Its id.")
+    workflow_id: str | None = Field(
+        default=None, pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="Its id."
+    )
     name: str | None = Field(default=None, min_length=1, max_length=256, description="For people; the id if alone.")
     version: int = Field(default=1, ge=1, le=MAX_COUNT, description="Raised when the graph changes.")
     description: str = Field(default="", max_length=16_384, description="For people.")
@@ -214,7 +218,9 @@ class WorkflowModel(FileModel):
         "finish_running", description="What the rest does when a node fails for good."
     )
     deadline_seconds: Seconds | None = Field(default=None, description="How long the job may take in all.")
-    max_active_jobs: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="How many jobs of it run at a time.")
+    max_active_jobs: int | None = Field(
+        default=None, ge=1, le=MAX_COUNT, description="How many jobs of it run at a time."
+    )
     tags: list[str] = Field(default_factory=list, max_length=100, description="For finding it.")
 
 
@@ -251,17 +257,19 @@ def json_schema() -> dict[str, Any]:
         definitions.update(schema.pop("$defs", {}))
         definitions[model.__name__] = schema
     definitions["Node"] = _by_type(tuple(NODE_MODELS))
-    definitions["FanOutModel"]["properties"]["task"] = _by_type(("task", "fan_out", "workflow"))
+    told = FanOutModel.model_fields["task"].description
+    definitions["FanOutModel"]["properties"]["task"] = _by_type(("task", "fan_out", "workflow")) | {"description": told}
     root = definitions.pop("WorkflowModel")
     root["properties"]["nodes"] = {
         "type": "object",
         "minProperties": 1,
-        "propertyNames": {"pattern": ID_PATTERN},
+        "maxProperties": MAX_NODES,
+        "propertyNames": {"pattern": ID_PATTERN, "not": {"pattern": "__"}},
         "additionalProperties": {"$ref": "#/$defs/Node"},
         "description": "The steps.",
     }
     whole = {"$schema": _DIALECT, **root, "title": "dagmaster workflow", "$defs": definitions}
-    _point_at_definitions(whole)
+    _tidy(whole)
     return whole
 
 
@@ -300,14 +308,19 @@ def _retry() -> dict[str, Any]:
     return {"anyOf": [{"const": "none"}, {"$ref": "#/$defs/RetryModel"}]}
 
 
-def _point_at_definitions(schema: Any) -> None:
+def _tidy(schema: Any) -> None:
+    """Point at what is defined elsewhere. A key without a value is a mistake: take `null` out."""
     if isinstance(schema, dict):
         name = schema.pop("x-defined-as", None)
         if name is not None:
             schema["$ref"] = f"#/$defs/{name}"
-            schema.pop("default", None)
-        for value in schema.values():
-            _point_at_definitions(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            _point_at_definitions(value)
+        if "default" in schema and schema["default"] is None:
+            del schema["default"]
+        choices = schema.get("anyOf")
+        if isinstance(choices, list) and {"type": "null"} in choices:
+            rest = [choice for choice in choices if choice != {"type": "null"}]
+            del schema["anyOf"]
+            schema.update(rest[0] if len(rest) == 1 else {"anyOf": rest})
+    values = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for value in values:
+        _tidy(value)

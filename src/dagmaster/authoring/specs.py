@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
-from dagmaster.authoring import problems as says
 from dagmaster.authoring import schema
+from dagmaster.authoring.links import MAX_HINTS
 from dagmaster.authoring.names import did_you_mean, nearest
-from dagmaster.engine.conditions import compile_condition
+from dagmaster.authoring.problems import unlike
+from dagmaster.authoring.reading import UNREAD, read_part
+from dagmaster.authoring.values import DECISION, PARAMS, Values, last_key
 from dagmaster.engine.graph import (
     Aggregation,
     ApprovalSpec,
@@ -19,7 +19,6 @@ from dagmaster.engine.graph import (
     EndSpec,
     FanInSpec,
     FanOutSpec,
-    Kind,
     OnItemError,
     OnTimeout,
     Spec,
@@ -30,38 +29,22 @@ from dagmaster.engine.graph import (
     WorkflowSpec,
 )
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
-from dagmaster.engine.templates import Template, compile_template_all
-from dagmaster.errors import ExpressionInvalid
 
 if TYPE_CHECKING:
     from dagmaster.authoring.document import Document, Path
     from dagmaster.authoring.handlers import HandlerSpec, Registry
     from dagmaster.authoring.links import Links
-    from dagmaster.engine.expressions import Expression, PathUse
-    from dagmaster.errors import Problem
+    from dagmaster.engine.expressions import Expression
+    from dagmaster.engine.templates import Template
 
 MAX_NESTING: Final = 3
 DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
-_PERCENT: Final = re.compile(r"^(\d{1,3}(?:\.\d+)?)%$")
+_PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CHILD_KINDS: Final = ("task", "fan_out", "workflow")
-
-
-class Use(NamedTuple):
-    """A path that an expression uses: where it stands, which node uses it, how deep inside fan-outs."""
-
-    use: PathUse
-    path: Path
-    node_id: str | None
-    nesting: int
 
 
 class SpecMaker:
     """Makes the specs of one document, and notes every path that their expressions use."""
-
-    # What expressions may start with, by place.
-    OUTPUTS: ClassVar[frozenset[str]] = frozenset({"inputs", "nodes", "job", "env"})
-    DECISION: ClassVar[frozenset[str]] = OUTPUTS | {"upstream"}
-    PARAMS: ClassVar[frozenset[str]] = DECISION | {"secrets"}
 
     def __init__(
         self, document: Document, links: Links, handlers: Registry | None, *, allow_missing_handlers: bool
@@ -70,35 +53,21 @@ class SpecMaker:
         self.links = links
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
-        self.problems: list[Problem] = []
-        self.uses: list[Use] = []
+        self.values = Values(document)
+        self.problems = self.values.problems
         self.specs: dict[str, Spec] = {}
         self.definitions: dict[str, dict[str, Any]] = {}
-        self._node_id: str | None = None
-        self._nesting = 0
 
     def make(self, node_id: str, model: schema.AnyNodeModel) -> Spec | None:
         """Make the spec of a node, and its complete definition."""
-        self._node_id, self._nesting = node_id, 0
+        self.values.node_id = node_id
         definition = _plain(model)
         spec = self._spec(node_id, model, ("nodes", node_id), definition)
-        self._node_id = None
+        self.values.node_id = None
         if spec is not None:
             self.specs[node_id] = spec
             self.definitions[node_id] = definition
         return spec
-
-    def template(self, value: Any, path: Path, roots: frozenset[str]) -> Template | None:
-        """Compile a value; its mistakes become problems, its references are noted."""
-        if self._nesting:
-            roots |= {"item", "index", "outer"} if self._nesting > 1 else {"item", "index"}
-        template, mistakes = compile_template_all(value, roots)
-        for mistake in mistakes:
-            self._mistake(mistake, (*path, *mistake.path))
-        if template is not None:
-            for inside, use in template.uses:
-                self.uses.append(Use(use, (*path, *inside), self._node_id, self._nesting))
-        return template
 
     def _spec(self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: dict[str, Any]) -> Spec | None:
         if isinstance(model, schema.TaskModel):
@@ -119,7 +88,7 @@ class SpecMaker:
         return make(**self._common(node_id, model))
 
     def _common(self, node_id: str, model: schema.AnyNodeModel) -> dict[str, Any]:
-        is_child = self._nesting > 0
+        is_child = self.values.nesting > 0
         return {
             "id": node_id,
             "description": model.description,
@@ -130,19 +99,19 @@ class SpecMaker:
     # ── Tasks ──
 
     def _task(self, node_id: str, model: schema.TaskModel, path: Path, definition: dict[str, Any]) -> TaskSpec | None:
-        params = self.template(model.params, (*path, "params"), self.PARAMS)
+        params = self.values.template(model.params, (*path, "params"), PARAMS)
         handler = self._handler(model.handler, path)
         if handler is not None:
             self._check_params(handler, model, path)
         queue = model.queue or (handler.queue if handler is not None else None)
-        if queue is None:
+        if queue is None and (handler is not None or not self._is_wrong(model.handler)):
             hint = "a queue has no default: name the one that the workers of this task serve"
-            self._problem("missing key 'queue'", path, at_key=True, hint=hint)
-        retry = self._retry(model.retry, handler, (*path, "retry"))
+            self.values.problem("missing key 'queue'", path, at_key=True, hint=hint)
+        retry = self._retry(model, handler, (*path, "retry"))
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
         if params is None or queue is None or retry is None:
             return None
-        timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
+        timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else float(timeout)
         definition |= {"queue": queue, "timeout_seconds": timeout, "retry": _definition_of(retry)}
         return TaskSpec(
             **self._common(node_id, model),
@@ -156,13 +125,17 @@ class SpecMaker:
             pool=model.pool,
         )
 
+    def _is_wrong(self, handler: str) -> bool:
+        """Say whether it is an error that there is no such handler. The right one might have the rest."""
+        return handler == UNREAD or (self.handlers is not None and not self.allow_missing_handlers)
+
     def _handler(self, name: str, path: Path) -> HandlerSpec | None:
-        if self.handlers is None:
+        if self.handlers is None or name == UNREAD:
             return None
         handler = self.handlers.find(name)
         if handler is None:
             severity = "warning" if self.allow_missing_handlers else "error"
-            near = nearest(name, self.handlers.names())
+            near = nearest(name, self.handlers.names()) if len(self.problems) < MAX_HINTS else None
             hint = f"did you mean {near!r}?" if near else "name the module that has it with --handlers"
             self.problems.append(
                 self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)
@@ -173,28 +146,32 @@ class SpecMaker:
         known = handler.known_params()
         if known is None:
             return
-        for name in model.params:
-            if name not in known:
-                message = f"handler {handler.name!r} has no param {name!r}"
-                where = (*path, "params", name)
-                self._problem(message, where, at_key=True, hint=did_you_mean(name, known))
+        unknown = [name for name in model.params if name not in known]
+        for name in unknown:
+            message = f"handler {handler.name!r} has no param {name!r}"
+            hint = did_you_mean(name, known) or ("" if known else "it has no params")
+            self.values.problem(message, (*path, "params", name), at_key=True, hint=hint)
         missing = sorted(handler.required_params() - model.params.keys())
+        missing = [name for name in missing if not any(nearest(wrong, [name]) for wrong in unknown)]
         if missing:
             named = ", ".join(repr(name) for name in missing)
-            self._problem(f"handler {handler.name!r} needs {named}", (*path, "params"))
+            where = (*path, "params") if "params" in model.model_fields_set else path
+            hint = f"add under params: {', '.join(f'{name}: …' for name in missing)}"
+            self.values.problem(f"handler {handler.name!r} needs {named}", where, at_key=True, hint=hint)
 
-    def _retry(self, value: Any, handler: HandlerSpec | None, path: Path) -> RetryPolicy | None:
+    def _retry(self, task: schema.TaskModel, handler: HandlerSpec | None, path: Path) -> RetryPolicy | None:
+        value = task.retry
         if value is None:
             return (handler.retry if handler is not None else None) or RetryPolicy()
         if value == "none":
             return NO_RETRY
         if not isinstance(value, dict):
-            self._problem("retry is a mapping (max_attempts, backoff …) or none", path)
+            hint = "for example: {max_attempts: 3}"
+            self.values.problem(f"retry is a mapping (key: value) or none{unlike(value)}", path, hint=hint)
             return None
-        try:
-            model = schema.RetryModel.model_validate(value)
-        except ValidationError as error:
-            self.problems += says.of_validation(self.document, error, schema.RetryModel, path)
+        model, problems = read_part(self.document, schema.RetryModel, value, path)
+        self.problems.extend(problems)
+        if model is None:
             return None
         return RetryPolicy(**{**model.model_dump(), "backoff": Backoff(model.backoff)})
 
@@ -202,19 +179,20 @@ class SpecMaker:
 
     def _conditional(self, node_id: str, model: schema.ConditionalModel, path: Path) -> ConditionalSpec | None:
         field: Template | None = None
-        roots = set(self.DECISION)
+        roots = set(DECISION)
         if model.condition_field is not None:
-            text = model.condition_field if "{{" in model.condition_field else "{{ " + model.condition_field + " }}"
-            field = self.template(text, (*path, "condition_field"), self.DECISION)
+            field = self.values.condition_field(model.condition_field, (*path, "condition_field"))
             roots.add("value")
-        name = _last_key(field)
+        name = last_key(field)
         branches: list[Branch] = []
         conditions: list[Expression] = []
         for place, branch in enumerate(model.branches):
             where: Path = (*path, "branches", place, "condition")
             condition = None
+            if branch.condition == UNREAD:
+                continue
             if branch.condition is not None:
-                condition = self._condition(branch.condition, where, frozenset(roots), name)
+                condition = self.values.condition(branch.condition, where, frozenset(roots), name)
                 if condition is None:
                     continue
                 conditions.append(condition)
@@ -228,27 +206,15 @@ class SpecMaker:
         common = self._common(node_id, model)
         return ConditionalSpec(**common, condition_field=field, branches=tuple(branches), refs=tuple(refs))
 
-    def _condition(self, text: str, path: Path, roots: frozenset[str], name: str) -> Expression | None:
-        try:
-            condition = compile_condition(text, roots=roots, field_name=name)
-        except ExpressionInvalid as mistake:
-            hint = "" if "value" in roots else "add condition_field, which is `value` in the conditions"
-            self._mistake(mistake, path, hint=hint)
-            return None
-        for use in condition.uses:
-            if use.keys[0] != "value":
-                self.uses.append(Use(use, path, self._node_id, self._nesting))
-        return condition
-
     def _workflow(self, node_id: str, model: schema.WorkflowNodeModel, path: Path) -> WorkflowSpec | None:
-        inputs = self.template(model.inputs, (*path, "inputs"), self.DECISION)
+        inputs = self.values.template(model.inputs, (*path, "inputs"), DECISION)
         if inputs is None:
             return None
         common = self._common(node_id, model)
         return WorkflowSpec(**common, workflow_id=model.workflow_id, version=model.version, inputs=inputs)
 
     def _approval(self, node_id: str, model: schema.ApprovalModel, path: Path) -> ApprovalSpec | None:
-        message = self.template(model.message, (*path, "message"), self.DECISION)
+        message = self.values.template(model.message, (*path, "message"), DECISION)
         if message is None:
             return None
         return ApprovalSpec(
@@ -262,9 +228,9 @@ class SpecMaker:
     def _wait(self, node_id: str, model: schema.WaitModel, path: Path) -> WaitSpec | None:
         seconds = until = None
         if model.seconds is not None:
-            seconds = self.template(model.seconds, (*path, "seconds"), self.DECISION)
+            seconds = self.values.seconds(model.seconds, (*path, "seconds"))
         if model.until is not None:
-            until = self.template(model.until, (*path, "until"), self.DECISION)
+            until = self.values.until(model.until, (*path, "until"))
         if (seconds, until, model.signal) == (None, None, None):
             return None
         return WaitSpec(
@@ -281,12 +247,12 @@ class SpecMaker:
     def _fan_out(
         self, node_id: str, model: schema.FanOutModel, path: Path, definition: dict[str, Any]
     ) -> FanOutSpec | None:
-        source = self._source(model.source, (*path, "source"))
+        source = self.values.source(model.source, (*path, "source"))
         tolerance = self._tolerance(model.tolerate_failures, (*path, "tolerate_failures"))
         common = self._common(node_id, model)
-        self._nesting += 1
+        self.values.nesting += 1
         child = self._child(node_id, model.task, (*path, "task"), definition)
-        self._nesting -= 1
+        self.values.nesting -= 1
         if source is None or tolerance is None or child is None:
             return None
         return FanOutSpec(
@@ -299,54 +265,50 @@ class SpecMaker:
             fail_fast=model.fail_fast,
         )
 
-    def _source(self, value: Any, path: Path) -> Template | None:
-        if not isinstance(value, str | list):
-            self._problem("source is an expression that gives a list, or a list", path)
-            return None
-        if isinstance(value, str) and "{{" not in value:
-            self._problem("source is an expression that gives a list", path, hint=f"write '{{{{ {value} }}}}'")
-            return None
-        return self.template(value, path, self.DECISION)
-
     def _child(
         self, node_id: str, raw: dict[str, Any], path: Path, definition: dict[str, Any]
     ) -> TaskSpec | FanOutSpec | WorkflowSpec | None:
         kind = raw.get("type", "task")
+        if self.values.nesting > MAX_NESTING:
+            self.values.problem(f"fan-outs nest at most {MAX_NESTING} deep", path, at_key=True)
+            return None
         if kind not in _CHILD_KINDS:
-            hint = did_you_mean(str(kind), _CHILD_KINDS)
-            self._problem(f"a fan-out runs a task, a fan_out or a workflow, not {kind!r}", (*path, "type"), hint=hint)
-            return None
-        if self._nesting > MAX_NESTING:
-            self._problem(f"fan-outs nest at most {MAX_NESTING} deep", path)
-            return None
+            message = f"a fan-out runs a task, a fan_out or a workflow{unlike(kind)}"
+            near = nearest(str(kind), _CHILD_KINDS) if str(kind) not in schema.NODE_MODELS else None
+            self.values.problem(message, (*path, "type"), hint=f"did you mean {near!r}?" if near else "")
+            if near is None:
+                return None
+            kind = near
         for key in ("depends_on", "next"):
             if key in raw:
-                self._problem(f"a fan-out's task has no {key!r}: the fan-out has", (*path, key), at_key=True)
-                return None
-        try:
-            model = schema.NODE_MODELS[kind].model_validate(raw)
-        except ValidationError as error:
-            self.problems += says.of_validation(self.document, error, schema.NODE_MODELS[kind], path)
+                hint = "move it to the fan-out"
+                self.values.problem(f"a fan-out's task has no {key!r}", (*path, key), at_key=True, hint=hint)
+        raw = {key: value for key, value in raw.items() if key not in ("depends_on", "next")} | {"type": kind}
+        model, problems = read_part(self.document, schema.NODE_MODELS[kind], raw, path)
+        self.problems.extend(problems)
+        if model is None:
             return None
         definition["task"] = _plain(model)
         spec = self._spec(node_id, model, path, definition["task"])
         return spec if isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec) else None
 
-    def _tolerance(self, value: int | str, path: Path) -> Tolerance | None:
-        if isinstance(value, int) and value >= 0:
+    def _tolerance(self, value: Any, path: Path) -> Tolerance | None:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= schema.MAX_COUNT:
             return Tolerance(count=value)
-        found = _PERCENT.match(value) if isinstance(value, str) else None
-        if found is None or float(found[1]) > 100:  # noqa: PLR2004 - percent
-            self._problem("tolerate_failures is a count, or a share from '0%' to '100%'", path)
-            return None
-        return Tolerance(percent=float(found[1]))
+        found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+        if found is not None and float(found[1]) <= 100:  # noqa: PLR2004 - percent
+            return Tolerance(percent=float(found[1]))
+        if value is not None:
+            message = f"tolerate_failures is a count, or a share from '0%' to '100%'{unlike(value)}"
+            self.values.problem(message, path)
+        return None
 
     def _fan_in(self, node_id: str, model: schema.FanInModel, path: Path) -> FanInSpec | None:
         gate = self.links.requires.get(node_id)
         if gate is None:
-            if not self.links.problems:
+            if node_id not in self.links.doubtful:
                 hint = "lead an edge to it (next), or give it depends_on"
-                self._problem("a fan_in aggregates what comes before it, and nothing does", path, hint=hint)
+                self.values.problem("a fan_in aggregates what comes before it, and nothing does", path, hint=hint)
             return None
         before = {leaf.node for leaf in gate.leaves()}
         sources = tuple(each for each in self.links.ids if each in before)
@@ -358,41 +320,6 @@ class SpecMaker:
             sources=sources,
         )
 
-    def _mistake(self, mistake: ExpressionInvalid, path: Path, hint: str = "") -> None:
-        found = self.document.problem(str(mistake), path, hint=mistake.hint or hint, offset=mistake.offset)
-        self.problems.append(found)
-
-    def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
-        self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
-
-
-def output_keys_of(model: schema.AnyNodeModel, handlers: Registry | None) -> frozenset[str] | None:
-    """Give the keys that a node's output can have; None when nobody knows."""
-    if isinstance(model, schema.TaskModel):
-        handler = None if handlers is None else handlers.find(model.handler)
-        return None if handler is None else handler.output_keys()
-    if isinstance(model, schema.FanInModel):
-        return _FAN_IN_KEYS[model.aggregation]
-    if isinstance(model, schema.WaitModel):
-        return None if model.signal is not None else frozenset({"waited_until"})
-    return _OUTPUT_KEYS.get(Kind(model.type))
-
-
-_FAN_IN_KEYS: Final[dict[str, frozenset[str]]] = {
-    "collect": frozenset({"results", "count", "failed"}),
-    "concat": frozenset({"results", "count"}),
-    "sum": frozenset({"total", "count"}),
-    "first": frozenset({"result", "count"}),
-    "last": frozenset({"result", "count"}),
-}
-_OUTPUT_KEYS: Final[dict[Kind, frozenset[str]]] = {
-    Kind.START: frozenset(),
-    Kind.END: frozenset(),
-    Kind.CONDITIONAL: frozenset({"branch_taken", "branch", "value"}),
-    Kind.FAN_OUT: frozenset({"fan_out_count"}),
-    Kind.APPROVAL: frozenset({"approved_by", "at", "comment"}),
-}
-
 
 def _plain(model: schema.AnyNodeModel) -> dict[str, Any]:
     return {"type": model.type, **model.model_dump(exclude_defaults=True)}
@@ -402,15 +329,8 @@ def _definition_of(retry: RetryPolicy) -> Any:
     return {
         "max_attempts": retry.max_attempts,
         "backoff": retry.backoff.value,
-        "initial_delay_seconds": retry.initial_delay_seconds,
-        "max_delay_seconds": retry.max_delay_seconds,
+        "initial_delay_seconds": float(retry.initial_delay_seconds),
+        "max_delay_seconds": float(retry.max_delay_seconds),
         "jitter": retry.jitter,
         "max_lost": retry.max_lost,
     }
-
-
-def _last_key(field: Template | None) -> str:
-    """Give the name of the field that a conditional looks at, when it is a plain path."""
-    if field is None or len(field.uses) != 1:
-        return ""
-    return str(field.uses[0][1].keys[-1])

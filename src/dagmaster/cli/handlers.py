@@ -64,7 +64,7 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
         if value:
             click.echo(f"  {label:<10} {value}")
     _show_fields("Params", spec.params_schema())
-    _show_fields("Output", None if spec.output_model is None else spec.output_model.model_json_schema())
+    _show_fields("Output", _output_schema(spec))
     return COMPLETED
 
 
@@ -159,8 +159,15 @@ def _described(spec: HandlerSpec) -> dict[str, Any]:
         "queue": spec.queue,
         "timeout_seconds": spec.timeout_seconds,
         "params": spec.params_schema(),
-        "output": None if spec.output_model is None else spec.output_model.model_json_schema(),
+        "output": _output_schema(spec),
     }
+
+
+def _output_schema(spec: HandlerSpec) -> dict[str, Any] | None:
+    if spec.output_model is not None:
+        return spec.output_model.model_json_schema()
+    keys = spec.output_keys()
+    return None if keys is None else {"type": "object", "properties": {key: {} for key in sorted(keys)}}
 
 
 def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
@@ -175,7 +182,7 @@ def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
     required = set(schema.get("required", ()))
     width = max(len(name) for name in properties)
     for name, field in properties.items():
-        kind = str(field.get("type") or field.get("$ref", "any").rsplit("/", 1)[-1])
+        kind = " or ".join(str(each.get("type", "")) for each in field.get("anyOf", [field]))
         need = "required" if name in required else f"default {json.dumps(field.get('default'))}"
         told = f"  {field['description']}" if field.get("description") else ""
         click.echo(f"  {name:<{width}}  {kind:<8} {need if title == 'Params' else ''}{told}".rstrip())

@@ -43,7 +43,7 @@ def outstanding(job: Job) -> list[Decision]:
     step = Step(job, 0.0, [])
     for node in job.nodes.values():
         if node.status is NodeStatus.READY and node.wake_at is None:
-            # Asked for even where nothing is needed any more (a node before it was retried): `advance` decides, not this.
+            # Also where nothing is needed any more (a node before it was retried): it is `advance` that decides.
             step.out.append(need_of(job, node))
     if job.open == 0 and job.status is JobStatus.RUNNING:
         conclude(step)

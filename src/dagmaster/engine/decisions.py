@@ -74,7 +74,7 @@ class Cancel:
 
 @dataclass(slots=True)
 class Expand:
-    """The fan-out has `count` more children from `first` on, of `total`. The first time, `source` is the list to freeze."""
+    """The fan-out has `count` more children from `first` on, of `total`. At first, `source` is the list to freeze."""
 
     node: str
     first: int

@@ -9,7 +9,7 @@ from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
 from dagmaster.engine.happenings import TaskHandedBack
 from dagmaster.engine.model import FanOut, Job, fails_job
 from dagmaster.engine.status import NodeStatus, SkipReason
-from dagmaster.engine.step import Step, failure
+from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import JOB_MOVES, Move
 from dagmaster.errors import EvaluationFailed
 
@@ -71,16 +71,19 @@ def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
 
 def work_out_result(step: Step, scope: Mapping[str, Any]) -> None:
     """Complete the job with its result; one that cannot be worked out fails it."""
-    job = step.job
+    try:
+        result = _result(step.job, scope)
+    except EvaluationFailed as error:
+        finish(step, Move.FAIL, error=failure("expression", f"outputs: {error}", path=error.path))
+    else:
+        finish(step, Move.COMPLETE, result=result)
+
+
+def _result(job: Job, scope: Mapping[str, Any]) -> Any:
     if job.graph.outputs is not None:
-        try:
-            finish(step, Move.COMPLETE, result=job.graph.outputs.resolve(scope))
-        except EvaluationFailed as error:
-            finish(step, Move.FAIL, error=failure("expression", f"outputs: {error}", path=error.path))
-        return
-    outputs = {str(ref[1]): scope["nodes"][ref[1]]["output"] for ref in _result_refs(job)}
-    one = len(job.graph.result_nodes) == 1
-    finish(step, Move.COMPLETE, result=next(iter(outputs.values()), None) if one else outputs)
+        return job.graph.outputs.resolve(scope)
+    outputs = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
+    return next(iter(outputs.values()), None) if len(job.graph.result_nodes) == 1 else outputs
 
 
 def finish(step: Step, move: Move, *, result: Any = None, error: dict[str, Any] | None = None) -> None:

@@ -137,16 +137,16 @@ def budgets_are_attempts(job: Job) -> Iterator[str]:
 def held_means_an_attempt(job: Job) -> Iterator[str]:
     """What is out with a worker or a child job has an attempt."""
     for node in job.nodes.values():
-        if node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut):
-            if node.attempt < 1:
-                yield node.id
+        is_held = node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut)
+        if is_held and node.attempt < 1:
+            yield node.id
 
 
 def failed_with_an_error(job: Job) -> Iterator[str]:
-    """A FAILED node says why, and a COMPLETED one has no error."""
+    """A FAILED node says why; one that is COMPLETED, or has not begun, has no error."""
     for node in job.nodes.values():
-        is_wrong = {NodeStatus.FAILED: node.error is None, NodeStatus.COMPLETED: node.error is not None}
-        if is_wrong.get(node.status, False):
+        has_none = node.status in (NodeStatus.COMPLETED, NodeStatus.PENDING)
+        if (node.error is None and node.status is NodeStatus.FAILED) or (node.error is not None and has_none):
             yield node.id
 
 
@@ -249,7 +249,9 @@ def children_wait_for_their_fan_out(job: Job) -> Iterator[str]:
     """A child is under way only while its fan-out is RUNNING."""
     for fan, children in _fan_outs(job):
         if fan.status is not NodeStatus.RUNNING:
-            yield from (child.id for child in children if not child.is_terminal and child.status is not NodeStatus.PENDING)
+            yield from (
+                child.id for child in children if not child.is_terminal and child.status is not NodeStatus.PENDING
+            )
 
 
 def max_parallel_holds(job: Job) -> Iterator[str]:

@@ -206,8 +206,8 @@ class Job:
         self.cancel_requested = False
         self.deadline_at: float | None = None
         self.deadline_passed = False
-        # `ending`: nothing new starts. `stopping`: what runs is to stop, too. They are stored: a failure that an earlier
-        # run left behind ends nothing, so they do not follow from the nodes.
+        # `ending`: nothing new starts. `stopping`: what runs is to stop, too. Both are stored, since they do not follow
+        # from the nodes: a failure that an earlier run left behind ends nothing.
         self.ending = False
         self.stopping = False
         self.signals: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from dagmaster.engine.graph import (
 )
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.step import Step, failure
+from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import Move
 from dagmaster.errors import EvaluationFailed
 
@@ -127,20 +127,23 @@ def _branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, A
 
 
 def _fold(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> None:
-    nodes = scope.get("nodes", {})
-    failed: list[Any] = []
-    if spec.over is None:
-        # Fold what was loaded. By now there may be more than was asked for (an `any_of` goes on with the first), or less
-        # (a node before it was retried).
-        outputs = [nodes[source]["output"] for source in spec.sources if "output" in nodes.get(source, {})]
-    else:
-        failed = nodes[spec.over]["failed"]
-        lost = {item["index"] for item in failed}
-        outputs = [output for index, output in enumerate(nodes[spec.over]["outputs"]) if index not in lost]
     try:
+        outputs, failed = _parts(spec, scope)
         step.complete(node, aggregate(spec.aggregation, outputs, failed))
+    except EvaluationFailed as error:
+        step.fail(node, failure("expression", str(error), path=error.path))
     except OverflowError:
         step.fail(node, failure("aggregation", f"{spec.aggregation}: the numbers are too large to add"))
+
+
+def _parts(spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    if spec.over is None:
+        # What was loaded counts: since it was asked for, more may have come (an `any_of` goes on with the first).
+        nodes = scope.get("nodes", {})
+        return [nodes[source]["output"] for source in spec.sources if "output" in nodes.get(source, {})], []
+    failed = loaded(scope, spec.over, "failed")
+    lost = {item["index"] for item in failed}
+    return [each for index, each in enumerate(loaded(scope, spec.over, "outputs")) if index not in lost], failed
 
 
 def _upstream(job: Job, node: Node) -> str | None:

@@ -11,15 +11,26 @@ from dagmaster.engine.decisions import Cancel, Complete, Decision, Fail, Ignore,
 from dagmaster.engine.graph import OnFailure
 from dagmaster.engine.model import FanOut, Job, Node, fails_job
 from dagmaster.engine.transitions import NODE_MOVES, Move
-from dagmaster.errors import TransitionForbidden
+from dagmaster.errors import EvaluationFailed, TransitionForbidden
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.engine.status import SkipReason
 
 
 def failure(kind: str, message: str, **details: Any) -> dict[str, Any]:
     """Give an error as it is stored and shown: a kind for programs, a message for people."""
     return {"kind": kind, "message": message, **details}
+
+
+def loaded(scope: Mapping[str, Any], node_id: str, what: str) -> Any:
+    """Give what was loaded of a node; one that was opened again in the meantime has nothing to load."""
+    value = scope.get("nodes", {}).get(node_id, {})
+    if what not in value:
+        path = f"nodes.{node_id}.{what}"
+        raise EvaluationFailed(f"`{path}` is missing", path=path)
+    return value[what]
 
 
 class Step:

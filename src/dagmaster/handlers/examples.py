@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator  # noqa: TC003 - `handlers show` reads the annotations
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, Field

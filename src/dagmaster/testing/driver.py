@@ -135,14 +135,18 @@ class Driver:
 
     def succeeds(self, *node_ids: str, output: Any = None) -> list[Decision]:
         """Their current attempts succeed."""
-        happenings = [TaskSucceeded(node_id, self.job.nodes[node_id].attempt) for node_id in node_ids]
-        return [decision for each in happenings for decision in self.happens(each, output=output)]
+        decided: list[Decision] = []
+        for node_id in node_ids:
+            decided += self.happens(TaskSucceeded(node_id, self.job.nodes[node_id].attempt), output=output)
+        return decided
 
     def fails(self, *node_ids: str, permanent: bool = False, message: str = "boom") -> list[Decision]:
         """Their current attempts fail."""
-        error = {"kind": "error", "message": message}
-        attempts = [(node_id, self.job.nodes[node_id].attempt) for node_id in node_ids]
-        return [found for each in attempts for found in self.happens(TaskFailed(*each, error, permanent))]
+        decided: list[Decision] = []
+        for node_id in node_ids:
+            error = {"kind": "error", "message": message}
+            decided += self.happens(TaskFailed(node_id, self.job.nodes[node_id].attempt, error, permanent))
+        return decided
 
     def is_lost(self, node_id: str) -> list[Decision]:
         """The worker of the current attempt dies."""

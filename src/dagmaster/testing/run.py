@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.compiler import compile_file, compile_text
 from dagmaster.authoring.handlers import Registry
-from dagmaster.engine.graph import Graph
 from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.one_process import Answers, OneProcess, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
 
 

@@ -236,7 +236,6 @@ class _Run:
         if not self._begun:
             self.done(outcome)
             return
-        self._deadlines.remove(self)
         if self._task is not None:
             self._task.cancel()
         grace = self._grace_seconds if grace_seconds is None else grace_seconds

@@ -23,7 +23,7 @@ _BYTES_A_VALUE = 30
 _BYTES_A_CHARACTER = 6
 _FIXED: frozenset[Any] = frozenset({bool, type(None)})
 _SMALL = 2**63
-# Up to so many items, looking at each is cheaper than asking for the kinds of all.
+# Up to so many items, looking at each is cheaper than asking for the kinds of all; at 16 it is the same (2026-11).
 _FEW = 8
 _TOO_LARGE = f"is larger than {MAX_BYTES // 1024 // 1024} MiB"
 

@@ -252,6 +252,23 @@ def test_a_decorator_in_between_hides_nothing():
     assert spec.output_keys() == frozenset({"size"})
 
 
+def test_a_decorator_from_another_module_does_not_lend_its_names():
+    names: dict[str, Any] = {"functools": functools}
+    exec(
+        "def noisy(function):\n"
+        "    @functools.wraps(function)\n"
+        "    def wrapper(*args, **kwargs):\n"
+        "        return function(*args, **kwargs)\n"
+        "    return wrapper\n",
+        names,
+    )
+
+    def function(box: Box) -> None: ...
+
+    function.__annotations__ = {"box": "Box"}
+    assert isinstance(arguments(handler("x")(names["noisy"](function)), west=1)["box"], Box)
+
+
 def test_a_partial_is_a_handler_when_it_has_a_name():
     def add(left: int, right: int) -> dict[str, int]:
         return {"sum": left + right}

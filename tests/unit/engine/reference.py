@@ -10,10 +10,11 @@ is given; whatever that is, the outcome must be one that the documents allow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import graph as g
@@ -21,6 +22,9 @@ from dagmaster.engine import happenings as h
 from dagmaster.engine.retry import Backoff
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 OVER = {NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED}
 JOB_OVER = {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
@@ -235,9 +239,10 @@ class Reference:
     # ── Happenings ──
 
     def react(self, happening: h.Happening) -> None:
-        getattr(self, "on_" + type(happening).__name__)(happening)
+        words = re.findall("[A-Z][a-z]*", type(happening).__name__)
+        getattr(self, "on_" + "_".join(words).lower())(happening)
 
-    def on_JobStarted(self, _: h.JobStarted) -> None:  # noqa: N802 - named for the happening
+    def on_job_started(self, _: h.JobStarted) -> None:
         if self.status is not JobStatus.PENDING:
             self.ignore()
             return
@@ -260,11 +265,11 @@ class Reference:
     def was_asked_to_stop(self, node: State) -> bool:
         return (node.id, node.attempt) in self.asked_to_stop
 
-    def on_TaskSucceeded(self, happening: h.TaskSucceeded) -> None:  # noqa: N802
+    def on_task_succeeded(self, happening: h.TaskSucceeded) -> None:
         if node := self.current(happening.node, happening.attempt):
             self.complete(node, d.REPORTED)
 
-    def on_TaskFailed(self, happening: h.TaskFailed) -> None:  # noqa: N802
+    def on_task_failed(self, happening: h.TaskFailed) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:
             return
@@ -278,11 +283,15 @@ class Reference:
         else:
             node.status = NodeStatus.READY
             assert not policy.jitter
-            growth = {Backoff.FIXED: 1, Backoff.LINEAR: node.tries_used, Backoff.EXPONENTIAL: 2 ** (node.tries_used - 1)}
+            growth = {
+                Backoff.FIXED: 1,
+                Backoff.LINEAR: node.tries_used,
+                Backoff.EXPONENTIAL: 2 ** (node.tries_used - 1),
+            }
             delay = min(policy.initial_delay_seconds * growth[policy.backoff], policy.max_delay_seconds)
             self.wait_until(node, self.now + delay)
 
-    def on_TaskLost(self, happening: h.TaskLost) -> None:  # noqa: N802
+    def on_task_lost(self, happening: h.TaskLost) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:
             return
@@ -295,7 +304,7 @@ class Reference:
         else:
             self.again(node)
 
-    def on_TaskHandedBack(self, happening: h.TaskHandedBack) -> None:  # noqa: N802
+    def on_task_handed_back(self, happening: h.TaskHandedBack) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:
             return
@@ -311,12 +320,12 @@ class Reference:
         node.wake_at = None
         self.at_once.add(node.id)
 
-    def on_DispatchRejected(self, happening: h.DispatchRejected) -> None:  # noqa: N802
+    def on_dispatch_rejected(self, happening: h.DispatchRejected) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is not None:
             self.fail_or_cancel(node, happening.error["kind"])
 
-    def on_ChildJobFinished(self, happening: h.ChildJobFinished) -> None:  # noqa: N802
+    def on_child_job_finished(self, happening: h.ChildJobFinished) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:
             return
@@ -331,7 +340,7 @@ class Reference:
         else:
             self.fail(node, kind)
 
-    def on_TimerFired(self, happening: h.TimerFired) -> None:  # noqa: N802
+    def on_timer_fired(self, happening: h.TimerFired) -> None:
         if happening.node is None:
             if self.deadline_at is None or self.now < self.deadline_at:
                 self.ignore()
@@ -372,7 +381,7 @@ class Reference:
     def said(self) -> str:
         return datetime.fromtimestamp(self.now, UTC).isoformat().replace("+00:00", "Z")
 
-    def on_ValuesLoaded(self, happening: h.ValuesLoaded) -> None:  # noqa: N802
+    def on_values_loaded(self, happening: h.ValuesLoaded) -> None:
         if happening.node is None:
             if self.all_over() and self.status is JobStatus.RUNNING:
                 self.give_result(happening.scope)
@@ -385,7 +394,7 @@ class Reference:
         else:
             self.decide(node, happening.scope)
 
-    def on_ResolutionFailed(self, happening: h.ResolutionFailed) -> None:  # noqa: N802
+    def on_resolution_failed(self, happening: h.ResolutionFailed) -> None:
         if happening.node is None:
             if self.all_over() and self.status is JobStatus.RUNNING:
                 self.finish(JobStatus.FAILED, kind="expression")
@@ -399,24 +408,25 @@ class Reference:
         else:
             self.fail_or_cancel(node, "expression")
 
-    def on_Approved(self, happening: h.Approved) -> None:  # noqa: N802
+    def on_approved(self, happening: h.Approved) -> None:
         if node := self.asked_for_approval(happening):
             self.complete(node, {"approved_by": happening.by, "at": happening.at, "comment": happening.comment})
 
-    def on_Rejected(self, happening: h.Rejected) -> None:  # noqa: N802
+    def on_rejected(self, happening: h.Rejected) -> None:
         if node := self.asked_for_approval(happening):
             self.fail(node, "rejected")
 
     def asked_for_approval(self, happening: h.Approved | h.Rejected) -> State | None:
         node = self.nodes.get(happening.node)
         spec = None if node is None else node.spec
-        if node is not None and isinstance(spec, g.ApprovalSpec) and node.status is NodeStatus.WAITING:
-            if not spec.approvers or happening.by in spec.approvers:
-                return node
+        is_open = node is not None and node.status is NodeStatus.WAITING
+        may_answer = isinstance(spec, g.ApprovalSpec) and happening.by in (spec.approvers or [happening.by])
+        if is_open and may_answer:
+            return node
         self.ignore()
         return None
 
-    def on_SignalReceived(self, happening: h.SignalReceived) -> None:  # noqa: N802
+    def on_signal_received(self, happening: h.SignalReceived) -> None:
         interested = [
             node
             for node in self.top_level()
@@ -430,7 +440,7 @@ class Reference:
         if not interested:
             self.ignore()
 
-    def on_NodesAdded(self, happening: h.NodesAdded) -> None:  # noqa: N802
+    def on_nodes_added(self, happening: h.NodesAdded) -> None:
         new = [spec for spec in happening.specs if spec.id not in self.nodes]
         if self.ending or not new:
             self.ignore()
@@ -438,7 +448,7 @@ class Reference:
         for spec in new:
             self.nodes[spec.id] = State(spec.id, spec)
 
-    def on_CancelRequested(self, _: h.CancelRequested) -> None:  # noqa: N802
+    def on_cancel_requested(self, _: h.CancelRequested) -> None:
         if self.cancel_requested:
             self.ignore()
             return
@@ -468,21 +478,22 @@ class Reference:
             self.out.append(d.StartChildJob(node.id, node.attempt, spec))
         elif isinstance(spec, g.ApprovalSpec):
             self.pause(node, d.RequestApproval(node.id, spec), spec.timeout_seconds)
+        elif isinstance(spec, g.WaitSpec) and spec.signal in self.signals:
+            self.complete(node, self.signals.pop(spec.signal))
         elif isinstance(spec, g.WaitSpec) and spec.signal is not None:
-            if spec.signal in self.signals:
-                self.complete(node, self.signals.pop(spec.signal))
-            else:
-                self.pause(node, None, spec.timeout_seconds)
+            self.pause(node, None, spec.timeout_seconds)
         elif isinstance(spec, g.FanOutSpec) and node.total is not None:
             node.status = NodeStatus.RUNNING
             if node.expanded < node.total:
                 self.expand(node, None)
         else:
-            refs = self.refs(spec)
-            if refs:
-                self.out.append(d.Need(node.id, refs))
-            else:
-                self.decide(node, {})
+            self.ask(node)
+
+    def ask(self, node: State) -> None:
+        if refs := self.refs(node.spec):
+            self.out.append(d.Need(node.id, refs))
+        else:
+            self.decide(node, {})
 
     def pause(self, node: State, decision: d.Decision | None, timeout: float | None) -> None:
         node.status = NodeStatus.WAITING
@@ -545,9 +556,12 @@ class Reference:
     def fold(self, node: State, spec: g.FanInSpec, scope: Mapping[str, Any]) -> None:
         failed: list[Any] = []
         if spec.over is not None:
-            failed = scope["nodes"][spec.over]["failed"]
+            facts = scope["nodes"][spec.over]
+            if "failed" not in facts:
+                raise EvaluationFailed("outputs")
+            failed = facts["failed"]
             without = [item["index"] for item in failed]
-            everything = scope["nodes"][spec.over]["outputs"]
+            everything = facts["outputs"]
             outputs = [output for index, output in enumerate(everything) if index not in without]
         else:
             loaded = scope.get("nodes", {})
@@ -591,7 +605,7 @@ class Reference:
         tolerance = fan.spec.tolerance
         if tolerance.percent is None:
             return failed <= tolerance.count
-        return failed * 100 <= tolerance.percent * (fan.total or 0)
+        return failed <= math.floor(Fraction(str(tolerance.percent)) * (fan.total or 0) / 100)
 
     def stop(self, fan: State) -> None:
         fan.stopped = True
@@ -672,7 +686,11 @@ class Reference:
             except EvaluationFailed:
                 self.finish(JobStatus.FAILED, kind="expression")
             return
-        outputs = {ref[1]: scope["nodes"][ref[1]]["output"] for ref in self.result_refs()}
+        wanted = [ref[1] for ref in self.result_refs()]
+        if not all("output" in scope["nodes"].get(each, {}) for each in wanted):
+            self.finish(JobStatus.FAILED, kind="expression")
+            return
+        outputs = {each: scope["nodes"][each]["output"] for each in wanted}
         if len(self.graph.result_nodes) == 1:
             self.finish(JobStatus.COMPLETED, result=next(iter(outputs.values()), None))
         else:
@@ -685,7 +703,7 @@ class Reference:
 
     # ── New runs ──
 
-    def on_ResumeRequested(self, happening: h.ResumeRequested) -> None:  # noqa: N802
+    def on_resume_requested(self, happening: h.ResumeRequested) -> None:
         if self.status not in JOB_OVER or any(name not in self.nodes for name in happening.nodes):
             self.ignore()
             return
@@ -697,7 +715,7 @@ class Reference:
             self.open_from_the_beginning(self.nodes[name], opened)
         self.open_run(opened)
 
-    def on_RetryRequested(self, happening: h.RetryRequested) -> None:  # noqa: N802
+    def on_retry_requested(self, happening: h.RetryRequested) -> None:
         node = self.nodes.get(happening.node)
         if node is None:
             self.ignore()
@@ -714,9 +732,7 @@ class Reference:
         top = (self.ancestors(node) or [node])[-1]
         failed_the_job = top.status is NodeStatus.FAILED and not top.allows_failure
         ended_otherwise = self.cancel_requested or self.deadline_passed
-        ended_the_job = (
-            failed_the_job and self.graph.on_failure is not g.OnFailure.CONTINUE and not ended_otherwise
-        )
+        ended_the_job = failed_the_job and self.graph.on_failure is not g.OnFailure.CONTINUE and not ended_otherwise
         opened: dict[str, None] = {}
         self.open_what_failed(node, opened)
         followers = self.followers(top)
@@ -727,7 +743,7 @@ class Reference:
                 self.open_what_failed(each, opened)
         self.open_run(opened)
 
-    def on_ItemsReinjected(self, happening: h.ItemsReinjected) -> None:  # noqa: N802
+    def on_items_reinjected(self, happening: h.ItemsReinjected) -> None:
         fan = self.nodes.get(happening.node)
         if fan is None or self.status not in JOB_OVER or not isinstance(fan.spec, g.FanOutSpec):
             self.ignore()
@@ -815,7 +831,9 @@ class Reference:
             more = [
                 each
                 for each in self.top_level()
-                if each.id not in known and each.spec.requires and any(x.node in known for x in each.spec.requires.leaves())
+                if each.id not in known
+                and each.spec.requires
+                and any(x.node in known for x in each.spec.requires.leaves())
             ]
             if not more:
                 return found

@@ -2,19 +2,88 @@
 
 from __future__ import annotations
 
+import zlib
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagmaster.engine import happenings as h
+from dagmaster.engine.graph import ApprovalSpec, Graph, TaskSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.model import Job, Node
+from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
+from dagmaster.testing import Driver
 from tests.unit.engine.proof import Proof, batches_of
-from tests.unit.engine.worlds import Drawn, Workflows, pick
+from tests.unit.engine.worlds import AT, BOOM, Chance, Drawn, Seeded, Workflows, pick
 
 
 @given(data=st.data())
 def test_every_history_is_one_that_the_documents_allow(data):
+    """Small worlds, which shrink well."""
     chance = Drawn(data)
+    live_a_life(chance, steps=chance.number(1, 30))
+
+
+@given(seed=st.integers(0, 2**32))
+def test_every_long_history_is_one_that_the_documents_allow(seed):
+    """Large worlds from a seed: many more steps a second than hypothesis can draw."""
+    for part in range(4):
+        live_a_life(Seeded(seed * 4 + part), steps=60)
+
+
+def live_a_life(chance: Chance, *, steps: int) -> None:
+    """A random history, compared with the reference at every step, and then on to the end of the job."""
     graph = Workflows(chance).graph()
     batch = pick(chance, [2, 3, 5000])
     with batches_of(batch):
         proof = Proof(graph, batch=batch)
-        proof.live(chance, steps=chance.number(1, 40))
+        proof.live(chance, steps=steps)
         proof.live_to_the_end(chance)
+
+
+# ── Confluence ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(data=st.data(), salt=st.integers(0, 1000), seed=st.integers(0, 2**32))
+def test_the_order_of_reports_does_not_change_how_a_job_ends(data, salt, seed):
+    """Each node has its fate. Nothing but the order differs, so nothing but the order may."""
+    graph = Workflows(Drawn(data), orderly=True).graph()
+    with batches_of(2):
+        ends = [fates_in_some_order(graph, salt, Seeded(seed + turn)) for turn in range(3)]
+    assert ends[0] == ends[1] == ends[2]
+
+
+def fates_in_some_order(graph: Graph, salt: int, chance: Chance) -> dict[str, Any]:
+    driver = Driver(Job("job", graph))
+    driver.starts()
+    while driver.job.status not in TERMINAL_JOB:
+        options = [found for node in driver.job.nodes.values() if (found := fate(node, salt)) is not None]
+        happening, output = pick(chance, options)
+        if isinstance(happening, h.TimerFired) and happening.node is not None:
+            driver.now = max(driver.now, driver.job.nodes[happening.node].wake_at or 0.0)
+        driver.happens(happening, output=output)
+    ended: dict[str, Any] = {
+        node.id: (node.status, node.skip_reason, node.branch) for node in driver.job.nodes.values()
+    }
+    return ended | {"the job": driver.job.status}
+
+
+def fate(node: Node, salt: int) -> tuple[h.Happening, Any] | None:
+    """What is to happen to this node now: always the same for the same node."""
+    luck = zlib.crc32(f"{salt} {node.id}".encode())
+    output = {"n": luck % 4, "l": list(range(luck % 3))}
+    spec = node.spec
+    if node.wake_at is not None:
+        return h.TimerFired(node.id), None
+    if node.status is NodeStatus.DISPATCHED and isinstance(spec, TaskSpec):
+        if luck % 5 == 0:
+            return h.TaskFailed(node.id, node.attempt, BOOM, permanent=luck % 2 == 0), None
+        return h.TaskSucceeded(node.id, node.attempt), output
+    if node.status is NodeStatus.RUNNING and isinstance(spec, WorkflowSpec):
+        return h.ChildJobFinished(node.id, node.attempt, "FAILED" if luck % 5 == 0 else "COMPLETED", output), None
+    if node.status is NodeStatus.WAITING and isinstance(spec, ApprovalSpec):
+        answer = h.Rejected if luck % 3 == 0 else h.Approved
+        return answer(node.id, "ada", AT), None
+    if node.status is NodeStatus.WAITING and isinstance(spec, WaitSpec) and spec.signal is not None:
+        return h.SignalReceived(spec.signal, {"n": 1, "l": [1]}), None
+    return None

@@ -185,7 +185,8 @@ def test_text_is_bounded():
             resolved(source, item=half)
 
 
-def test_the_whole_of_a_resolution_is_bounded():
+def test_the_whole_of_a_resolution_is_bounded(monkeypatch):
+    monkeypatch.setattr(templates, "MAX_TOTAL", 16 * values.MAX_TEXT)
     half = "x" * (values.MAX_TEXT // 2)
     for source in ("a{{ item }}", "{{ item + 'a' }}"):
         assert resolved([source] * 20, item=half)

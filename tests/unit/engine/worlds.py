@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
@@ -12,7 +11,11 @@ from dagmaster.engine import happenings as h
 from dagmaster.engine.graph import ConditionalSpec, FanOutSpec, Gate, GateKind, Graph, Leaf, Spec, TaskSpec, WaitSpec
 from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.testing import factories as make
-from dagmaster.testing.factories import After, Builder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dagmaster.testing.factories import After, Builder
 
 T = TypeVar("T")
 
@@ -70,9 +73,13 @@ class Workflows:
             node_id = f"n{number}"
             self.specs[node_id] = self.spec(node_id)
         deadline = pick(self.chance, [None, None, None, None, 20.0, 60.0])
-        outputs = pick(self.chance, [None, None, {"n": "{{ nodes.n0.output.n | default(0) }}"}, "{{ nodes.n0.output.n }}"])
+        outputs = pick(
+            self.chance, [None, None, {"n": "{{ nodes.n0.output.n | default(0) }}"}, "{{ nodes.n0.output.n }}"]
+        )
         return make.a_graph(
-            on_failure="continue" if self.orderly else pick(self.chance, ["continue", "finish_running", "cancel_running"]),
+            on_failure="continue"
+            if self.orderly
+            else pick(self.chance, ["continue", "finish_running", "cancel_running"]),
             deadline_seconds=None if self.orderly else deadline,
             outputs=outputs,
             **{node_id: _made(spec) for node_id, spec in self.specs.items()},
@@ -89,8 +96,8 @@ class Workflows:
 
     def spec(self, node_id: str) -> Spec:
         after = self.after()
-        kinds = [self.task] * 9 + [self.conditional] * 3 + [self.fan_out] * 4
-        kinds += [self.fan_in, self.wait, self.approval, self.workflow, self.end]
+        kinds: list[Callable[[Gate | None], Builder]] = [self.fan_in, self.wait, self.approval, self.workflow, self.end]
+        kinds = [*[self.task] * 9, *[self.conditional] * 3, *[self.fan_out] * 4, *kinds]
         if not self.specs:
             kinds += [self.start]
         return pick(self.chance, kinds)(after)(node_id)
@@ -137,7 +144,7 @@ class Workflows:
         return make.task(
             after or "",
             retry=policy,
-            allow_failure=after is not None and happens(self.chance, 25),
+            allow_failure=happens(self.chance, 8 if after is None else 25),
             dispatch_timeout_seconds=7.0 if happens(self.chance, 10) else None,
         )
 
@@ -153,15 +160,17 @@ class Workflows:
         sources: list[Any] = [literal, literal, literal]
         sources.append(self.value_before(after, "l") or literal)
         if depth > 1:
-            sources += ["{{ item }}"] * 4
+            # 3 is no list, and fails at once.
+            sources += ["{{ item }}"] * 4 + [3]
         children = [self.task] * 6 + [self.workflow]
         nested = depth < 3 and happens(chance, 35)
+        tolerances: list[int | str] = [0, 0, 1, 2, "50%", "34%"]
         return make.fan_out(
             pick(chance, sources),
             self.fan_out(None, depth + 1) if nested else pick(chance, children)(None),
             after=after or "",
             max_parallel=pick(chance, [None, 1, 2]),
-            tolerate=pick(chance, [0, 0, 1, 2, "50%", "34%"]),
+            tolerate=pick(chance, tolerances),
             on_item_error=pick(chance, ["fail", "fail", "fail", "tolerate", "quarantine"]),
             fail_fast=not self.orderly and happens(chance, 40),
         )
@@ -211,18 +220,16 @@ BOOM = {"kind": "error", "message": "boom"}
 AT = "2026-01-01T00:00:00Z"
 
 
-def reports(chance: Chance, node_id: str, spec: Spec, attempt: int, *, kind: int = -1) -> h.Happening:
+def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.Happening:
     """A report about an attempt."""
     if not isinstance(spec, TaskSpec):
-        return pick(
-            chance,
-            [
-                h.ChildJobFinished(node_id, attempt, "COMPLETED", {"n": chance.number(0, 2), "l": [1]}),
-                h.ChildJobFinished(node_id, attempt, "FAILED", None, BOOM),
-                h.ChildJobFinished(node_id, attempt, "CANCELLED"),
-                h.DispatchRejected(node_id, attempt, BOOM),
-            ],
-        )
+        ends: list[h.Happening] = [
+            h.ChildJobFinished(node_id, attempt, "COMPLETED", {"n": chance.number(0, 2), "l": [1]}),
+            h.ChildJobFinished(node_id, attempt, "FAILED", None, BOOM),
+            h.ChildJobFinished(node_id, attempt, "CANCELLED"),
+            h.DispatchRejected(node_id, attempt, BOOM),
+        ]
+        return pick(chance, ends)
     options: list[h.Happening] = [
         h.TaskSucceeded(node_id, attempt),
         h.TaskFailed(node_id, attempt, BOOM),
@@ -240,4 +247,5 @@ def answers(chance: Chance, node_id: str, spec: Spec) -> h.Happening:
     if isinstance(spec, WaitSpec):
         return h.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
     by = pick(chance, ["ada", "bob", "eve"])
-    return pick(chance, [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT)])
+    says: list[h.Happening] = [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT)]
+    return pick(chance, says)

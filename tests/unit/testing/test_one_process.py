@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,28 +14,31 @@ from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.one_process import OneProcess
 from dagmaster.testing.run import run_workflow
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 @handler("give", queue="q")
-async def give(ctx: HandlerContext) -> dict:
+async def give(ctx: HandlerContext) -> dict[str, Any]:
     return dict(ctx.params)
 
 
 @handler("flaky", queue="q", retry=5)
-async def flaky(ctx: HandlerContext, times: int) -> dict:
+async def flaky(ctx: HandlerContext, times: int) -> dict[str, Any]:
     if ctx.attempt <= times:
         raise RuntimeError(f"attempt {ctx.attempt}")
     return {"attempt": ctx.attempt}
 
 
 @handler("broken", queue="q")
-async def broken(message: str = "no") -> dict:
+async def broken(message: str = "no") -> dict[str, Any]:
     raise PermanentError(message)
 
 
-HANDLERS = [give, flaky, broken]
+HANDLERS: list[Callable[..., Any]] = [give, flaky, broken]
 
 
-def run(text: str, inputs: dict | None = None, **more):
+def run(text: str, inputs: dict[str, Any] | None = None, **more):
     return run_workflow(text, inputs, handlers=HANDLERS, **more)
 
 
@@ -99,7 +103,7 @@ def test_an_expression_that_fails_at_run_time_fails_its_node_with_the_path_and_w
 
 def test_tile_47_fails_and_the_other_99_run_to_their_end():
     @handler("tile", queue="q")
-    async def tile(n: int) -> dict:
+    async def tile(n: int) -> dict[str, Any]:
         if n == 47:
             raise PermanentError("tile 47 is broken")
         return {"n": n}
@@ -143,7 +147,7 @@ def test_nested_fan_outs_know_their_item_and_the_one_around_it_and_give_lists_of
 
 def test_a_tolerated_failure_is_null_among_the_outputs_and_told_in_failed():
     @handler("odd", queue="q")
-    async def odd(n: int) -> dict:
+    async def odd(n: int) -> dict[str, Any]:
         if n % 2:
             raise PermanentError("odd")
         return {"n": n}
@@ -250,7 +254,7 @@ def test_one_child_job_runs_for_each_item():
     ("node", "said"),
     [
         ("{type: workflow, workflow_id: nobody}", "no workflow 'nobody' was found"),
-        ("{type: workflow, workflow_id: child, inputs: {x: many}}", "is not of type"),
+        ("{type: workflow, workflow_id: child, inputs: {x: many}}", "is not a whole number"),
         ("{type: workflow, workflow_id: itself}", "child jobs nest at most 8 deep"),
     ],
 )
@@ -265,7 +269,7 @@ def test_secrets_reach_the_handler_and_only_there():
     seen = []
 
     @handler("use", queue="q")
-    async def use(ctx: HandlerContext) -> dict:
+    async def use(ctx: HandlerContext) -> dict[str, Any]:
         seen.append(ctx.params)
         return {}
 
@@ -290,7 +294,7 @@ def test_a_cancel_stops_what_runs_and_explains_every_node():
     started = asyncio.Event()
 
     @handler("long", queue="q")
-    async def long() -> dict:
+    async def long() -> dict[str, Any]:
         started.set()
         await asyncio.Event().wait()
         return {}
@@ -328,7 +332,7 @@ def test_no_more_than_max_parallel_children_run_at_a_time():
     now, most, lock = 0, 0, threading.Lock()
 
     @handler("count", queue="q")
-    def count() -> dict:
+    def count() -> dict[str, Any]:
         nonlocal now, most
         with lock:
             now += 1
@@ -347,7 +351,7 @@ def test_no_more_than_max_parallel_children_run_at_a_time():
 
 def test_a_checkpoint_is_given_to_the_next_attempt():
     @handler("phases", queue="q")
-    async def phases(ctx: HandlerContext) -> dict:
+    async def phases(ctx: HandlerContext) -> dict[str, Any]:
         done = (ctx.checkpoint_data or {}).get("done", 0)
         for phase in range(done, 20):
             if phase == 13 and ctx.attempt == 1:

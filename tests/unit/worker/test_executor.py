@@ -126,6 +126,24 @@ def test_a_generator_without_a_result_gives_an_empty_output():
     assert run(function) == Succeeded({})
 
 
+def test_an_async_generator_is_closed_before_its_outcome_is_told():
+    closed = []
+
+    async def function() -> AsyncIterator[Any]:
+        try:
+            yield 3
+        finally:
+            await asyncio.sleep(0)
+            closed.append(True)
+
+    async def main(executor: Executor) -> Outcome:
+        outcome = await executor.execute(a_task())
+        assert closed == [True]
+        return outcome
+
+    assert failure(with_executor(function, main))["kind"] == "invalid_output"
+
+
 def test_a_generator_that_fails_is_closed():
     closed = []
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
-import textwrap
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.ports.handler import HandlerContext, Progress
 from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded
 from tests.unit.worker.running import A_WHILE, Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler import HandlerContext
     from dagmaster.worker.executor import Executor
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,72 +83,10 @@ def test_a_plain_function_that_is_late_is_given_up_and_its_reports_are_dropped()
         await asyncio.to_thread(over.wait, A_WHILE)
         return outcome
 
-    assert failure(with_executor(function, main, reports=heard))["kind"] == "timeout"
+    # No grace for a thread, however long that is.
+    assert failure(with_executor(function, main, reports=heard, grace_seconds=60))["kind"] == "timeout"
     assert seen == [True]
     assert heard.said == []
-
-
-def test_time_counts_from_the_handlers_start_and_not_from_its_place_in_the_queue():
-    release, started = threading.Event(), threading.Event()
-
-    def function(wait: bool) -> dict[str, bool]:
-        if wait:
-            started.set()
-            release.wait(A_WHILE)
-        return {"waited": wait}
-
-    async def main(executor: Executor) -> list[Outcome]:
-        first = asyncio.create_task(executor.execute(a_task("1", params={"wait": True})))
-        await asyncio.to_thread(started.wait, A_WHILE)
-        second = asyncio.create_task(executor.execute(a_task("2", 0.01, params={"wait": False})))
-        # Longer than its timeout: the second has no thread yet.
-        done, _ = await asyncio.wait([second], timeout=0.05)
-        assert not done
-        release.set()
-        return [await first, await second]
-
-    outcomes = with_executor(function, main, threads=1)
-    assert outcomes == [Succeeded({"waited": True}), Succeeded({"waited": False})]
-
-
-def test_a_function_that_was_given_up_takes_no_place():
-    release = threading.Event()
-
-    def function(wait: bool) -> None:
-        if wait:
-            release.wait(A_WHILE)
-
-    async def main(executor: Executor) -> list[Outcome]:
-        outcomes = [
-            await executor.execute(a_task("1", 0.01, params={"wait": True})),
-            await executor.execute(a_task("2", params={"wait": False})),
-        ]
-        release.set()
-        return outcomes
-
-    late, next_one = with_executor(function, main, threads=1)
-    assert failure(late)["kind"] == "timeout"
-    assert next_one == Succeeded({})
-
-
-def test_the_process_ends_though_a_function_hangs():
-    script = """
-        import asyncio, threading
-        from dagmaster.authoring.handlers import Registry, handler
-        from dagmaster.ports.task import TaskMessage
-        from dagmaster.worker.executor import Executor
-
-        @handler("hang")
-        def hang():
-            threading.Event().wait()
-
-        task = TaskMessage("1", "1", "n", "hang", {}, 0.01)
-        print(asyncio.run(Executor(Registry([hang])).execute(task)).error["kind"])
-    """
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (0, "timeout\n"), ended.stderr
 
 
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +118,8 @@ def test_a_handler_is_stopped_before_its_first_step():
         executor.stop("1")
         return await running
 
-    assert with_executor(forever, main) == STOPPED
+    # Without waiting for the grace to end.
+    assert with_executor(forever, main, grace_seconds=60) == STOPPED
 
 
 def test_a_plain_function_sees_that_it_was_asked_to_stop():
@@ -251,6 +187,17 @@ def test_a_task_that_waits_for_a_thread_is_stopped_at_once_and_never_starts():
     assert ran == [1]
 
 
+def test_the_first_reason_to_end_counts():
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        executor.stop("1")
+        await executor.close()
+        return await running
+
+    assert with_executor(forever, main) == STOPPED
+
+
 def test_stopping_a_task_that_is_not_here_changes_nothing():
     async def main(executor: Executor) -> None:
         executor.stop("nobody")
@@ -288,6 +235,7 @@ def test_cancelling_execute_cancels_the_handler_and_waits_for_its_end():
         with pytest.raises(asyncio.CancelledError):
             await running
         order.append("returned")
+        assert executor.deadlines._waiting == {}
         # The same task may come again.
         again = asyncio.create_task(executor.execute(a_task()))
         await asyncio.sleep(0)
@@ -311,6 +259,7 @@ def test_cancelling_execute_gives_a_plain_function_up():
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+        assert executor.deadlines._waiting == {}
         release.set()
         return await executor.execute(a_task("2"))
 
@@ -327,6 +276,33 @@ def test_the_same_task_does_not_run_twice_at_once():
         return await running
 
     assert with_executor(forever, main) == STOPPED
+
+
+def test_a_report_after_the_outcome_is_not_heard():
+    contexts: list[HandlerContext] = []
+    reporters: list[Any] = []
+
+    async def function(ctx: HandlerContext) -> None:
+        contexts.append(ctx)
+        reporters.append(ctx.reporter)
+
+    heard = Heard()
+    run(function, reports=heard)
+    contexts[0].progress(1)
+    reporters[0].progress(Progress(1))
+    assert heard.said == []
+
+
+def test_a_task_that_is_over_leaves_no_deadline():
+    async def function() -> None: ...
+
+    async def main(executor: Executor) -> Executor:
+        await executor.execute(a_task())
+        assert executor.deadlines._waiting == {}
+        assert executor.deadlines._timer is not None
+        return executor
+
+    assert with_executor(function, main).deadlines._timer is None
 
 
 def test_a_task_leaves_nothing_for_the_garbage_collector():

@@ -1,0 +1,169 @@
+"""The proof that the proof can fail: bugs are planted in the engine one at a time, and each must be noticed.
+
+A bug is a line of a function that is replaced; the code of the function is exchanged, so everybody who holds it has the
+bug. Then random histories are lived until one of them goes wrong.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from dagmaster.engine import advance, branching, ending, fanout, model, pauses, reactions, runs, starting, step
+from dagmaster.engine.graph import Tolerance
+from tests.unit.engine.test_engine_properties import live_a_life
+from tests.unit.engine.worlds import Seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SEEDS = range(400)
+ANNOTATIONS = __future__.annotations.compiler_flag
+
+
+class Bug(NamedTuple):
+    """One replaced piece of one function."""
+
+    says: str
+    where: Callable[..., Any]
+    right: str
+    wrong: str
+
+
+BUGS = [
+    Bug("the attempt of a report is not looked at", reactions._held, "node.attempt != attempt or ", ""),
+    Bug("a report about a fan-out counts", reactions._held, " or isinstance(node, FanOut)", ""),
+    Bug("all_of is any_of", branching._judge, "if kind is GateKind.ANY:", "if kind is not GateKind.JOIN:"),
+    Bug(
+        "all_of does not wait for open leaves",
+        branching._judge,
+        "if satisfied + not_taken < size:",
+        "if not satisfied:",
+    ),
+    Bug(
+        "edges want everything",
+        branching._judge,
+        "return SATISFIED if satisfied else NOT_TAKEN",
+        "return NOT_TAKEN if not_taken else SATISFIED",
+    ),
+    Bug("an allowed failure breaks", model.leaf_outcome, "SATISFIED if node.allows_failure else BROKEN", "BROKEN"),
+    Bug("skip reasons are swapped", advance._tell_dependents, "if outcome == NOT_TAKEN", "if outcome != NOT_TAKEN"),
+    Bug("max_parallel is ignored", fanout.admit, "active < limit and ", ""),
+    Bug("one failure more is tolerated", Tolerance.allows, "failed <= limit", "failed <= limit + 1"),
+    Bug("fail_fast does not wait", fanout.child_settled, " and not fan.tolerates_failures()", ""),
+    Bug(
+        "a fan-out closes before its last child",
+        fanout.child_settled,
+        "fan.open == 0:",
+        "fan.open <= 1 and setattr(fan, 'open', 0) is None:",
+    ),
+    Bug(
+        "a fan-out closes before all children are made",
+        fanout.close_if_done,
+        "fan.expanded < total and not ended_early",
+        "False",
+    ),
+    Bug("a stopped fan-out is not stored as such", fanout.stop_children, "step.job.changed.append(fan)", "pass"),
+    Bug("an ending fan-out keeps its timer", ending.sweep, "node.shut()", "pass"),
+    Bug("one attempt more than max_attempts", reactions._task_failed, "tries_used >= spec", "tries_used > spec"),
+    Bug("an ending job tries again", reactions._task_failed, "or step.job.ending\n", "\n"),
+    Bug(
+        "lost counts as a try", reactions._task_lost, "node.lost_used += 1", "node.lost_used += 1; node.tries_used += 1"
+    ),
+    Bug("a refusal does not know of the stop", reactions._fail_or_cancel, "_is_stopping(step.job, node)", "False"),
+    Bug("timers fire early", reactions._timer_fired, " or step.now < node.wake_at", ""),
+    Bug("a cancel leaves pauses open", ending.sweep, "in _NOT_STARTED:", "in _NOT_STARTED - {NodeStatus.WAITING}:"),
+    Bug("a cancel skips", ending.sweep, "if job.cancel_requested:", "if False:"),
+    Bug("finish_running stops", step.Step.fail, "is OnFailure.CANCEL_RUNNING", "is not OnFailure.CONTINUE"),
+    Bug("a deadline lets what runs finish", reactions._timer_fired, "step.end(stop=True)", "step.end(stop=False)"),
+    Bug("a signal is taken twice", pauses.wait_for_signal, "signals.pop(name)", "signals[name]"),
+    Bug("upstream is the last", starting._upstream, "min(found", "max(found"),
+    Bug("upstream is any leaf", starting._upstream, "counts_for(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
+    Bug(
+        "resume runs completed nodes again",
+        runs._did_not_work_out,
+        "node.status is NodeStatus.CANCELLED",
+        "node.is_terminal",
+    ),
+    Bug("attempts restart", fanout.forget, "node.tries_used = 0", "node.tries_used = node.attempt = 0"),
+    Bug("budgets are kept", fanout.forget, "node.tries_used = 0", "pass"),
+    Bug(
+        "a new run is still ending",
+        runs._open_run,
+        "job.deadline_passed = job.ending = job.stopping",
+        "job.deadline_passed",
+    ),
+    Bug(
+        "retry opens the fan-out's other failures",
+        runs._Plan._open_parent,
+        "self.opened[fan] = None",
+        "self.reopen(fan)",
+    ),
+    Bug(
+        "a rebuilt fan-out forgets its cursor",
+        model.FanOut.recount,
+        "self.cursor = next(",
+        "self.cursor = len(children) or next(",
+    ),
+    Bug("a rebuilt fan-out forgets that it was stopped", model.Job._restore, "node.stopped = row.stopped", "pass"),
+    Bug("a rebuilt job forgets that it is ending", model.Job.rebuild, "job.ending = row.ending", "pass"),
+    Bug(
+        "added nodes are counted while they are skipped",
+        reactions._nodes_added,
+        "in [(node, _count_leaves(job, node)) for node in added]",
+        "in ((node, _count_leaves(job, node)) for node in added)",
+    ),
+    Bug("a child that was opened is left behind", step._left_behind, "node.open == 0", "True"),
+]
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """Let everybody who holds the function have the bug."""
+    source = textwrap.dedent(inspect.getsource(bug.where))
+    assert source.count(bug.right) == 1, f"{bug.where.__qualname__} has changed: plant this bug anew"
+    made: dict[str, Any] = dict(bug.where.__globals__)
+    exec(
+        compile(source.replace(bug.right, bug.wrong), f"<{bug.says}>", "exec", dont_inherit=True, flags=ANNOTATIONS),
+        made,
+    )
+    function = bug.where.__func__ if inspect.ismethod(bug.where) else bug.where
+    changed = made[function.__name__]
+    healthy = function.__code__
+    function.__code__ = (changed.__func__ if isinstance(changed, classmethod) else changed).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = healthy
+
+
+def first_seed_that_goes_wrong(seeds: range = SEEDS) -> int | None:
+    for seed in seeds:
+        try:
+            live_a_life(Seeded(seed), steps=40)
+        except Exception:  # noqa: BLE001 - a planted bug may crash in any way
+            return seed
+    return None
+
+
+def test_without_a_bug_nothing_goes_wrong():
+    assert first_seed_that_goes_wrong() is None
+
+
+def test_planting_itself_breaks_nothing():
+    with ExitStack() as stack:
+        for where in dict.fromkeys(bug.where for bug in BUGS):
+            name = f"def {where.__name__}("
+            stack.enter_context(planted(Bug("nothing is wrong", where, name, name)))
+        assert first_seed_that_goes_wrong(SEEDS[:50]) is None
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.says for bug in BUGS])
+def test_a_planted_bug_is_noticed(bug):
+    with planted(bug):
+        assert first_seed_that_goes_wrong() is not None, f"nobody noticed that {bug.says}"
