@@ -90,7 +90,8 @@ def _check(file: pathlib.Path, registry: Registry, *, allow_missing: bool) -> tu
 @click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
 @click.option("--format", "style", type=click.Choice(["mermaid", "svg"]), help="Default: by the name of the output.")
 @click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
-def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | None) -> int:
+@handlers_option
+def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | None, modules: tuple[str, ...]) -> int:
     r"""Draw a workflow, as Mermaid text or as SVG.
 
     \b
@@ -101,7 +102,7 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
     from dagmaster.authoring import diagram as draw  # noqa: PLC0415 - only here
 
     try:
-        graph = compile_file(file).graph
+        graph = compile_file(file, handlers=load_registry(modules), allow_missing_handlers=True).graph
     except WorkflowInvalid as error:
         say_problems(error.problems)
         return BAD_INPUT
