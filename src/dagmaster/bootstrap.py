@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from dagmaster.testing.one_process import OneProcess
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dagmaster.engine.graph import Graph
     from dagmaster.testing.one_process import Answers, Observer
@@ -45,6 +46,19 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
         return max(fitting, key=lambda graph: graph.version, default=None)
 
     return find
+
+
+@contextlib.contextmanager
+def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
+    """Give the address of the database: the operator's server, else the embedded one, for as long as it is used."""
+    settings = settings or load_settings()
+    if settings.database_url is not None and data_dir is None:
+        yield settings.database_url.get_secret_value()
+        return
+    from dagmaster.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - a run in memory needs none
+
+    with EmbeddedPostgres(data_dir or settings.data_dir) as server:
+        yield server.dsn
 
 
 def one_process(

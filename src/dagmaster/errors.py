@@ -107,3 +107,11 @@ class EmbeddedPostgresUnavailable(DagmasterError):
 
 class DataDirectoryUnusable(EmbeddedPostgresUnavailable):
     """The data directory cannot hold the embedded PostgreSQL."""
+
+
+class DatabaseUnavailable(DagmasterError):
+    """The database cannot be reached."""
+
+
+class SchemaWrong(DagmasterError):
+    """The schema of the database does not fit this version of dagmaster."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dagmaster.errors import SettingsInvalid
@@ -22,6 +23,14 @@ class Settings(BaseSettings):
         default=(), description="Environment variables that expressions may read as env.NAME, separated by commas."
     )
     concurrency: int = Field(default=32, ge=1, le=10_000, description="How many tasks one worker runs at a time.")
+
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="The PostgreSQL server (14 to 18), as postgresql://user:password@host/database. Default: embedded.",
+    )
+    data_dir: Path | None = Field(
+        default=None, description="Where the embedded PostgreSQL keeps its data. Default: one for each user."
+    )
 
     @field_validator("handlers", "allowed_env", mode="before")
     @classmethod

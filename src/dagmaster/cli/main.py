@@ -65,6 +65,7 @@ class LazyGroup(click.Group):
         "run": ("dagmaster.cli.run:run", "Run a workflow file to its end, here and now."),
         "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
         "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
+        "migrate": ("dagmaster.cli.migrate:migrate", "Bring a database's schema to the version of this code."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with:  dagmaster run workflows/hello_world.yaml -i name=Ada",

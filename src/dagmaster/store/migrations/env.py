@@ -1,0 +1,39 @@
+"""What Alembic runs: it connects as it is told, and keeps everything in the schema `dagapp`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from alembic import context
+from sqlalchemy import pool, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SCHEMA = "dagapp"
+
+
+def migrate(connection: Connection) -> None:
+    """Run the migrations on one connection, one at a time on one database."""
+    with connection.begin():
+        # Two services that start at once both want to migrate: the second one waits, and finds nothing to do.
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('dagmaster.migrate'))"))
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        connection.execute(text(f"SET LOCAL search_path = {SCHEMA}"))
+        context.configure(
+            connection=connection, version_table="alembic_version", version_table_schema=SCHEMA, target_metadata=None
+        )
+        context.run_migrations()
+
+
+async def connect_and_migrate() -> None:
+    """Connect with the driver that everything else uses."""
+    engine = create_async_engine(context.config.attributes["url"], poolclass=pool.NullPool)
+    async with engine.connect() as connection:
+        await connection.run_sync(migrate)
+    await engine.dispose()
+
+
+asyncio.run(connect_and_migrate())

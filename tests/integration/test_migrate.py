@@ -1,0 +1,244 @@
+"""The schema on a real server: versions, invariants that the database itself keeps, and who may do what."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from asyncpg.exceptions import CheckViolationError, InsufficientPrivilegeError, UniqueViolationError
+
+from dagmaster.errors import DatabaseUnavailable, SchemaWrong
+from dagmaster.store import migrate
+from dagmaster.store.embedded import EmbeddedPostgres
+
+
+@pytest.fixture(scope="module")
+def server():
+    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
+    place = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
+    place.chmod(0o755)
+    try:
+        with EmbeddedPostgres(place / "data") as running:
+            yield running.dsn
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def empty(server):
+    """A database of its own."""
+    name = f"t{next(_names)}"
+    do(server, f"CREATE DATABASE {name}")
+    yield server.replace("/dagmaster?", f"/{name}?")
+    do(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def migrated(server):
+    migrate.upgrade(server)
+    return server
+
+
+_names = iter(range(1, 1000))
+
+
+def do(dsn: str, *statements: str) -> Any:
+    async def work() -> Any:
+        connection = await asyncpg.connect(dsn, server_settings={"search_path": "dagapp"})
+        try:
+            found = None
+            for statement in statements:
+                found = await connection.fetch(statement)
+            return found
+        finally:
+            await connection.close()
+
+    return asyncio.run(work())
+
+
+def described(dsn: str) -> list[str]:
+    """Every column, constraint and index of the schema, as text."""
+    rows = do(
+        dsn,
+        """
+        SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable AS said
+        FROM information_schema.columns WHERE table_schema = 'dagapp'
+        UNION ALL SELECT conrelid::regclass || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'dagapp'::regnamespace
+        UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'dagapp' ORDER BY 1
+        """,
+    )
+    return [row["said"] for row in rows]
+
+
+def test_an_empty_database_has_no_version_and_is_refused_with_what_to_do(empty):
+    assert asyncio.run(migrate.current(empty)) is None
+    with pytest.raises(SchemaWrong, match="run `dagmaster migrate`"):
+        asyncio.run(migrate.require_current(empty))
+
+
+def test_a_migrated_database_is_current(empty):
+    migrate.upgrade(empty)
+    assert asyncio.run(migrate.current(empty)) == migrate.HEAD
+    asyncio.run(migrate.require_current(empty))
+
+
+def test_the_newest_version_in_the_code_is_the_newest_file():
+    assert [version.revision for version in migrate.history(None)][-1] == migrate.HEAD
+
+
+def test_down_and_up_again_gives_the_same_schema(empty):
+    migrate.upgrade(empty)
+    before = described(empty)
+    migrate.downgrade(empty, "base")
+    assert [line for line in described(empty) if "alembic_version" not in line] == []
+    migrate.upgrade(empty)
+    assert described(empty) == before
+
+
+@pytest.mark.parametrize(("version", "said"), [("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")])
+def test_an_older_or_newer_schema_is_refused_with_what_to_do(empty, version, said):
+    migrate.upgrade(empty)
+    do(empty, f"UPDATE alembic_version SET version_num = '{version}'")
+    with pytest.raises(SchemaWrong, match=said):
+        asyncio.run(migrate.require_current(empty))
+
+
+def test_an_unknown_version_is_answered_with_the_known_ones(empty):
+    with pytest.raises(SchemaWrong, match="base, 0001"):
+        migrate.upgrade(empty, "nope")
+
+
+def test_a_server_that_is_not_there_is_one_sentence():
+    with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
+        asyncio.run(migrate.current("postgresql://nobody@127.0.0.1:1/x"))
+
+
+def test_services_that_start_at_once_migrate_once(empty):
+    code = "import sys; from dagmaster.store import migrate; migrate.upgrade(sys.argv[1])"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, empty], stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0], said
+    assert asyncio.run(migrate.current(empty)) == migrate.HEAD
+
+
+GRAPH = "INSERT INTO dag_graphs VALUES ('h', '{}') ON CONFLICT DO NOTHING"
+
+
+def a_job(**columns: str) -> str:
+    row = {
+        "id": "1",
+        "workflow_id": "'w'",
+        "version": "1",
+        "content_hash": "'h'",
+        "inputs": "'{}'",
+        "created_at": "now()",
+    }
+    row |= columns
+    return f"INSERT INTO dag_jobs ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+
+
+def a_node(**columns: str) -> str:
+    row = {"job_id": "1", "node_id": "'n'", "status": "'PENDING'"} | columns
+    return f"INSERT INTO dag_node_states ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+
+
+@contextlib.contextmanager
+def refused(*errors: type[Exception]):
+    with pytest.raises(errors):
+        yield
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        a_job(status="'COMPLETED'"),
+        a_job(finished_at="now()"),
+        a_job(status="'DONE'"),
+        a_job(priority="11"),
+        a_job(depth="8"),
+        a_job(parent_node_id="'n'"),
+        a_node(status="'COMPLETED'"),
+        a_node(finished_seq="1"),
+        a_node(status="'SKIPPED'", finished_seq="1"),
+        a_node(skip_reason="'not_taken'"),
+        a_node(tries_used="1"),
+        a_node(wake_at="now()"),
+        a_node(output="'{}'", output_ref="'x'"),
+        "INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at, worker_id) VALUES (1, 1, 'n', 1, 'q', 5, 'h', '{}', 1, now(), 7)",
+    ],
+)
+def test_the_database_itself_refuses_what_must_never_be(migrated, statement):
+    with refused(CheckViolationError):
+        do(migrated, "BEGIN", GRAPH, a_job(id="1") if "dag_jobs" not in statement else "SELECT 1", statement)
+
+
+def test_one_version_of_a_workflow_is_active(migrated):
+    with refused(UniqueViolationError):
+        do(
+            migrated,
+            "BEGIN",
+            GRAPH,
+            "INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active) VALUES ('w', 1, 'h', true), ('w', 2, 'h', true)",
+        )
+
+
+def test_a_key_makes_one_job_for_one_submitter(migrated):
+    mine = {"idempotency_key": "'k'", "submitted_by": "'ada'"}
+    with refused(UniqueViolationError):
+        do(migrated, "BEGIN", GRAPH, a_job(**mine), a_job(id="2", **mine))
+    do(migrated, "BEGIN", GRAPH, a_job(**mine), a_job(id="2", idempotency_key="'k'", submitted_by="'bob'"), "ROLLBACK")
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("dagmaster_gateway", "DELETE FROM dag_jobs"),
+        ("dagmaster_gateway", "UPDATE dag_jobs SET priority = 1"),
+        (
+            "dagmaster_gateway",
+            "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES (1, 'cancel', '{}', now())",
+        ),
+        ("dagmaster_gateway", "SELECT * FROM dag_task_queue"),
+        ("dagmaster_gateway", "SELECT * FROM dag_checkpoints"),
+        ("dagmaster_worker", "UPDATE dag_node_states SET status = 'COMPLETED'"),
+        ("dagmaster_worker", "INSERT INTO dag_job_events (job_id, seq, type, at, by) VALUES (1, 1, 'x', now(), 'x')"),
+        ("dagmaster_worker", "SELECT * FROM dag_jobs"),
+        ("dagmaster_orchestrator", "UPDATE alembic_version SET version_num = 'x'"),
+        ("dagmaster_orchestrator", "DROP TABLE dag_jobs"),
+    ],
+)
+def test_a_role_cannot_do_what_it_must_not(migrated, role, statement):
+    with refused(InsufficientPrivilegeError):
+        do(migrated, "BEGIN", f"SET LOCAL ROLE {role}", statement)
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("dagmaster_gateway", "SELECT * FROM dag_jobs"),
+        ("dagmaster_worker", "DELETE FROM dag_task_queue"),
+        ("dagmaster_orchestrator", "DELETE FROM dag_task_results"),
+    ],
+)
+def test_a_role_can_do_what_it_is_for(migrated, role, statement):
+    do(migrated, "BEGIN", f"SET LOCAL ROLE {role}", statement, "ROLLBACK")
+
+
+def test_sql_asks_one_function_for_the_time_and_a_test_can_set_it(migrated):
+    rows = do(
+        migrated,
+        "SET dagapp.clock_offset = '3600'",
+        "SELECT extract(epoch FROM clock() - clock_timestamp())::int AS ahead",
+    )
+    assert rows[0]["ahead"] in (3599, 3600)
