@@ -22,7 +22,7 @@ from tests.unit.engine.worlds import Seeded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SEEDS = range(400)
+SEEDS = range(500)
 ANNOTATIONS = __future__.annotations.compiler_flag
 
 

@@ -289,6 +289,53 @@ def test_nothing_is_retried_while_the_job_is_ending():
     assert isinstance(driver.retries("a")[0], Ignore)
 
 
+def test_a_node_that_waits_for_its_values_cannot_be_retried():
+    driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output }}", after="a")))
+    driver.starts()
+    driver.step(TaskSucceeded("a", 1), output=[1])
+    assert isinstance(driver.retries("f")[0], Ignore)
+
+
+def test_no_child_is_retried_while_its_fan_out_or_one_around_it_is_being_stopped():
+    driver = Driver(a_job(f=fan_out([[1, 2], 3], fan_out("{{ item }}", tolerate=1), fail_fast=True, tolerate=0)))
+    driver.starts()
+    assert driver.status("f__1") == "FAILED"
+    driver.is_lost("f__0__0")
+    assert driver.status("f__0__0") == "CANCELLED"
+    assert isinstance(driver.retries("f__0__0")[0], Ignore)
+    assert isinstance(driver.retries("f__1")[0], Ignore)
+
+
+def test_retry_in_a_cancelled_job_opens_the_node_and_what_follows_it():
+    driver = Driver(a_job(a="", b="a", beside="", later="beside"))
+    driver.starts()
+    driver.cancels()
+    driver.fails("a", "beside")
+    driver.retries("a")
+    assert reopened(driver) == {"a", "b"}
+
+
+def test_retry_after_a_cancel_does_not_open_what_the_cancel_ended():
+    driver = Driver(a_job(a="", b="a", beside="", later="beside"))
+    driver.starts()
+    driver.fails("a")
+    driver.cancels()
+    driver.is_lost("beside")
+    driver.retries("a")
+    assert reopened(driver) == {"a", "b"}
+
+
+def test_where_a_failure_ends_nothing_a_retry_opens_only_what_follows():
+    driver = Driver(
+        a_job(on_failure="continue", a="", b="a", f=fan_out([1, [2]], fan_out("{{ item }}"), fail_fast=True))
+    )
+    driver.starts()
+    driver.fails("a")
+    assert driver.status("f") == "FAILED"
+    driver.retries("a")
+    assert reopened(driver) == {"a", "b"}
+
+
 def test_a_retried_child_is_not_taken_for_one_that_was_asked_to_stop():
     """Failures that were left made the fan-out stopped from its start: the attempt was CANCELLED, not tried again."""
     driver = Driver(a_job(f=fan_out([1, 2, 3], task(retry=2), fail_fast=True, tolerate=1)))
