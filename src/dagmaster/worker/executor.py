@@ -28,6 +28,7 @@ from dagmaster.worker.outcomes import (
     failure_of,
     outcome_of,
     readable_progress,
+    undescribed,
 )
 from dagmaster.worker.threads import DaemonThreads
 
@@ -213,7 +214,17 @@ class _Run:
 
     def _task_done(self, task: asyncio.Task[Outcome]) -> None:
         # Cancelled before its first step, the coroutine never ran and has no outcome.
-        self.done(failure_of(asyncio.CancelledError()) if task.cancelled() else task.result())
+        try:
+            outcome = failure_of(asyncio.CancelledError()) if task.cancelled() else task.result()
+        except BaseException as error:  # noqa: BLE001 - whatever it is: nobody else ends this task
+            self.lost(error)
+        else:
+            self.done(outcome)
+
+    def lost(self, error: BaseException) -> None:
+        """The handler's end was not told as an outcome, which is our mistake. The task ends nevertheless."""
+        self.done(undescribed(error))
+        _LOGGER.error("task %s of handler %s was lost", self._message.task_id, self._message.handler)
 
     def done(self, outcome: Outcome) -> None:
         """The first outcome counts."""

@@ -19,6 +19,7 @@ from dagmaster.authoring.source import shortened, spell_path
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler import Checkpoint, HandlerContext, HandlerResult, Progress
 from dagmaster.ports.task import Failed, Outcome, Succeeded
+from dagmaster.worker.clipping import clean, clipped, said, type_name
 from dagmaster.worker.json_copy import json_copy
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handlers import HandlerSpec
 
 MAX_MESSAGE = 2_000
+MAX_KIND = 200
 MAX_TRACEBACK = 4_096
 MAX_FRAMES = 20
 MAX_FIELDS_SHOWN = 20
@@ -95,7 +97,7 @@ def readable_progress(progress: Progress) -> Progress | None:
     current, total = _number(progress.current), _number(progress.total)
     if current is None or (total is None and progress.total is not None):
         return None
-    return Progress(current, total, _clean(str(progress.message)))
+    return Progress(current, total, clean(str(progress.message)))
 
 
 def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
@@ -112,20 +114,30 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def failure_of(error: BaseException) -> Failed:
-    """The outcome of a handler that raised."""
-    match error:
-        case PermanentError():
-            return _permanent(error)
-        case SystemExit() | KeyboardInterrupt():
-            return failed("exit", f"the handler tried to end the process: {error!r}", type=type(error).__name__)
-        case asyncio.CancelledError():
-            return failed("error", "the handler cancelled itself", type=type(error).__name__)
-    return failed("error", _message_of(error), type=type(error).__name__, traceback=_traceback_of(error))
+    """The outcome of a handler that raised. This raises nothing, whatever the handler's exception does when asked."""
+    try:
+        match error:
+            case PermanentError():
+                return _permanent(error)
+            case SystemExit() | KeyboardInterrupt():
+                text = f"the handler tried to end the process: {said(error, repr)}"
+                return failed("exit", text, type=type_name(error))
+            case asyncio.CancelledError():
+                return failed("error", "the handler cancelled itself", type=type_name(error))
+        return failed("error", _message_of(error), type=type_name(error), traceback=_traceback_of(error))
+    except BaseException:  # noqa: BLE001 - a task without an outcome would hang its job
+        return undescribed(error)
+
+
+def undescribed(error: BaseException) -> Failed:
+    """The last resort: a failure about which nothing but the type is known."""
+    name = type_name(error)
+    return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
 
 
 def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:
     """A failure with a message that fits into JSON and onto a page."""
-    return Failed({"kind": kind, "message": shortened(_clean(message), MAX_MESSAGE), **details}, permanent)
+    return Failed({"kind": kind, "message": _short(message, MAX_MESSAGE), **details}, permanent)
 
 
 def _as_promised(value: Any, model: type[BaseModel]) -> Any:
@@ -137,10 +149,12 @@ def _as_promised(value: Any, model: type[BaseModel]) -> Any:
             value = model.model_validate(value)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
-            said = "; ".join(f"`{spell_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found)
+            listed = "; ".join(
+                f"`{spell_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found
+            )
             path = spell_path(found[0]["loc"])
             raise PermanentError(
-                f"the output is not a {model.__name__}: {said}", kind="invalid_output", path=path
+                f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
             ) from None
     return _dumped(value)
 
@@ -158,27 +172,32 @@ def _not_an_output(value: Any) -> str:
 
 
 def _permanent(error: PermanentError) -> Failed:
-    details: dict[str, Any] = {}
-    for key, value in error.details.items():
-        try:
-            details[_clean(key)] = json_copy(value, kind="", what="")
-        except PermanentError:
-            details[_clean(key)] = shortened(_clean(repr(value)), MAX_MESSAGE)
-    failure = failed(str(error.kind), _message_of(error), permanent=True)
-    return Failed({**details, **failure.error}, permanent=True)
+    # Not all subclasses call our __init__.
+    kind = _short(said(_attribute(error, "kind", "permanent")), MAX_KIND)
+    failure = failed(kind, _message_of(error), permanent=True)
+    return Failed({**clipped(_attribute(error, "details", {})), **failure.error}, permanent=True)
+
+
+def _attribute(error: BaseException, name: str, otherwise: Any) -> Any:
+    try:
+        return getattr(error, name, otherwise)
+    except BaseException:  # noqa: BLE001 - a property of the handler's exception may raise anything
+        return otherwise
 
 
 def _message_of(error: BaseException) -> str:
-    try:
-        return str(error) or type(error).__name__
-    except Exception:  # noqa: BLE001 - an exception whose text fails still has to be reported
-        return type(error).__name__
+    return said(error) or type_name(error)
 
 
 def _traceback_of(error: BaseException) -> str:
     """The end of the traceback, from the handler's first frame on."""
-    lines = traceback.format_exception(type(error), error, _handlers_own(error.__traceback__), limit=-MAX_FRAMES)
-    text = _clean("".join(lines).rstrip())
+    try:
+        frames = _handlers_own(error.__traceback__)
+        lines = traceback.format_exception(type(error), error, frames, limit=-MAX_FRAMES)
+    except BaseException:  # noqa: BLE001 - the exception's own text, notes or causes failed; its frames may be sound
+        frames = _handlers_own(error.__traceback__)
+        lines = [*traceback.format_tb(frames, limit=-MAX_FRAMES), type_name(error)]
+    text = clean("".join(lines).rstrip()[-MAX_TRACEBACK - 1 :])
     return text if len(text) <= MAX_TRACEBACK else "..." + text[3 - MAX_TRACEBACK :]
 
 
@@ -197,6 +216,6 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _clean(text: str) -> str:
-    """Text that JSON and a database can hold: file names may have lone surrogates."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+def _short(text: str, most: int) -> str:
+    # Cut first: cleaning makes no text shorter, and a huge one is not to be copied.
+    return shortened(clean(said(text)[: most + 1]), most)

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import threading
 from collections import deque
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,10 +26,13 @@ class Job(Protocol):
         """A thread is free: the work starts now. False if it is no longer wanted."""
 
     def work(self) -> Any:
-        """Do it, on the thread. It may not raise."""
+        """Do it, on the thread. It should not raise."""
 
     def done(self, result: Any) -> None:
         """It came to an end, and was not given up before."""
+
+    def lost(self, error: BaseException) -> None:
+        """In place of `done`: `work` raised after all."""
 
 
 class DaemonThreads:
@@ -68,15 +72,17 @@ class DaemonThreads:
             else:
                 self._idle.append(seat)
 
-    def _returned(self, job: Job, seat: _Seat, result: Any) -> None:
+    def _returned(self, job: Job, seat: _Seat, deliver: Callable[[], None]) -> None:
         abandoned = self._seats.pop(job, None) is None
         if abandoned or self._closed:
             seat.leave()
         else:
             self._idle.append(seat)
         if not abandoned:
-            job.done(result)
-            self._fill()
+            try:
+                deliver()
+            finally:
+                self._fill()
 
 
 class _Errand:
@@ -89,7 +95,7 @@ class _Errand:
         job: Job,
         context: contextvars.Context,
         loop: asyncio.AbstractEventLoop,
-        returned: Callable[[Job, _Seat, Any], None],
+        returned: Callable[[Job, _Seat, Callable[[], None]], None],
     ) -> None:
         self._job = job
         self._context = context
@@ -97,10 +103,14 @@ class _Errand:
         self._returned = returned
 
     def run(self, seat: _Seat) -> None:
-        result = self._context.run(self._job.work)
+        deliver: Callable[[], None]
+        try:
+            deliver = partial(self._job.done, self._context.run(self._job.work))
+        except BaseException as error:  # noqa: BLE001 - a thread that dies here would take the job's end with it
+            deliver = partial(self._job.lost, error)
         # A loop that is closed waits for nothing: the job was given up long ago.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._returned, self._job, seat, result)
+            self._loop.call_soon_threadsafe(self._returned, self._job, seat, deliver)
 
 
 class _Seat:

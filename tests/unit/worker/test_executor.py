@@ -303,3 +303,58 @@ def test_a_handler_that_cancels_itself_may_be_tried_again():
     assert (failure(outcome)["kind"], failure(outcome)["type"]) == ("error", "CancelledError")
     assert isinstance(outcome, Failed)
     assert not outcome.permanent
+
+
+# ── an end in any case ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Unspeakable:
+    """Says nothing about itself."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+UNSPEAKABLE: Any = Unspeakable()
+TERRIBLE = [
+    PermanentError("x", detail=UNSPEAKABLE),
+    PermanentError("x", kind=UNSPEAKABLE),
+    SystemExit(UNSPEAKABLE),
+]
+
+
+def raising(errors: list[BaseException], style: str) -> Any:
+    """A handler that raises one of these errors after the other."""
+    left = iter(errors)
+
+    async def on_the_loop() -> None:
+        raise next(left)
+
+    def on_a_thread() -> None:
+        raise next(left)
+
+    return on_the_loop if style == "loop" else on_a_thread
+
+
+@pytest.mark.parametrize("style", ["loop", "thread"])
+def test_an_error_that_cannot_be_said_ends_its_task_and_no_other(style):
+    async def main(executor: Executor) -> list[Outcome]:
+        return [await executor.execute(a_task(str(number))) for number in range(3)]
+
+    outcomes = with_executor(raising([*TERRIBLE], style), main, threads=1)
+    assert [failure(one)["kind"] for one in outcomes] == ["permanent", "Unspeakable", "exit"]
+
+
+@pytest.mark.parametrize("style", ["loop", "thread"])
+def test_a_task_ends_even_when_its_failure_cannot_be_made_an_outcome(style, monkeypatch, caplog):
+    def broken(error: BaseException) -> Failed:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("dagmaster.worker.executor.failure_of", broken)
+
+    async def main(executor: Executor) -> list[Outcome]:
+        return [await executor.execute(a_task(str(number))) for number in range(2)]
+
+    outcomes = with_executor(raising([ValueError("1"), ValueError("2")], style), main, threads=1)
+    assert [(failure(one)["kind"], failure(one)["type"]) for one in outcomes] == [("error", "RuntimeError")] * 2
+    assert "task 0 of handler it was lost" in caplog.text

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import traceback
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +16,7 @@ from dagmaster.authoring.handlers import handler, spec_of
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler import HandlerResult, Progress
 from dagmaster.ports.task import Failed, Outcome, Succeeded
+from dagmaster.worker import outcomes
 from dagmaster.worker.outcomes import failure_of, outcome_of, readable_progress
 
 
@@ -118,6 +123,188 @@ def test_an_exception_whose_text_fails_is_called_by_its_type():
             raise RuntimeError
 
     assert error_of(Broken())["message"] == "Broken"
+
+
+class Unspeakable:
+    """Says nothing about itself."""
+
+    def __repr__(self) -> str:
+        raise SystemExit("no words")
+
+
+class Sly(str):
+    """Text that fails when it is used."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise RuntimeError
+
+    encode = replace = __getitem__ = __format__ = __bool__ = __str__ = __len__  # type: ignore[assignment]
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError
+
+
+class SlyError(Exception, metaclass=Nameless):
+    def __str__(self) -> str:
+        return Sly("sly")
+
+
+class Uninitialised(PermanentError):
+    def __init__(self) -> None:
+        Exception.__init__(self, "no super")
+
+
+class Guarded(PermanentError):
+    @property
+    def details(self) -> dict[str, Any]:
+        raise RuntimeError
+
+    @details.setter
+    def details(self, value: Any) -> None: ...
+
+
+def with_details(details: Any) -> PermanentError:
+    error = PermanentError("x")
+    error.details = details
+    return error
+
+
+def test_a_detail_whose_repr_fails_is_called_by_its_type():
+    error = PermanentError("x", a=Unspeakable(), b=[Unspeakable()], c=2)
+    assert failure_of(error) == Failed(
+        {"a": "Unspeakable", "b": ["Unspeakable"], "c": 2, "kind": "permanent", "message": "x"}, permanent=True
+    )
+
+
+def test_a_kind_whose_text_fails_is_called_by_its_type():
+    kind: Any = Unspeakable()
+    assert failure_of(PermanentError("x", kind=kind)) == Failed({"kind": "Unspeakable", "message": "x"}, permanent=True)
+
+
+def test_an_exit_whose_repr_fails_is_called_by_its_type():
+    error = error_of(SystemExit(Unspeakable()))
+    assert error == {
+        "kind": "exit",
+        "message": "the handler tried to end the process: SystemExit",
+        "type": "SystemExit",
+    }
+
+
+def test_a_text_that_fails_when_it_is_used_is_read_as_plain_text():
+    error = error_of(SlyError())
+    assert (error["kind"], error["message"], error["type"]) == ("error", "sly", "SlyError")
+    assert type(error["message"]) is str
+
+
+def test_the_key_of_a_detail_becomes_text():
+    error = error_of(with_details({1: "one", Unspeakable(): "none", Sly("sly"): Sly("text")}))
+    assert error == {"1": "one", "Unspeakable": "none", "sly": "text", "kind": "permanent", "message": "x"}
+
+
+@pytest.mark.parametrize("details", [None, 3, [("a", 1)]])
+def test_details_that_are_no_dict_are_left_out(details):
+    assert failure_of(with_details(details)) == Failed({"kind": "permanent", "message": "x"}, permanent=True)
+
+
+@pytest.mark.parametrize(("error", "message"), [(Uninitialised(), "no super"), (Guarded("x"), "x")])
+def test_a_permanent_error_without_details_is_permanent_all_the_same(error, message):
+    assert failure_of(error) == Failed({"kind": "permanent", "message": message}, permanent=True)
+
+
+def test_a_traceback_that_cannot_be_written_still_has_its_frames(monkeypatch):
+    def broken(*_: Any, **__: Any) -> list[str]:
+        raise RuntimeError
+
+    monkeypatch.setattr(traceback, "format_exception", broken)
+    with pytest.raises(ValueError, match="x") as caught:
+        raise ValueError("x")
+    error = error_of(caught.value)
+    assert error["message"] == "x"
+    assert 'raise ValueError("x")' in error["traceback"]
+
+
+def test_what_cannot_be_described_at_all_is_a_failure_nevertheless(monkeypatch):
+    def broken(*_: Any) -> str:
+        raise SystemExit
+
+    monkeypatch.setattr(outcomes, "_message_of", broken)
+    error = error_of(ValueError("x"))
+    assert (error["kind"], error["type"]) == ("error", "ValueError")
+
+
+def test_a_long_detail_is_cut_and_says_so():
+    error = error_of(PermanentError("x", big="y" * 20_000_000, kind="k" * 1_000_000))
+    assert error["big"] == "y" * 1_999 + "…"
+    assert len(error["kind"]) == 200
+
+
+def endless() -> dict[str, Any]:
+    itself: dict[str, Any] = {}
+    itself["itself"] = [itself, itself]
+    return itself
+
+
+class Counting(Mapping[str, int]):
+    """A dict without an end."""
+
+    def __getitem__(self, key: str) -> int:
+        return int(key)
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, itertools.count())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        list(range(100_000)),
+        {str(number): number for number in range(100_000)},
+        {"k" * 1_000_000: 1},
+        ['é\n"\0\udcff' * 100] * 1_000,
+        [1.5e300, 2**1000, None, True, float("nan"), 2**5000] * 1_000,
+        [[[]] * 1_000] * 1_000,
+        endless(),
+        Counting(),
+        bytes(100_000),
+    ],
+    ids=["list", "dict", "key", "texts", "numbers", "lists", "itself", "endless", "bytes"],
+)
+def test_details_take_no_more_than_sixteen_kib_of_json_and_leave_room_for_the_next(value):
+    error = error_of(PermanentError("x", first=value, second=value, path="a.b"))
+    details = {key: error[key] for key in error if key not in ("kind", "message")}
+    assert len(json.dumps(details, allow_nan=False)) <= 16 * 1024
+    assert "…" in json.dumps(details, ensure_ascii=False)
+    assert details["path"] == "a.b"
+
+
+def test_very_many_details_are_cut():
+    error = error_of(with_details({f"key{number}": number for number in range(10_000)}))
+    assert len(json.dumps(error)) <= 17 * 1024
+    assert (error["key0"], error["…"], error["message"]) == (0, "…", "x")
+
+
+def test_deep_details_are_cut():
+    deep: Any = "bottom"
+    for _ in range(100_000):
+        deep = [deep]
+    text = json.dumps(error_of(PermanentError("x", deep=deep))["deep"], ensure_ascii=False)
+    assert text == "[" * 15 + '"…"' + "]" * 15
+
+
+def test_a_dict_that_fails_half_way_is_kept_as_far_as_it_went():
+    class Half(Counting):
+        def __getitem__(self, key: str) -> int:
+            return 10 // (2 - int(key))
+
+    assert error_of(PermanentError("x", half=Half()))["half"] == {"0": 5, "1": 10, "…": "…"}
 
 
 def test_a_message_that_json_cannot_say_is_made_one_that_it_can():

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.task import Outcome, Succeeded
+from dagmaster.worker.threads import DaemonThreads
 from tests.unit.worker.running import A_WHILE, a_task, failure, with_executor
 
 if TYPE_CHECKING:
@@ -136,3 +137,41 @@ def test_a_plain_function_sees_the_context_variables_of_its_caller():
         return await executor.execute(a_task())
 
     assert with_executor(function, main) == Succeeded({"trace": "here"})
+
+
+def test_a_job_that_raises_is_told_so_and_its_thread_and_the_queue_go_on():
+    class Raising:
+        def __init__(self, ended: asyncio.Future[tuple[BaseException, int]]) -> None:
+            self.ended = ended
+            self.thread = 0
+
+        def begin(self) -> bool:
+            return True
+
+        def work(self) -> None:
+            self.thread = threading.get_ident()
+            raise SystemExit(3)
+
+        def done(self, result: Any) -> None:
+            raise AssertionError(result)
+
+        def lost(self, error: BaseException) -> None:
+            self.ended.set_result((error, self.thread))
+            raise RuntimeError("a failing end")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        complaints: list[Any] = []
+        loop.set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        threads = DaemonThreads(1)
+        jobs = [Raising(loop.create_future()) for _ in range(2)]
+        for job in jobs:
+            threads.submit(job)
+        (first, one), (second, other) = await asyncio.wait_for(asyncio.gather(*(job.ended for job in jobs)), A_WHILE)
+        threads.close()
+        assert isinstance(first, SystemExit)
+        assert isinstance(second, SystemExit)
+        assert one == other
+        assert [str(complaint) for complaint in complaints] == ["a failing end"] * 2
+
+    asyncio.run(main())
