@@ -8,7 +8,7 @@ from dagmaster.engine.decisions import Expand, Stop
 from dagmaster.engine.model import FanOut, Node
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
-from dagmaster.engine.transitions import Move
+from dagmaster.engine.transitions import NODE_MOVES, Move
 from dagmaster.errors import EvaluationFailed
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def supersede(fan: FanOut) -> list[Node]:
     touched: list[Node] = []
     for child in fan.children:
         forget(child)
-        child.status = NodeStatus.SKIPPED
+        child.status = NODE_MOVES[child.status][Move.SUPERSEDE]
         child.skip_reason = SkipReason.SUPERSEDED
         touched.append(child)
         if isinstance(child, FanOut):

@@ -262,19 +262,22 @@ def flatten(requires: Gate) -> tuple[tuple[FlatGate, ...], tuple[tuple[Leaf, int
 
 
 class Wiring:
-    """The gates of some nodes, and for each node who depends on it."""
+    """The gates of some nodes, for each node who depends on it, and for each signal who waits for it."""
 
-    __slots__ = ("dependents", "gates", "leaves")
+    __slots__ = ("dependents", "gates", "leaves", "waits")
 
     def __init__(self, specs: Iterable[Spec] = ()) -> None:
         self.gates: dict[str, tuple[FlatGate, ...]] = {}
         self.leaves: dict[str, tuple[tuple[Leaf, int], ...]] = {}
         self.dependents: dict[str, list[Dependent]] = {}
+        self.waits: dict[str, list[str]] = {}
         for spec in specs:
             self.add(spec)
 
     def add(self, spec: Spec) -> None:
         """Wire one more node."""
+        if isinstance(spec, WaitSpec) and spec.signal is not None:
+            self.waits.setdefault(spec.signal, []).append(spec.id)
         if spec.requires is None:
             return
         self.gates[spec.id], leaves = flatten(spec.requires)

@@ -62,8 +62,8 @@ class Node:
 
     @property
     def allows_failure(self) -> bool:
-        """Say whether a failure of this node satisfies its dependents."""
-        return isinstance(self.spec, TaskSpec) and self.spec.allow_failure
+        """Say whether a failure of this node satisfies its dependents. A child has none: it counts for its fan-out."""
+        return self.parent is None and isinstance(self.spec, TaskSpec) and self.spec.allow_failure
 
     def index_path(self) -> tuple[int, ...]:
         """Give the place of a child among all children: `a__0__3` is (0, 3)."""

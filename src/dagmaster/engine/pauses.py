@@ -65,11 +65,9 @@ def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, An
 
 def receive_signal(step: Step, name: str, payload: Any) -> None:
     """Give a signal to every node that waits for it; else keep the newest for the next node that will."""
-    wanted = [
-        node
-        for node in step.job.nodes.values()
-        if isinstance(node.spec, WaitSpec) and node.spec.signal == name and not node.is_terminal
-    ]
+    job = step.job
+    waits = (*job.graph.wiring.waits.get(name, ()), *job.wiring_added.waits.get(name, ()))
+    wanted = [node for node_id in waits if not (node := job.nodes[node_id]).is_terminal]
     waiting = [node for node in wanted if node.status is NodeStatus.WAITING]
     if waiting:
         for node in waiting:

@@ -24,6 +24,7 @@ class Move(StrEnum):
     SKIP = "skip"
     CANCEL = "cancel"
     REOPEN = "reopen"
+    SUPERSEDE = "supersede"
 
 
 NODE_MOVES: Final[dict[NodeStatus, dict[Move, NodeStatus]]] = {
@@ -60,11 +61,11 @@ NODE_MOVES: Final[dict[NodeStatus, dict[Move, NodeStatus]]] = {
         Move.SKIP: NodeStatus.SKIPPED,
         Move.CANCEL: NodeStatus.CANCELLED,
     },
-    # Terminal within a run. Only a new run opens them again.
-    NodeStatus.COMPLETED: {Move.REOPEN: NodeStatus.PENDING},
-    NodeStatus.FAILED: {Move.REOPEN: NodeStatus.PENDING},
-    NodeStatus.SKIPPED: {Move.REOPEN: NodeStatus.PENDING},
-    NodeStatus.CANCELLED: {Move.REOPEN: NodeStatus.PENDING},
+    # Terminal within a run. Only a new run opens them again, or leaves them behind with the list they came from.
+    NodeStatus.COMPLETED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
+    NodeStatus.FAILED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
+    NodeStatus.SKIPPED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
+    NodeStatus.CANCELLED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
 }
 
 JOB_MOVES: Final[dict[JobStatus, dict[Move, JobStatus]]] = {

@@ -58,7 +58,8 @@ class State:
 
     @property
     def allows_failure(self) -> bool:
-        return isinstance(self.spec, g.TaskSpec) and self.spec.allow_failure
+        # A child counts for its fan-out, and nothing depends on it.
+        return self.parent is None and isinstance(self.spec, g.TaskSpec) and self.spec.allow_failure
 
 
 class Reference:

@@ -118,7 +118,6 @@ BUGS = [
         "in [(node, _count_leaves(job, node)) for node in added]",
         "in ((node, _count_leaves(job, node)) for node in added)",
     ),
-    Bug("a child that was opened is left behind", step._left_behind, "node.open == 0", "True"),
 ]
 
 

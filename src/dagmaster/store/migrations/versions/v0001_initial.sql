@@ -71,7 +71,12 @@ CREATE TABLE dag_jobs (
     env                 json NOT NULL DEFAULT '{}',
     result              json,
     error               json,
-    state               json NOT NULL DEFAULT '{}',
+    -- What the engine keeps of a job beside its nodes: see JobRow.
+    ending              boolean NOT NULL DEFAULT false,
+    stopping            boolean NOT NULL DEFAULT false,
+    deadline_passed     boolean NOT NULL DEFAULT false,
+    signals             json NOT NULL DEFAULT '{}',
+    added               json NOT NULL DEFAULT '[]',
     idempotency_key     text CHECK (length(idempotency_key) BETWEEN 1 AND 128),
     body_hash           text,
     submitted_by        text NOT NULL DEFAULT '' CHECK (length(submitted_by) <= 64),
@@ -92,6 +97,7 @@ CREATE TABLE dag_jobs (
     finished_at         timestamptz,
     CHECK ((finished_at IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'CANCELLED'))),
     CHECK ((parent_job_id IS NULL) = (parent_node_id IS NULL)),
+    CHECK (ending OR NOT stopping),
     -- Who submitted a key owns it: the same key of another submitter is another job.
     UNIQUE (submitted_by, idempotency_key)
 ) WITH (fillfactor = 70);
@@ -114,6 +120,7 @@ CREATE TABLE dag_node_states (
     fan_out_index    integer NOT NULL DEFAULT -1,
     source_count     integer,
     expanded_count   integer NOT NULL DEFAULT 0,
+    stopped          boolean NOT NULL DEFAULT false,
     upstream_node_id text,
     branch           text,
     wake_at          timestamptz,
