@@ -127,7 +127,7 @@ Units are bytes: `100MB` is 10⁸, `100MiB` is 100 · 2²⁰.
 
 def _commands() -> str:
     parts = [MADE, "# Commands\n\nExit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.\n"]
-    for names, command, context in _walk(cli, click.Context(cli, info_name="dagmaster"), ()):
+    for names, command, context in _walk(cli, click.Context(cli, info_name="dagmaster", **cli.context_settings), ()):
         parts.append(f"\n## `{' '.join(('dagmaster', *names))}`\n\n```\n{command.get_help(context)}\n```\n")
     return "".join(parts)
 

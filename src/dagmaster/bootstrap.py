@@ -30,19 +30,28 @@ def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = Non
 
 
 def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, int | None], Graph | None]:
-    """Give a way to find workflows by id: among the files beside this one. The newest version, unless one is named."""
+    """Give a way to find workflows by id: among the files beside this one. The newest version, unless one is named.
+
+    A file that has this id and cannot run is `WorkflowInvalid`: it is there, and that is what is to be told.
+    """
+    known: dict[str, list[pathlib.Path]] = {}
+    compiled: dict[pathlib.Path, Graph] = {}
+
+    def look() -> None:
+        for file in sorted([*path.parent.glob("*.yaml"), *path.parent.glob("*.yml")]):
+            with contextlib.suppress(WorkflowInvalid):
+                data = read_file(file).data
+                if isinstance(data, dict):
+                    known.setdefault(str(data.get("workflow_id") or data.get("name")), []).append(file)
 
     def find(workflow_id: str, version: int | None) -> Graph | None:
-        found: list[Graph] = []
-        for file in sorted([*path.parent.glob("*.yaml"), *path.parent.glob("*.yml")]):
-            try:
-                # Most files are another workflow: reading one is cheap, compiling it is not.
-                data = read_file(file).data
-                if isinstance(data, dict) and workflow_id in (data.get("workflow_id"), data.get("name")):
-                    found.append(compile_file(file, handlers=handlers).graph)
-            except WorkflowInvalid:
-                continue
-        fitting = [graph for graph in found if graph.workflow_id == workflow_id and version in (None, graph.version)]
+        if not known:
+            look()
+        for file in known.get(workflow_id, ()):
+            if file not in compiled:
+                compiled[file] = compile_file(file, handlers=handlers).graph
+        found = [compiled[file] for file in known.get(workflow_id, ())]
+        fitting = [graph for graph in found if version in (None, graph.version)]
         return max(fitting, key=lambda graph: graph.version, default=None)
 
     return find
@@ -80,4 +89,5 @@ def one_process(
         env={name: os.environ[name] for name in settings.allowed_env if name in os.environ},
         secrets=lambda name: os.environ.get(f"DAGMASTER_SECRET_{name}"),
         concurrency=concurrency or settings.concurrency,
+        alone=True,
     )

@@ -185,12 +185,12 @@ def test_env_is_read_only_where_the_operator_allowed_it(write):
     assert json.loads(done.stdout)["echoed_params"] == {"r": "eu"}
 
 
-def test_a_secret_comes_from_the_environment_of_the_worker(write):
+def test_a_secret_comes_from_the_environment_of_the_worker_and_is_not_shown(write):
     flow = write(
         "{name: n, nodes: {a: {handler: size_check, params: {size_mb: 1}}, b: {handler: hello_world, params: {name: '{{ secrets.WHO }}'}}}}"
     )
     done = dagmaster("run", flow, "--json", DAGMASTER_SECRET_WHO="Ada")
-    assert json.loads(done.stdout)["nodes"]["b"]["output"] == {"message": "Hello, Ada!"}
+    assert json.loads(done.stdout)["nodes"]["b"]["output"] == {"message": "Hello, ***!"}
 
 
 def test_an_approval_is_answered_by_an_option():
@@ -222,13 +222,107 @@ def test_an_interrupt_cancels_the_job_and_exits_with_130(write):
     assert "b: CANCELLED" in said
 
 
-def test_two_interrupts_leave_at_once(write):
-    flow = write("{name: n, nodes: {w: {type: wait, signal: never}}}")
-    process = subprocess.Popen([DAGMASTER, "run", flow], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+DEAF = """
+import asyncio
+from dagmaster import handler
+
+@handler('deaf', queue='q')
+async def deaf() -> dict:
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
+def test_two_interrupts_leave_at_once(tmp_path, write):
+    # The handler does not listen: only leaving at once ends it.
+    (tmp_path / "deaf.py").write_text(DEAF)
+    process = subprocess.Popen(
+        [DAGMASTER, "run", write("{name: n, nodes: {a: {handler: deaf}}}"), "--handlers", str(tmp_path / "deaf.py")],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stderr is not None
+    assert "a: dispatched" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
+    assert "cancelling" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    assert "leaving at once" in process.communicate(timeout=60)[1]
     assert process.returncode in (130, -signal.SIGINT)
+
+
+LOUD = """
+import os
+from dagmaster import handler
+print('imported')
+
+@handler('loud', queue='q')
+def loud() -> dict:
+    print('hello')
+    os.system('echo from below')
+    return {}
+"""
+
+
+def test_what_a_handler_prints_does_not_disturb_the_document(tmp_path, write):
+    (tmp_path / "loud.py").write_text(LOUD)
+    flow = write("{name: n, nodes: {a: {handler: loud}}}")
+    done = dagmaster("run", flow, "--handlers", str(tmp_path / "loud.py"), "--json")
+    assert json.loads(done.stdout)["status"] == "COMPLETED"
+    for said in ("imported", "hello", "from below"):
+        assert said in done.stderr
+
+
+def test_a_secret_is_shown_nowhere(write):
+    flow = write(
+        "{name: n, inputs: {key: {type: string, secret: true, required: true}}, nodes: {"
+        "a: {handler: echo, params: {k: '{{ inputs.key }}', t: 'Bearer {{ secrets.TOKEN }}'}}, "
+        "b: {handler: fail, retry: none, allow_failure: true, params: {message: 'no {{ inputs.key }} {{ secrets.TOKEN }}'}}, "
+        "c: {type: fan_out, source: '{{ inputs.key }}', task: {handler: echo}}}}"
+    )
+    for more in ([], ["--json"]):
+        done = dagmaster("run", flow, "-i", "key=hunter2secret", *more, DAGMASTER_SECRET_TOKEN="tok-canary")
+        assert done.returncode == 1
+        for canary in ("hunter2secret", "tok-canary"):
+            assert canary not in done.stdout + done.stderr
+        assert "***" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--approve", "release", "--reject", "release"], "both answer release"),
+        (["--approve", "all", "--reject", "release"], "both answer all"),
+        (["--approve", "relese"], "did you mean 'release'?"),
+    ],
+)
+def test_answers_that_make_no_sense_are_bad_usage(arguments, said):
+    done = dagmaster("run", str(ROOT / "workflows" / "approval.yaml"), *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("{name: n, nodes: {g: {type: approval, approvers: [nobody_here]}}}", ["--approve", "all"], "may not answer g"),
+        ("{name: n, nodes: {w: {type: wait, signal: go}}}", [], "nothing can go on: w"),
+    ],
+)
+def test_a_job_that_nobody_here_can_move_ends_with_the_reason(write, text, arguments, said):
+    done = dagmaster("run", write(text), *arguments)
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+def test_a_broken_child_workflow_is_told_as_broken(write):
+    write("{workflow_id: child, nodes: {a: {handler: ecko}}}", "child.yaml")
+    done = dagmaster("run", write("{name: p, nodes: {c: {type: workflow, workflow_id: child}}}"), "--json")
+    assert done.returncode == 1
+    assert "unknown handler 'ecko'" in json.loads(done.stdout)["nodes"]["c"]["error"]["message"]
 
 
 def test_on_a_terminal_the_nodes_are_shown_as_a_tree():

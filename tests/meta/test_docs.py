@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -49,6 +50,25 @@ def yaml_examples() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "text"), yaml_examples(), ids=[name for name, _ in yaml_examples()])
 def test_every_workflow_in_the_documents_is_valid(name, text):
     assert compile_text(text, name, handlers=find_handlers(), allow_missing_handlers=True).graph.specs
+
+
+def python_examples() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        # The blocks of a page are one program: a later one uses what an earlier one has.
+        found += [(page.name, "\n".join(blocks))] if blocks else []
+    return found
+
+
+@pytest.mark.parametrize(("name", "code"), python_examples(), ids=[name for name, _ in python_examples()])
+def test_every_python_example_of_the_documents_runs(name, code, tmp_path, monkeypatch):
+    file = tmp_path / f"{Path(name).stem.lower()}_example.py"
+    file.write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module(file.stem)
+    for each in [each for each in vars(module) if each.startswith("test_")]:
+        getattr(module, each)()
 
 
 def test_the_architecture_is_told_in_at_most_150_lines():

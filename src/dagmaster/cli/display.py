@@ -68,7 +68,11 @@ class LiveDisplay:
     def __init__(self, graph: Graph, console: Console) -> None:
         self.console = console
         self.rows = tree_of(graph)
+        self.places = {node_id: place for place, (node_id, _) in enumerate(self.rows)}
         self.seen: dict[str, _Seen] = {node_id: _Seen() for node_id in graph.specs}
+        # Kept as turns come in: a frame costs what it shows, not what the graph has.
+        self.moving: set[str] = set()
+        self.over: set[str] = set()
         self.job: Job | None = None
         self.began = time.monotonic()
         self._live = self._new_live()
@@ -92,6 +96,10 @@ class LiveDisplay:
         self._live = self._new_live()
         self._live.start()
 
+    def note(self, sentence: str) -> None:
+        """Say something above the tree."""
+        self._live.console.print(sentence, style="yellow")
+
     def turn(self, job: Job, writes: TurnWrites) -> None:
         """Note when nodes start and end."""
         if self.job is None:
@@ -106,6 +114,14 @@ class LiveDisplay:
             if node.status not in (NodeStatus.PENDING, NodeStatus.SKIPPED) and seen.started is None:
                 seen.started = now
             seen.ended = now if node.is_terminal else None
+            for kept, holds in (
+                (self.over, node.is_terminal),
+                (self.moving, not node.is_terminal and node.status is not NodeStatus.PENDING),
+            ):
+                if holds:
+                    kept.add(node.id)
+                else:
+                    kept.discard(node.id)
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
         """Note how far a handler is."""
@@ -116,20 +132,22 @@ class LiveDisplay:
     def _render(self) -> RenderableType:
         if self.job is None:
             return Text("")
-        lines = [self._line(self.job.nodes[node_id], prefix) for node_id, prefix in self.rows]
+        nodes = self.job.nodes
         room = max(self.console.size.height - _MARGIN, 3)
-        if len(lines) > room:
-            lines = self._what_moves(lines, room)
+        shown, hidden = self.rows, 0
+        if len(self.rows) > room:
+            shown = self._what_moves(room)
+            hidden = len(self.rows) - len(shown)
+        lines = [self._line(nodes[node_id], prefix) for node_id, prefix in shown]
+        if hidden:
+            lines.insert(0, Text(f"… {hidden:,} more nodes", style="bright_black"))
         return Group(*lines, self._footer(self.job))
 
-    def _what_moves(self, lines: list[Text], room: int) -> list[Text]:
-        """Choose the lines that fit: around the last node that is under way."""
-        nodes = [self.job.nodes[node_id] for node_id, _ in self.rows] if self.job is not None else []
-        moving = [place for place, node in enumerate(nodes) if not node.is_terminal and node.status != "PENDING"]
-        end = min(len(lines), max(room - 1, (moving[-1] if moving else len(lines) - 1) + 1))
-        start = max(0, end - room + 1)
-        hidden = len(lines) - (end - start)
-        return [Text(f"… {hidden} more nodes", style="bright_black"), *lines[start:end]]
+    def _what_moves(self, room: int) -> list[tuple[str, str]]:
+        """Choose the rows that fit: up to the last node that is under way."""
+        last = max((self.places[node_id] for node_id in self.moving), default=len(self.rows) - 1)
+        end = min(len(self.rows), max(room - 1, last + 1))
+        return self.rows[max(0, end - room + 1) : end]
 
     def _line(self, node: Node, prefix: str) -> Text:
         icon, style = ICONS[node.status]
@@ -160,7 +178,7 @@ class LiveDisplay:
         return line
 
     def _footer(self, job: Job) -> Text:
-        done = sum(1 for node_id in self.seen if job.nodes[node_id].is_terminal)
+        done = len(self.over)
         line = Text("\n")
         line.append(f"{job.graph.workflow_id} v{job.graph.version}", style="bold")
         line.append(f"  {job.status.value.lower()}  {done}/{len(self.seen)} nodes", style="bright_black")
@@ -187,6 +205,10 @@ class PlainDisplay:
 
     def go_on(self) -> None:
         """Nothing was put away."""
+
+    def note(self, sentence: str) -> None:
+        """Say something."""
+        click.echo(sentence, err=True)
 
     def turn(self, job: Job, writes: TurnWrites) -> None:
         """Say what was decided."""
@@ -233,9 +255,9 @@ def _sentence(decision: Any, job: Job) -> str:
     if node is None:
         return ""
     if isinstance(decision, Fail):
-        return f"{node.id}: FAILED: {decision.error.get('message', '')}"
+        return f"{node.id}: FAILED: {spell_error(decision.error)}"
     if isinstance(decision, WaitUntil) and node.error and node.status is NodeStatus.READY:
-        return f"{node.id}: attempt {node.attempt} failed: {node.error.get('message', '')}; it is tried again"
+        return f"{node.id}: attempt {node.attempt} failed: {spell_error(node.error)}; it is tried again"
     # A child that goes well is one of many: its fan-out tells how many.
     said = "" if node.parent is not None else _saying(decision, node)
     return f"{node.id}: {said}" if said else ""
@@ -267,9 +289,16 @@ def _remarks(node: Node) -> Iterable[tuple[str, str]]:
     if node.skip_reason is not None:
         yield node.skip_reason.value.replace("_", " "), "bright_black"
     if node.status is NodeStatus.READY and node.error is not None:
-        yield f"tries again after: {node.error.get('message', '')}", "yellow"
+        yield f"tries again after: {spell_error(node.error)}", "yellow"
     elif node.error is not None and node.is_terminal:
-        yield str(node.error.get("message", "")), "red"
+        yield spell_error(node.error), "red"
+
+
+def spell_error(error: dict[str, Any]) -> str:
+    """Say an error in one line: the exception by its name, unless the handler chose the kind."""
+    name, message = str(error.get("type", "")), str(error.get("message", "")).split("\n", 1)[0]
+    is_named = error.get("kind") != "error" or message.startswith(name)
+    return message if is_named else f"{name}: {message}"
 
 
 def _bar(completed: int, failed: int, total: int) -> Text:

@@ -93,7 +93,7 @@ def test(
     as_json: bool,
     modules: tuple[str, ...],
 ) -> int:
-    r"""Run one handler with these params, outside any job.
+    """Run one handler with these params, outside any job.
 
     \b
     Examples:

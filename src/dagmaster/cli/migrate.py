@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
-    r"""Bring a database's schema to the version of this code.
+    """Bring a database's schema to the version of this code.
 
     The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. Everything stands in the schema
     `dagapp`. A migration works as a whole or changes nothing, and two that start at once do it once.

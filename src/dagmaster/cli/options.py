@@ -71,12 +71,17 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
     return data
 
 
-def json_or_text(_key: str, text: str) -> Any:
+def json_or_text(key: str, text: str) -> Any:
     """Read a value as JSON if it is JSON, else as text."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
+        # A number like 1e999 is JSON, and its value is none.
+        json.dumps(value, allow_nan=False)
+    except RecursionError as error:
+        raise click.UsageError(f"{key}: the value is nested too deep") from error
     except ValueError:
         return text
+    return value
 
 
 def _refuse_constant(name: str) -> Any:

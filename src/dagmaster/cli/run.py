@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import json
+import os
 import pathlib
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.console import Console
@@ -16,13 +19,17 @@ from rich.json import JSON
 
 from dagmaster.authoring.compiler import compile_file
 from dagmaster.authoring.inputs import parse_input
+from dagmaster.authoring.names import did_you_mean
 from dagmaster.bootstrap import one_process
 from dagmaster.cli.display import LiveDisplay, NoDisplay, PlainDisplay, duration
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs, say_problems
+from dagmaster.engine.graph import Kind
 from dagmaster.errors import InputsInvalid, SettingsInvalid, WorkflowInvalid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dagmaster.engine.graph import Graph
     from dagmaster.orchestrator.turn import ApprovalRequest
     from dagmaster.testing.one_process import OneProcess, Report
@@ -67,7 +74,7 @@ def run(  # noqa: PLR0913 - the options of a command
     signals: tuple[str, ...],
     ephemeral: bool,  # noqa: ARG001 - the only way there is, so far
 ) -> int:
-    r"""Run a workflow file to its end, in this process.
+    """Run a workflow file to its end, in this process.
 
     The file is checked first; then its nodes run, with real retries, timeouts and timers. On a terminal the nodes are
     shown live. Ctrl-C cancels the job and waits for what runs; a second one leaves at once.
@@ -78,29 +85,60 @@ def run(  # noqa: PLR0913 - the options of a command
       dagmaster run workflows/fan_out.yaml -i count=100000 --json
       dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
     """
-    registry = load_registry(modules)
-    try:
-        compiled = compile_file(file, handlers=registry)
-    except WorkflowInvalid as error:
-        return _refuse(error, as_json=as_json)
-    graph = compiled.graph
-    if not (as_json or quiet):
-        say_problems(compiled.warnings)
-    given = read_json_file(inputs_file) | read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
-    display = _display(graph, plain=plain, quiet=quiet or as_json)
-    answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
-    try:
-        process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
-        answers.process = process
-        report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
-    except InputsInvalid as error:
-        return _refuse(error, as_json=as_json)
-    except SettingsInvalid as error:
-        raise click.ClickException(str(error)) from error
-    _say(report, as_json=as_json, note=answers.note)
+    with _stdout_for_the_result() as stdout:
+        registry = load_registry(modules)
+        try:
+            compiled = compile_file(file, handlers=registry)
+        except WorkflowInvalid as error:
+            return _refuse(error, stdout if as_json else None)
+        graph = compiled.graph
+        if not (as_json or quiet):
+            say_problems(compiled.warnings)
+        given = read_json_file(inputs_file)
+        given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
+        _check_answers(graph, approve, reject)
+        display = _display(graph, plain=plain, quiet=quiet or as_json)
+        answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
+        try:
+            process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
+            answers.process = process
+            report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
+        except InputsInvalid as error:
+            return _refuse(error, stdout if as_json else None)
+        except SettingsInvalid as error:
+            raise click.ClickException(str(error)) from error
+        _say(report, stdout, as_json=as_json, note=answers.note or report.note)
     if interrupted:
         return INTERRUPTED
     return COMPLETED if report.status == "COMPLETED" else FAILED
+
+
+@contextlib.contextmanager
+def _stdout_for_the_result() -> Iterator[TextIO]:
+    """Keep the output for the result: what handlers print, and what they call prints, goes to the error stream."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stdout:
+            yield stdout
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ...]) -> None:
+    """Refuse answers that contradict each other, or that no approval asks for."""
+    both = {"all"} & ({*approve} | {*reject}) if approve and reject else set()
+    both |= {*approve} & {*reject}
+    if both:
+        raise click.UsageError(f"--approve and --reject both answer {', '.join(sorted(both))}")
+    approvals = [spec.id for spec in graph.specs.values() if spec.kind is Kind.APPROVAL]
+    # The approvals of child workflows have other names, which are not known here.
+    if not any(spec.kind in (Kind.WORKFLOW, Kind.FAN_OUT) for spec in graph.specs.values()):
+        for name in {*approve, *reject} - {"all", *approvals}:
+            raise click.UsageError(f"no approval {name!r} in this workflow. {did_you_mean(name, approvals)}".strip())
 
 
 async def _drive(
@@ -118,7 +156,7 @@ async def _drive(
             # Handlers may be deep in something that does not listen; nothing here outlives the process anyway.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.raise_signal(signal.SIGINT)
-        click.echo("cancelling: waiting for what runs (Ctrl-C again to leave at once)", err=True)
+        display.note("cancelling: waiting for what runs (Ctrl-C again to leave at once)")
         process.cancel()
 
     loop = asyncio.get_running_loop()
@@ -148,7 +186,7 @@ class _CommandLineAnswers:
 
     async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
         """Answer one approval."""
-        who = getpass.getuser()
+        who = _who()
         if self.yes & {request.node, "all"}:
             return True, who, "by --approve"
         if self.no & {request.node, "all"}:
@@ -189,6 +227,14 @@ async def _ask(question: str) -> bool | None:
             return False
 
 
+def _who() -> str:
+    """Name the person at the command line. In a container, the user may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def _display(graph: Graph, *, plain: bool, quiet: bool) -> Display:
     if quiet:
         return NoDisplay()
@@ -201,34 +247,46 @@ def _signals(given: tuple[str, ...]) -> dict[str, Any]:
     return {name: json_or_text(name, text) if equals else None for name, equals, text in parts}
 
 
-def _refuse(error: WorkflowInvalid | InputsInvalid, *, as_json: bool) -> int:
+def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
     say_problems(error.problems)
     count = sum(1 for problem in error.problems if problem.severity == "error")
-    what = "the workflow" if isinstance(error, WorkflowInvalid) else "the inputs"
-    click.echo(f"\n{count} problem{'s' if count != 1 else ''}: {what} cannot run.", err=True)
-    if as_json:
+    is_workflow = isinstance(error, WorkflowInvalid)
+    said = "the workflow cannot run" if is_workflow else "give inputs as -i name=value, or from a file with -I"
+    click.echo(f"\n{count} problem{'s' if count != 1 else ''}: {said}.", err=True)
+    if stdout is not None:
         # Programs read one document whatever happens.
-        problems = [{"message": p.message, "file": p.file, "line": p.line, "path": p.path} for p in error.problems]
-        click.echo(json.dumps({"status": "REFUSED", "problems": problems}, ensure_ascii=False))
+        document = {"status": "REFUSED", "problems": [asdict(problem) for problem in error.problems]}
+        stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
     return BAD_INPUT
 
 
-def _say(report: Report, *, as_json: bool, note: str) -> None:
+def _say(report: Report, stdout: TextIO, *, as_json: bool, note: str) -> None:
     if as_json:
-        click.echo(json.dumps(report.to_json(), ensure_ascii=False, allow_nan=False))
+        stdout.write(_json(report.to_json(), indent=None) + "\n")
+        if note:
+            click.echo(note, err=True)
         return
     colour = {"COMPLETED": "green", "FAILED": "red"}.get(report.status, "yellow")
     tasks = sum(node["attempts"] for node in report.nodes.values())
+    nodes = f"{len(report.nodes):,} node{'s' if len(report.nodes) != 1 else ''}"
+    attempts = f"{tasks:,} attempt{'s' if tasks != 1 else ''}"
     head = f"{report.status} in {duration(report.duration_seconds)}"
-    click.echo(click.style(head, fg=colour, bold=True) + f"  {len(report.nodes):,} nodes, {tasks:,} attempts", err=True)
+    click.echo(click.style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
     if report.error is not None:
         click.echo(click.style(str(report.error["message"]), fg="red"), err=True)
     if note:
         click.echo(click.style(note, fg="yellow"), err=True)
     if report.result is not None:
-        console = Console()
-        text = json.dumps(report.result, ensure_ascii=False, indent=2)
+        console = Console(file=stdout)
+        text = _json(report.result, indent=2)
         if console.is_terminal:
             console.print(JSON(text))
         else:
-            click.echo(text)
+            stdout.write(text + "\n")
+
+
+def _json(value: Any, *, indent: int | None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"the job is over, and what it gave cannot be shown as JSON: {error}") from error

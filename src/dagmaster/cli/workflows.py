@@ -32,7 +32,7 @@ def workflows() -> None:
 def validate(
     files: tuple[pathlib.Path, ...], *, allow_missing_handlers: bool, as_json: bool, modules: tuple[str, ...]
 ) -> int:
-    r"""Check workflow files: everything that can be known before they run.
+    """Check workflow files: everything that can be known before they run.
 
     All problems of all files are told, each with its line, what was written there, and the nearest right name. A folder
     stands for the .yaml and .yml files in it.
@@ -92,7 +92,7 @@ def _check(file: pathlib.Path, registry: Registry, *, allow_missing: bool) -> tu
 @click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
 @handlers_option
 def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | None, modules: tuple[str, ...]) -> int:
-    r"""Draw a workflow, as Mermaid text or as SVG.
+    """Draw a workflow, as Mermaid text or as SVG.
 
     \b
     Examples:
@@ -107,7 +107,10 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
         say_problems(error.problems)
         return BAD_INPUT
     if style is None:
-        style = "svg" if output is not None and output.suffix == ".svg" else "mermaid"
+        suffix = "" if output is None else output.suffix.lower()
+        if suffix not in ("", ".svg", ".mmd", ".mermaid", ".md", ".txt"):
+            raise click.UsageError(f"a diagram is .svg or .mmd (Mermaid), not {suffix}")
+        style = "svg" if suffix == ".svg" else "mermaid"
     _write(draw.svg(graph) if style == "svg" else draw.mermaid(graph), output)
     return COMPLETED
 
@@ -115,7 +118,7 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
 @workflows.command()
 @click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
 def schema(*, output: pathlib.Path | None) -> int:
-    r"""Print the JSON Schema of workflow files, for editors.
+    """Print the JSON Schema of workflow files, for editors.
 
     \b
     Write it beside your files and name it in their first line:

@@ -216,10 +216,12 @@ def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[A
     found: list[Any] = []
     for child in fan.children[: fan.expanded]:
         before = stored[child.index] if child.index < len(stored) else None
-        if isinstance(child, FanOut):
+        if child.status is not NodeStatus.COMPLETED:
+            found.append(None)
+        elif isinstance(child, FanOut):
             found.append(_outputs(child, before or [], fresh))
         else:
-            found.append(fresh.get(child.id, before) if child.status is NodeStatus.COMPLETED else None)
+            found.append(fresh.get(child.id, before))
     return found
 
 

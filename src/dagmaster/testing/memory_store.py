@@ -77,8 +77,10 @@ class MemoryStore:
 
     def _outputs(self, stored: StoredJob, fan_id: str) -> list[Any]:
         row = stored.nodes[fan_id]
-        children = (f"{fan_id}__{index}" for index in range(row.expanded))
+        children = (stored.nodes[f"{fan_id}__{index}"] for index in range(row.expanded))
         return [
-            self._outputs(stored, child) if stored.nodes[child].total is not None else stored.outputs.get(child)
+            self._outputs(stored, child.id)
+            if child.total is not None and child.status is NodeStatus.COMPLETED
+            else stored.outputs.get(child.id)
             for child in children
         ]

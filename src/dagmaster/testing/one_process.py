@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.engine.decisions import WaitUntil
+from dagmaster.engine.decisions import Fail, WaitUntil
+from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.happenings import (
     Approved,
     CancelRequested,
@@ -30,9 +31,10 @@ from dagmaster.engine.happenings import (
 )
 from dagmaster.engine.model import Job
 from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import failure
 from dagmaster.engine.templates import fill_secrets, has_secrets
-from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.errors import DagmasterError, PermanentError, WorkflowInvalid
 from dagmaster.orchestrator.ids import Snowflakes
 from dagmaster.orchestrator.scopes import Scopes
 from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnWrites, take_turn
@@ -40,9 +42,10 @@ from dagmaster.ports.clock import Clock, SystemClock
 from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded, TaskMessage
 from dagmaster.testing.memory_store import MemoryStore
 from dagmaster.worker.executor import Executor
+from dagmaster.worker.redaction import redact_value, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.engine.graph import Graph
@@ -80,10 +83,12 @@ class Report:
     error: dict[str, Any] | None
     duration_seconds: float
     nodes: dict[str, dict[str, Any]] = field(repr=False)
+    # Why the runner itself ended the job, if it did.
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Give the one document that `--json` prints."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__ if name != "note"}
 
 
 @dataclass(slots=True)
@@ -96,7 +101,7 @@ class _Queued:
 class OneProcess:
     """A store, workers and a clock; jobs are run one after another, their children inside them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is wired together stands in one place
         self,
         handlers: Registry,
         *,
@@ -107,6 +112,7 @@ class OneProcess:
         env: Mapping[str, str] | None = None,
         secrets: Callable[[str], str | None] = lambda _name: None,
         concurrency: int = 32,
+        alone: bool = False,
     ) -> None:
         self.clock = clock or SystemClock()
         self.ids = Snowflakes(self.clock)
@@ -117,16 +123,19 @@ class OneProcess:
         self.env = dict(env or {})
         self.secrets = secrets
         self.concurrency = concurrency
-        self.executor = Executor(handlers, reports=self)
-        self.runs: dict[str, _Run] = {}
+        # Alone: nobody will call `signal` or `cancel`, so a job that waits for that waits for ever.
+        self.alone = alone
+        self.note = ""
+        self.handlers = handlers
+        self.executor = Executor(handlers)
         self._main: _Run | None = None
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, _Queued] = {}
-        self._held: dict[str, _Queued] = {}
 
     async def run(self, graph: Graph, inputs: Mapping[str, Any]) -> Report:
         """Run a job to its end. Inputs that do not fit are `InputsInvalid`, and nothing runs."""
         accepted = accept_inputs(graph, inputs)
+        self.executor = Executor(self.handlers, reports=self, threads=self.concurrency)
         workers = [asyncio.create_task(self._work()) for _ in range(self.concurrency)]
         try:
             self._main = _Run(self, graph, accepted, depth=0)
@@ -136,6 +145,17 @@ class OneProcess:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
             await self.executor.close()
+
+    def stuck(self, run: _Run) -> None:
+        """End a job that nothing can move any more: nobody is there to send what it waits for."""
+        waits = ", ".join(node.id for node in run.job.nodes.values() if node.status is NodeStatus.WAITING)
+        self.note = f"nothing can go on: {waits} wait for what nobody here sends (an approval, a signal)"
+        run.tell(CancelRequested())
+
+    def not_an_approver(self, run: _Run, request: ApprovalRequest, by: str) -> None:
+        """End a job whose approval was answered by somebody who may not."""
+        self.note = f"{by} may not answer {request.node}: its approvers are {', '.join(request.approval.approvers)}"
+        run.tell(CancelRequested())
 
     def cancel(self) -> None:
         """Ask the job to stop."""
@@ -170,17 +190,20 @@ class OneProcess:
             queued = self._queued.pop(task_id, None)
             if queued is None:
                 continue
-            self._held[task_id] = queued
-            outcome = await self._execute(queued)
-            del self._held[task_id]
-            queued.run.report(queued, outcome)
+            queued.run.report(queued, await self._execute(queued))
 
     async def _execute(self, queued: _Queued) -> Outcome:
         task, run = queued.task, queued.run
-        params = task.params
+        params, secrets = task.params, set(run.secrets)
+
+        def secret(name: str) -> str:
+            value = self._secret(name)
+            secrets.add(value)
+            return value
+
         if has_secrets(params):
             try:
-                params = fill_secrets(params, self._secret)
+                params = fill_secrets(params, secret)
             except PermanentError as error:
                 return Failed(failure(error.kind, str(error)), permanent=True)
         message = TaskMessage(
@@ -194,7 +217,7 @@ class OneProcess:
             attempt=task.attempt,
             checkpoint=run.stored.checkpoints.get(task.node),
         )
-        return await self.executor.execute(message)
+        return redacted(await self.executor.execute(message), secrets)
 
     def _secret(self, name: str) -> str:
         value = self.secrets(name)
@@ -229,20 +252,29 @@ class _Run:
         self.timers: list[tuple[float, str | None]] = []
         self.out: dict[str, str] = {}
         self.children: dict[str, _Run] = {}
-        self.side: set[asyncio.Task[None]] = set()
-        process.runs[self.job.id] = self
+        self.side: dict[asyncio.Task[None], str] = {}
+        self.trouble: BaseException | None = None
+        self.secrets = [
+            value for name, value in inputs.items() if isinstance(value, str) and graph.inputs[name].get("secret")
+        ]
 
     async def drive(self) -> Report:
         """Take turns until the job is over."""
         clock, started = self.process.clock, self.process.clock.now()
         while True:
             self._ring()
+            if self.trouble is not None:
+                raise self.trouble
             if not self.inbox:
                 self.wake.clear()
                 until = self.timers[0][0] if self.timers else None
-                await clock.wait(self.wake, until, idle=not self.out and not self.side)
+                idle = not self.out and not self.side
+                if idle and until is None and self.process.alone:
+                    self.process.stuck(self)
+                await clock.wait(self.wake, until, idle=idle)
                 continue
             writes = await self._turn(clock.now())
+            self._give_up_questions(writes)
             if writes.finished is not None:
                 for task in self.side:
                     task.cancel()
@@ -257,6 +289,7 @@ class _Run:
         writes = await take_turn(
             self.job, happenings, reported=reported, scopes=self.scopes, values=process.store, now=now
         )
+        self._keep_secrets(writes)
         process.store.save(self.job, writes)
         self._carry_out(writes)
         if process.observer is not None:
@@ -275,10 +308,33 @@ class _Run:
                 self.tell(withdrawal.then)
         for stop in writes.stops:
             self._stop(stop.node, stop.attempt)
+        stopped = {(stop.node, stop.attempt) for stop in writes.stops}
         for request in writes.child_jobs:
-            self._aside(self._child_job(request))
+            if (request.node, request.attempt) in stopped:
+                # It was started and stopped in one turn: it never was.
+                error = failure("cancelled", "the child job was stopped before it started")
+                self.tell(ChildJobFinished(request.node, request.attempt, "CANCELLED", None, error))
+            else:
+                self._aside(request.node, self._child_job(request))
         for approval in writes.approvals:
-            self._aside(self._approval(approval))
+            self._aside(approval.node, self._approval(approval))
+
+    def _keep_secrets(self, writes: TurnWrites) -> None:
+        """Take the secret inputs out of what the engine says went wrong. What handlers say was cleaned before."""
+        if self.secrets:
+            for decision in writes.decisions:
+                if isinstance(decision, Fail):
+                    decision.error = redact_value(decision.error, self.secrets)
+                    self.job.nodes[decision.node].error = decision.error
+            if writes.finished is not None:
+                writes.finished.error = redact_value(writes.finished.error, self.secrets)
+
+    def _give_up_questions(self, writes: TurnWrites) -> None:
+        """Ask nobody any more about a node that does not wait any more: its time may be over."""
+        over = {node.id for node in writes.changed if isinstance(node.spec, ApprovalSpec) and node.is_terminal}
+        for task, node_id in self.side.items():
+            if node_id in over:
+                task.cancel()
 
     def _ring(self) -> None:
         now = self.process.clock.now()
@@ -317,10 +373,17 @@ class _Run:
 
     # ── What the caller answers ──
 
-    def _aside(self, work: Any) -> None:
+    def _aside(self, node_id: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self.side.add(task)
-        task.add_done_callback(self.side.discard)
+        self.side[task] = node_id
+        task.add_done_callback(self._is_aside_no_more)
+
+    def _is_aside_no_more(self, task: asyncio.Task[None]) -> None:
+        """Let nothing that went wrong beside the job be lost: the job would wait for ever."""
+        del self.side[task]
+        if not task.cancelled() and task.exception() is not None:
+            self.trouble = task.exception()
+        self.wake.set()
 
     async def _approval(self, request: ApprovalRequest) -> None:
         answers = self.process.answers
@@ -328,12 +391,21 @@ class _Run:
         if answer is None:
             return
         yes, by, comment = answer
+        allowed = request.approval.approvers
+        if allowed and by not in allowed:
+            self.process.not_an_approver(self, request, by)
+            return
         happening = (Approved if yes else Rejected)(request.node, by, rfc3339(self.process.clock.now()), comment)
         self.tell(happening)
 
     async def _child_job(self, request: ChildJobRequest) -> None:
         wanted, node, attempt = request.workflow, request.node, request.attempt
-        graph = self.process.workflows(wanted.workflow_id, wanted.version)
+        try:
+            graph = self.process.workflows(wanted.workflow_id, wanted.version)
+        except WorkflowInvalid as problem:
+            error = failure("invalid_workflow", f"workflow {wanted.workflow_id!r} cannot run: {problem}")
+            self.tell(DispatchRejected(node, attempt, error))
+            return
         if self.depth + 1 >= MAX_DEPTH:
             error = failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
         elif graph is None:
@@ -366,6 +438,7 @@ class _Run:
             error=stored.error,
             duration_seconds=round(duration, 6),
             nodes=dict(_nodes(stored.nodes.values(), stored.outputs)),
+            note=self.process.note,
         )
 
 

@@ -35,5 +35,5 @@ def run_workflow(
         workflow = compile_file(workflow, handlers=registry).graph
     elif isinstance(workflow, str):
         workflow = compile_text(workflow, handlers=registry).graph
-    process = OneProcess(registry, answers=answers, clock=clock or FakeClock())
+    process = OneProcess(registry, answers=answers, clock=clock or FakeClock(), alone=True)
     return asyncio.run(process.run(workflow, inputs or {}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -329,16 +328,17 @@ def test_a_signal_that_comes_early_is_not_lost():
 
 
 def test_no_more_than_max_parallel_children_run_at_a_time():
-    now, most, lock = 0, 0, threading.Lock()
+    now, most = 0, 0
 
     @handler("count", queue="q")
-    def count() -> dict[str, Any]:
+    async def count() -> dict[str, Any]:
         nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        with lock:
-            now -= 1
+        now += 1
+        most = max(most, now)
+        # Everybody else who may run gets to run.
+        for _ in range(100):
+            await asyncio.sleep(0)
+        now -= 1
         return {}
 
     text = (
@@ -346,7 +346,82 @@ def test_no_more_than_max_parallel_children_run_at_a_time():
     )
     report = run_workflow(text, handlers=[count])
     assert report.status == "COMPLETED"
-    assert 1 <= most <= 3
+    assert most == 3
+
+
+def test_a_child_job_that_is_started_and_stopped_in_one_turn_never_runs():
+    ran = []
+
+    @handler("note", queue="q")
+    async def note() -> dict[str, Any]:
+        ran.append(1)
+        return {}
+
+    @handler("gone", queue="q")
+    async def gone() -> dict[str, Any]:
+        raise PermanentError("gone")
+
+    registry = Registry([note, gone, give])
+    child = compile_text("{workflow_id: child, nodes: {x: {handler: note}}}", handlers=registry).graph
+    parent = compile_text(
+        "{name: p, on_failure: cancel_running, nodes: {b: {handler: give, next: c}, c: {type: workflow, workflow_id: child}, a: {handler: gone}}}",
+        handlers=registry,
+    ).graph
+    process = OneProcess(registry, workflows=lambda *_: child, clock=FakeClock())
+    report = asyncio.run(process.run(parent, {}))
+    assert report.nodes["c"]["status"] == "CANCELLED"
+    assert ran == []
+
+
+def test_trouble_beside_a_job_is_not_lost():
+    class Broken:
+        async def approval(self, request):
+            raise LookupError("no such user")
+
+    with pytest.raises(LookupError, match="no such user"):
+        run("{name: n, nodes: {ok: {type: approval}}}", answers=Broken())
+
+
+def test_one_runner_runs_one_job_after_another():
+    registry = Registry(HANDLERS)
+    graph = compile_text("{name: n, nodes: {a: {handler: give}}}", handlers=registry).graph
+
+    async def twice():
+        process = OneProcess(registry, clock=FakeClock())
+        return await process.run(graph, {}), await process.run(graph, {})
+
+    first, second = asyncio.run(twice())
+    assert first.status == second.status == "COMPLETED"
+    assert second.nodes["a"]["attempts"] == 1
+
+
+def test_a_failed_nested_fan_out_is_null_among_the_outputs():
+    @handler("odd", queue="q")
+    async def odd(n: int) -> dict[str, Any]:
+        if n == 3:
+            raise PermanentError("three")
+        return {"n": n}
+
+    report = run_workflow(
+        """
+        name: n
+        nodes:
+          f:
+            type: fan_out
+            source: [[1], [2, 3]]
+            on_item_error: tolerate
+            task: {type: fan_out, source: "{{ item }}", task: {handler: odd, params: {n: "{{ item }}"}}}
+        outputs: {all: "{{ nodes.f.outputs }}"}
+        """,
+        handlers=[odd],
+    )
+    assert report.result == {"all": [[{"n": 1}], None]}
+
+
+def test_a_wait_for_a_signal_that_nobody_sends_ends_with_the_reason():
+    report = run("{name: n, nodes: {w: {type: wait, signal: go}}}")
+    assert report.status == "CANCELLED"
+    assert "w wait for what nobody here sends" in report.note
 
 
 def test_a_checkpoint_is_given_to_the_next_attempt():
