@@ -8,6 +8,7 @@ from dagmaster.engine import fanout
 from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
 from dagmaster.engine.happenings import TaskHandedBack
 from dagmaster.engine.model import FanOut, Job, fails_job
+from dagmaster.engine.sizes import check_size
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import JOB_MOVES, Move
@@ -73,6 +74,7 @@ def work_out_result(step: Step, scope: Mapping[str, Any]) -> None:
     """Complete the job with its result; one that cannot be worked out fails it."""
     try:
         result = _result(step.job, scope)
+        check_size(result, "the result")
     except EvaluationFailed as error:
         finish(step, Move.FAIL, error=failure("expression", f"outputs: {error}", path=error.path))
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.decisions import Expand, Stop
 from dagmaster.engine.model import FanOut, Node
+from dagmaster.engine.sizes import check_size, shown
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import NODE_MOVES, Move
@@ -20,19 +21,18 @@ EXPAND_BATCH: Final = 5_000
 MAX_CHILDREN: Final = 1_000_000
 # Failed children that a failed fan-out names.
 NAMED_FAILURES: Final = 20
-_SHOWN_CHARACTERS: Final = 200
 
 
 def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
     """Resolve the source once and for all, and begin to expand."""
     try:
         source = fan.spec.source.resolve(scope)
+        check_size(source, "the list")
     except EvaluationFailed as error:
         step.fail(fan, failure("expression", f"source: {error}", path=error.path))
         return
     if not isinstance(source, list):
-        shown = repr(source)[:_SHOWN_CHARACTERS]
-        message = f"source must be a list, not {type_name(source)}: {shown}"
+        message = f"source must be a list, not {type_name(source)}: {shown(source)}"
         step.fail(fan, failure("invalid_source", message))
         return
     dormant = len(fan.children)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.decisions import RequestApproval
 from dagmaster.engine.graph import ApprovalSpec, OnTimeout, WaitSpec
+from dagmaster.engine.sizes import shown
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import Move
@@ -106,7 +107,7 @@ def _time_of(spec: WaitSpec, scope: Mapping[str, Any], now: float) -> float:
     if spec.seconds is not None:
         seconds = spec.seconds.resolve(scope)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-            raise EvaluationFailed(f"seconds must be a number, not {seconds!r:.200}", path="seconds")
+            raise EvaluationFailed(f"seconds must be a number, not {shown(seconds)}", path="seconds")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise EvaluationFailed(f"seconds must be between 0 and {MAX_WAIT_SECONDS}, not {seconds}", path="seconds")
         return now + seconds
@@ -116,6 +117,6 @@ def _time_of(spec: WaitSpec, scope: Mapping[str, Any], now: float) -> float:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        message = f"until must be a date-time with its zone, as 2026-01-31T06:00:00Z, not {until!r:.200}"
+        message = f"until must be a date-time with its zone, as 2026-01-31T06:00:00Z, not {shown(until)}"
         raise EvaluationFailed(message, path="until")
     return moment.timestamp()

@@ -23,6 +23,7 @@ from dagmaster.engine.graph import (
     WorkflowSpec,
 )
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
+from dagmaster.engine.sizes import check_size, shown
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import Move
@@ -113,13 +114,14 @@ def decide(step: Step, node: Node, scope: Mapping[str, Any]) -> None:
 def _branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, Any]) -> None:
     try:
         value = None if spec.condition_field is None else spec.condition_field.resolve(scope)
+        check_size(value, "condition_field")
         bound = {**scope, "value": value}
         taken = next((b for b in spec.branches if b.condition is None or condition_holds(b.condition, bound)), None)
     except EvaluationFailed as error:
         step.fail(node, failure("expression", str(error), path=error.path))
         return
     if taken is None:
-        step.fail(node, failure("no_branch", f"no branch holds for value {value!r:.200}, and there is no default"))
+        step.fail(node, failure("no_branch", f"no branch holds for value {shown(value)}, and there is no default"))
         return
     node.branch = taken.name
     target = taken.next[0] if len(taken.next) == 1 else list(taken.next) or None
@@ -128,12 +130,14 @@ def _branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, A
 
 def _fold(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> None:
     try:
-        outputs, failed = _parts(spec, scope)
-        step.complete(node, aggregate(spec.aggregation, outputs, failed))
+        output = aggregate(spec.aggregation, *_parts(spec, scope))
+        check_size(output, f"what {spec.aggregation} makes of the outputs")
     except EvaluationFailed as error:
         step.fail(node, failure("expression", str(error), path=error.path))
     except OverflowError:
         step.fail(node, failure("aggregation", f"{spec.aggregation}: the numbers are too large to add"))
+    else:
+        step.complete(node, output)
 
 
 def _parts(spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
