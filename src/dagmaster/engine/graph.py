@@ -305,14 +305,3 @@ class Graph:
     definition: Mapping[str, Any]
     content_hash: str
     wiring: Wiring
-
-    def followers(self, node_id: str) -> set[str]:
-        """Give every node that depends on this one, directly or not."""
-        found: set[str] = set()
-        pending = [node_id]
-        while pending:
-            for dependent in self.wiring.dependents.get(pending.pop(), ()):
-                if dependent.node not in found:
-                    found.add(dependent.node)
-                    pending.append(dependent.node)
-        return found

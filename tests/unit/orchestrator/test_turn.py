@@ -1,0 +1,94 @@
+"""A turn: happenings in, everything that is to be written out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dagmaster.authoring.compiler import compile_text
+from dagmaster.engine.advance import advance
+from dagmaster.engine.happenings import Happening, JobStarted, TaskSucceeded
+from dagmaster.engine.model import Job
+from dagmaster.engine.templates import SecretText
+from dagmaster.orchestrator.scopes import Scopes
+from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
+from dagmaster.testing.memory_store import MemoryStore
+
+
+class Desk:
+    """A job, its store, and what loads there were."""
+
+    def __init__(self, text: str, inputs: dict[str, Any] | None = None) -> None:
+        self.store = MemoryStore()
+        self.inputs = inputs or {}
+        self.job = Job("1", compile_text(text).graph)
+        self.store.add(self.job)
+        self.loads: list[set[Any]] = []
+
+    async def load(self, job_id: str, keys: Any) -> Any:
+        self.loads.append(set(keys))
+        return await self.store.load(job_id, keys)
+
+    def turn(self, *happenings: Happening, reported: dict[tuple[str, int], Any] | None = None) -> TurnWrites:
+        scopes = Scopes(self.job, self.inputs, {})
+        work = take_turn(self.job, happenings, reported=reported or {}, scopes=scopes, values=self, now=0.0)
+        writes = asyncio.run(work)
+        self.store.save(self.job, writes)
+        return writes
+
+
+FAN = """
+name: fan
+nodes:
+  plan: {handler: h, queue: q, next: work}
+  work: {type: fan_out, source: "{{ nodes.plan.output.items }}", task: {handler: h, queue: q, params: {i: "{{ item }}", n: "{{ nodes.plan.output.n }}"}}, next: all}
+  all: {type: fan_in, aggregation: sum, next: last}
+  last: {handler: h, queue: q, params: {total: "{{ nodes.all.output.total }}"}}
+"""
+
+
+def test_a_turn_loads_once_however_many_children_it_starts():
+    desk = Desk(FAN)
+    desk.turn(JobStarted())
+    writes = desk.turn(TaskSucceeded("plan", 1), reported={("plan", 1): {"items": list(range(500)), "n": 7}})
+    assert [task.params for task in writes.tasks] == [{"i": i, "n": 7} for i in range(500)]
+    assert len(desk.loads) <= 2
+
+
+def test_what_a_turn_itself_decided_is_there_for_the_nodes_after_it():
+    desk = Desk(FAN)
+    desk.turn(JobStarted())
+    desk.turn(TaskSucceeded("plan", 1), reported={("plan", 1): {"items": [1, 2], "n": 0}})
+    both = {("work__0", 1): {"v": 1}, ("work__1", 1): {"v": 2}}
+    writes = desk.turn(TaskSucceeded("work__0", 1), TaskSucceeded("work__1", 1), reported=both)
+    assert writes.outputs["all"] == {"total": 3, "count": 2}
+    assert [(task.node, task.params) for task in writes.tasks] == [("last", {"total": 3})]
+
+
+def test_an_output_becomes_real_only_if_the_engine_takes_it():
+    desk = Desk("{name: n, nodes: {a: {handler: h, queue: q}}}")
+    desk.turn(JobStarted())
+    writes = desk.turn(TaskSucceeded("a", 2), reported={("a", 2): {"stale": True}})
+    assert writes.outputs == {}
+    assert desk.store.jobs["1"].outputs == {}
+
+
+def test_a_job_that_was_loaded_in_the_middle_is_taken_up():
+    desk = Desk(FAN)
+    advance(desk.job, JobStarted(), 0.0)
+    desk.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
+    # The process dies after the engine asked for values and before anybody answered.
+    advance(desk.job, TaskSucceeded("plan", 1), 0.0)
+    writes = TurnWrites(changed=desk.job.take_changed())
+    desk.store.save(desk.job, writes)
+    desk.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
+    desk.job = desk.store.rebuild("1")
+    scopes = Scopes(desk.job, {}, {})
+    taken = asyncio.run(take_up(desk.job, scopes=scopes, values=desk, now=0.0))
+    assert [(task.node, task.params) for task in taken.tasks] == [("work__0", {"i": 5, "n": 1})]
+
+
+def test_a_secret_leaves_the_orchestrator_as_a_name():
+    desk = Desk("{name: n, nodes: {a: {handler: h, queue: q, params: {t: 'Bearer {{ secrets.TOKEN }}'}}}}")
+    (task,) = desk.turn(JobStarted()).tasks
+    assert isinstance(task.params["t"], SecretText)
