@@ -22,7 +22,7 @@ from dagmaster.authoring.inputs import problems_of_inputs
 from dagmaster.authoring.links import Links
 from dagmaster.authoring.names import did_you_mean, nearest
 from dagmaster.authoring.node_outputs import output_keys_of
-from dagmaster.authoring.problems import unlike
+from dagmaster.authoring.problems import MAX_PROBLEMS, unlike
 from dagmaster.authoring.reading import UNREAD, read_part
 from dagmaster.authoring.source import shortened
 from dagmaster.authoring.specs import SpecMaker
@@ -103,6 +103,7 @@ class _Compilation:
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
         self.problems: list[Problem] = []
+        self.patience = MAX_PROBLEMS
         self.wrong_inputs: set[str] = set()
         # Nodes of which it is not known where they lead.
         self.misread: set[str] = set()
@@ -113,18 +114,22 @@ class _Compilation:
             raise WorkflowInvalid(_as_in_file(self.problems))
         self._check_identity(workflow)
         self.problems += problems_of_inputs(self.document, workflow.inputs, self.wrong_inputs)
+        self._stop_at_many(self.problems)
         models = self._read_nodes(workflow)
         ids = list(workflow.nodes)
         links = Links(self.document, ids, models, self.misread)
         self.problems += links.problems
+        self._stop_at_many(self.problems)
         maker = SpecMaker(self.document, links, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
-        specs = {node_id: spec for node_id, model in models.items() if (spec := maker.make(node_id, model))}
+        for node_id, model in models.items():
+            maker.make(node_id, model)
+            self._stop_at_many(maker.problems)
         outputs = None if workflow.outputs is None else maker.values.template(workflow.outputs, ("outputs",), OUTPUTS)
         self.problems += maker.problems
         if ids:
             self.problems += self._check_references(workflow, models, links, maker)
         errors = [problem for problem in self.problems if problem.severity == "error"]
-        if errors or len(specs) < len(ids):
+        if errors or len(maker.specs) < len(ids):
             raise WorkflowInvalid(_as_in_file(self.problems))
         graph = self._graph(workflow, links, maker, outputs)
         return Compiled(graph, tuple(_as_in_file(self.problems)))
@@ -138,9 +143,9 @@ class _Compilation:
             return None
         workflow, self.problems = read_part(self.document, schema.WorkflowModel, data, ())
         inputs = data.get("inputs")
+        wrong = {found for problem in self.problems for found in _with_outer(problem.path)}
         for name in inputs if isinstance(inputs, dict) else ():
-            where = spell_path(("inputs", name))
-            if any(problem.path == where or problem.path.startswith(f"{where}.") for problem in self.problems):
+            if spell_path(("inputs", name)) in wrong:
                 self.wrong_inputs.add(name)
         if workflow is not None and data.get("nodes") == {}:
             self._problem("a workflow has at least one node", ("nodes",))
@@ -174,6 +179,7 @@ class _Compilation:
                 message = f"a node id is made of letters, digits and _, at most {_MAX_ID}, and starts with no digit"
                 self._problem(message, path, at_key=True)
             model = self._read_node(node_id, raw, path)
+            self._stop_at_many(self.problems)
             if model is None:
                 self.misread.add(node_id)
             else:
@@ -289,6 +295,14 @@ class _Compilation:
         nodes = {node_id: in_order(maker.definitions[node_id]) for node_id in maker.specs}
         return {**in_order(whole), "nodes": nodes}
 
+    def _stop_at_many(self, found: list[Problem]) -> None:
+        """Give up on a file of more problems than anybody reads: looking for all of them takes long."""
+        if len(found) <= self.patience:
+            return
+        if sum(problem.severity == "error" for problem in found) > MAX_PROBLEMS:
+            raise WorkflowInvalid(_as_in_file(self.problems if found is self.problems else self.problems + found))
+        self.patience = 2 * len(found)
+
     def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
@@ -300,5 +314,15 @@ def hash_of(definition: Mapping[str, Any]) -> str:
 
 
 def _as_in_file(problems: list[Problem]) -> list[Problem]:
-    """Order problems as they stand in the file, each once."""
-    return sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+    """Order problems as they stand in the file, each once. Of too many, the last one says that there are more."""
+    found = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity != "error")
+    kept = sorted(found[:MAX_PROBLEMS], key=lambda problem: (problem.line, problem.column))
+    if len(found) > len(kept):
+        more = f"there are more problems: these are {MAX_PROBLEMS} of them"
+        kept.append(Problem(message=more, file=kept[-1].file, severity=found[0].severity))
+    return kept
+
+
+def _with_outer(path: str) -> list[str]:
+    """Give a spelled path, and those of what it stands in."""
+    return [path, *(path[: found.start()] for found in re.finditer(r"[.\[]", path))]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.source import Path, Source, shortened, spell_path
 from dagmaster.authoring.yaml_reader import MAX_DEPTH, MAX_PROBLEMS, Mark, read_yaml
+from dagmaster.engine.values import MAX_INTEGER_BITS
 from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ __all__ = ["Document", "Path", "document_of", "read_document", "read_file", "spe
 MAX_BYTES = 8 * 1024 * 1024
 # What fits into MAX_BYTES has fewer. Data made by code can share its parts, and be endless without being deep.
 MAX_VALUES = 4_000_000
-
-# An integer as large as a float can be.
-MAX_BITS = 1024
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -206,7 +204,7 @@ def _not_json(value: Any, path: Path) -> str:
         return _not_text(value)
     if kind is float and not math.isfinite(value):
         return f"{value} is not a number that JSON has"
-    if kind is int and value.bit_length() > MAX_BITS:
+    if kind is int and value.bit_length() > MAX_INTEGER_BITS:
         return "the number is too large"
     if value is None or kind in (bool, int, float):
         return ""

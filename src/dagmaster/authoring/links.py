@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 END: Final = "END"
 MAX_GATE_DEPTH: Final = 16
 MAX_HINTS: Final = 20
+_JOINTS: Final = (
+    (re.compile(r"\s*(?:,|&&?|\band\b)\s*|\s+"), "a list:"),
+    (re.compile(r"\s*(?:\|\|?|\bor\b)\s*"), "{any_of:"),
+)
 
 
 class Links:
@@ -190,8 +194,8 @@ class Links:
 
     def _leaf(self, text: str, path: Path) -> Leaf | None:
         node, dot, branch = text.partition(".")
-        if node not in self.known:
-            self._unknown_node(node, path)
+        if node not in self.known or " " in text:
+            self._unknown_node(text if " " in text else node, path)
             return None
         if not dot:
             return Leaf(node)
@@ -267,12 +271,20 @@ class Links:
         if len(self.problems) >= MAX_HINTS:
             self._problem(f"unknown node {name!r}", path)
             return None
-        several = re.split(r"[,\s]+", name.strip())
-        if len(several) > 1 and self.known.issuperset(several):
-            self._problem(f"unknown node {name!r}", path, hint=f"write a list: [{', '.join(several)}]")
+        hint = self._several(name)
+        if hint:
+            self._problem(f"unknown node {name!r}", path, hint=hint)
             return None
         self._problem(f"unknown node {name!r}", path, hint=did_you_mean(name, self.known))
         return nearest(name, self.known)
+
+    def _several(self, text: str) -> str:
+        """Say how several nodes are written, if that is what the text names: `x, y`, `x and y`, `x or y`."""
+        for joint, written in _JOINTS:
+            names = joint.split(text.strip())
+            if len(names) > 1 and all(name.partition(".")[0] in self.known for name in names):
+                return f"write {written} [{', '.join(names)}]" + "}" * written.startswith("{")
+        return ""
 
     def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))

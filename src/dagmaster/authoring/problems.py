@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dagmaster.authoring.document import Document, Path
     from dagmaster.errors import Problem
 
+# Past this many, nobody reads on; the file is wrong as a whole.
+MAX_PROBLEMS: Final = 1000
 FILL_OR_REMOVE: Final = "fill it in, or remove the key"
 
 _WANTED: Final = {
@@ -27,8 +29,11 @@ _WANTED: Final = {
     "string_type": "text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
     "float_type": "a number",
+    "float_parsing": "a number",
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
 }
 _LIMITS: Final = {
     "greater_than_equal": ("ge", "is at least"),
@@ -61,25 +66,27 @@ _NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 
 
 def of_validation(document: Document, error: ValidationError, model: type[BaseModel], path: Path) -> list[Problem]:
-    """Give a problem for each error, at its place in the document."""
-    items = error.errors(include_url=False)
+    """Give a problem for each error, at its place in the document; no more than say that there are too many."""
+    items = error.errors(include_url=False)[: MAX_PROBLEMS + 1]
     unknown = [str(item["loc"][-1]) for item in items if item["type"] == "extra_forbidden"]
     found: list[Problem] = []
     for item in items:
         loc: Path = (*path, *item["loc"])
         name = str(item["loc"][-1]) if item["loc"] else ""
         if item["type"] == "extra_forbidden":
-            hint = _hint_at_key(name, model, item["loc"][:-1])
+            hint = _hint_at_key(name, model, item["loc"][:-1], item["input"])
             found.append(document.problem(f"unknown key {name!r}", loc, at_key=True, hint=hint))
         elif item["type"] != "missing":
-            message, hint = _said(item)
+            message, hint = said(item)
             found.append(document.problem(message, loc, hint=hint))
-        elif not any(nearest(key, [name]) for key in unknown):
+        elif not any(nearest(key, [name]) or (name == "nodes" and key in _STEPS) for key in unknown):
             hint = _MISSING.get(name, "")
             found.append(document.problem(f"missing key {name!r}", loc[:-1], at_key=bool(loc[:-1]), hint=hint))
     return found
 
 
+# What other tools call nodes.
+_STEPS: Final = frozenset({"tasks", "steps", "jobs"})
 _MISSING: Final = {
     "handler": "name the handler that this task runs, or give the node another type",
     "nodes": "write the steps under nodes:",
@@ -93,6 +100,13 @@ def keys_at(model: type[BaseModel], loc: Path) -> list[str]:
     """Give the keys that are right at a place: the model's, or those of a model inside it."""
     inside: dict[str, type[BaseModel]] = {"branches": schema.BranchModel, "inputs": schema.InputModel}
     return list(inside.get(str(loc[0]) if loc else "", model).model_fields)
+
+
+def meant_by(wrong: str, model: type[BaseModel], loc: Path) -> str | None:
+    """Give the key that was meant by an unknown one."""
+    if model is schema.WorkflowModel and not loc and wrong in _STEPS:
+        return "nodes"
+    return nearest(wrong, keys_at(model, loc))
 
 
 def kind_of(value: Any) -> str:
@@ -113,8 +127,13 @@ def unlike(value: Any) -> str:
     return ", and here it is empty" if value is None else f", not {kind_of(value)}"
 
 
-def _hint_at_key(name: str, model: type[BaseModel], loc: Path) -> str:
+def _hint_at_key(name: str, model: type[BaseModel], loc: Path, value: Any) -> str:
     """Say what was meant by an unknown key: a key of another kind of node, or the nearest of this one."""
+    if model is schema.WorkflowModel and not loc:
+        if name in _STEPS:
+            return "the steps stand under nodes:"
+        if isinstance(value, dict) and ("handler" in value or value.get("type") in tuple(schema.NODE_MODELS)):
+            return "if it is a node, indent it under nodes:"
     kind = next((kind for kind, each in schema.NODE_MODELS.items() if each is model), None)
     if kind is not None and not loc:
         if name == "next":
@@ -129,7 +148,7 @@ def _hint_at_key(name: str, model: type[BaseModel], loc: Path) -> str:
     return did_you_mean(name, keys_at(model, loc))
 
 
-def _said(item: ErrorDetails) -> tuple[str, str]:
+def said(item: ErrorDetails) -> tuple[str, str]:
     """Say one error, and what to do."""
     kind, given, context = item["type"], item["input"], item.get("ctx", {})
     name = _spelled(item["loc"])

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from dagmaster.authoring import problems as says
 from dagmaster.authoring import schema
-from dagmaster.authoring.names import nearest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 UNREAD: Final = "\0"
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_GONE: Final = object()
 _ROUNDS: Final = 4
 _STAND_INS: Final[dict[str, Any]] = {
     "handler": UNREAD,
@@ -41,67 +39,80 @@ def read_part(
 ) -> tuple[_Model | None, list[Problem]]:
     """Read a part of the file. None if not even a guess can be made of it."""
     problems: list[Problem] = []
-    for _ in range(_ROUNDS):
+    for turn in range(_ROUNDS):
         try:
             read = model.model_validate(raw)
         except ValidationError as error:
-            # Only what was written is wrong: later rounds judge our own guesses.
-            problems = problems or says.of_validation(document, error, model, path)
+            if not turn:
+                # Only what was written is wrong: later rounds judge our own guesses.
+                problems = says.of_validation(document, error, model, path)
+                raw = _copied(raw)
+            if len(problems) > says.MAX_PROBLEMS:
+                break
             for item in error.errors(include_url=False):
-                raw = _mended(raw, item, model, document, path)
+                _mend(raw, item, model, document, path)
         else:
             return read, problems + _empty_keys(document, read, path)
     return None, problems
 
 
-def _mended(raw: Any, item: ErrorDetails, model: type[BaseModel], document: Document, path: Path) -> Any:
-    """Give the data without one of its mistakes."""
+def _copied(value: Any) -> Any:
+    """Copy the data once, so that each mistake can be mended where it stands."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
+
+
+def _mend(raw: dict[str, Any], item: ErrorDetails, model: type[BaseModel], document: Document, path: Path) -> None:
+    """Take one of its mistakes out of the data."""
     loc = item["loc"]
     if item["type"] == "missing":
-        return raw if loc[0] in raw else {**raw, str(loc[0]): _STAND_INS[str(loc[0])]}
-    if item["type"] == "extra_forbidden":
-        meant = nearest(str(loc[-1]), says.keys_at(model, loc[:-1]))
+        raw.setdefault(str(loc[0]), _STAND_INS[str(loc[0])])
+    elif item["type"] == "extra_forbidden":
+        meant = says.meant_by(str(loc[-1]), model, loc[:-1])
         if meant is not None:
             document.rename((*path, *loc), meant)
-        return _changed(raw, loc, lambda part: _renamed(part, str(loc[-1]), meant))
-    if item["type"] == "value_error" and model is schema.WaitModel:
-        kept = {key: value for key, value in raw.items() if key not in ("seconds", "until", "timeout_seconds")}
-        return {**kept, "signal": UNREAD}
-    if item["type"] == "value_error":
-        return _changed(raw, (*loc, ""), lambda part: {**part, "condition": UNREAD, "default": False})
-    if model is schema.WorkflowModel and loc[0] == "inputs" and len(loc) == len(("inputs", "name")):
-        return _changed(raw, loc, lambda part: {**part, loc[-1]: {}})
-    return _without(raw, loc)
-
-
-def _changed(part: Any, loc: Path, change: Any) -> Any:
-    """Give the data with the mapping that holds `loc` changed."""
-    if len(loc) == 1:
-        return change(part)
-    if isinstance(part, list):
-        return [_changed(each, loc[1:], change) if place == loc[0] else each for place, each in enumerate(part)]
-    return {key: _changed(each, loc[1:], change) if key == loc[0] else each for key, each in part.items()}
-
-
-def _renamed(part: dict[str, Any], wrong: str, meant: str | None) -> dict[str, Any]:
-    kept = {key: value for key, value in part.items() if key != wrong}
-    return kept if meant is None or meant in kept else {**kept, meant: part[wrong]}
-
-
-def _without(part: Any, loc: Path) -> Any:
-    """Give the data without what stands at `loc`; a list with a wrong entry goes as a whole."""
-    key, rest = loc[0], loc[1:]
-    if not rest or not isinstance(part, dict | list):
-        inner: Any = _GONE
+        part = _inside(raw, loc[:-1])
+        if isinstance(part, dict) and loc[-1] in part:
+            value = part.pop(loc[-1])
+            if meant is not None:
+                part.setdefault(meant, value)
+    elif item["type"] == "value_error" and model is schema.WaitModel:
+        for key in ("seconds", "until", "timeout_seconds"):
+            raw.pop(key, None)
+        raw["signal"] = UNREAD
+    elif item["type"] == "value_error":
+        part = _inside(raw, loc)
+        if isinstance(part, dict):
+            part.update(condition=UNREAD, default=False)
+    elif model is schema.WorkflowModel and loc[0] == "inputs" and len(loc) == len(("inputs", "name")):
+        part = _inside(raw, loc[:-1])
+        if isinstance(part, dict):
+            part[loc[-1]] = {}
     else:
-        inside = part.get(key) if isinstance(part, dict) else part[key] if isinstance(key, int) else None
-        inner = _without(inside, rest)
+        _remove(raw, loc)
+
+
+def _step(part: Any, key: str | int) -> Any:
     if isinstance(part, dict):
-        kept = {name: value for name, value in part.items() if name != key}
-        return kept if inner is _GONE else {**part, key: inner}
-    if inner is _GONE or not isinstance(part, list):
-        return _GONE
-    return [inner if place == key else value for place, value in enumerate(part)]
+        return part.get(key)
+    return part[key] if isinstance(part, list) and isinstance(key, int) and key < len(part) else None
+
+
+def _inside(part: Any, loc: Path) -> Any:
+    for key in loc:
+        part = _step(part, key)
+    return part
+
+
+def _remove(part: Any, loc: Path) -> None:
+    """Take away what stands at `loc`; a list with a wrong entry goes as a whole."""
+    holder, held = part, loc[0]
+    for key in loc:
+        if isinstance(part, dict):
+            holder, held = part, key
+        part = _step(part, key)
+    holder.pop(held, None)
 
 
 def _empty_keys(document: Document, model: BaseModel, path: Path) -> list[Problem]:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring import schema
+from dagmaster.authoring.constants import of_constants
 from dagmaster.authoring.links import MAX_HINTS
 from dagmaster.authoring.names import did_you_mean, nearest
 from dagmaster.authoring.problems import unlike
@@ -143,6 +144,7 @@ class SpecMaker:
         return handler
 
     def _check_params(self, handler: HandlerSpec, model: schema.TaskModel, path: Path) -> None:
+        self.problems.extend(of_constants(self.document, handler.params_model, model.params, (*path, "params")))
         known = handler.known_params()
         if known is None:
             return
@@ -283,6 +285,10 @@ class SpecMaker:
             if key in raw:
                 hint = "move it to the fan-out"
                 self.values.problem(f"a fan-out's task has no {key!r}", (*path, key), at_key=True, hint=hint)
+        if kind == "task" and raw.get("allow_failure") is True:
+            hint = "its failures count for the fan-out: give that tolerate_failures, or on_item_error: tolerate"
+            where = (*path, "allow_failure")
+            self.values.problem("a fan-out's task has no 'allow_failure'", where, at_key=True, hint=hint)
         raw = {key: value for key, value in raw.items() if key not in ("depends_on", "next")} | {"type": kind}
         model, problems = read_part(self.document, schema.NODE_MODELS[kind], raw, path)
         self.problems.extend(problems)

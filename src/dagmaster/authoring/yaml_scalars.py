@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import re
 
+from dagmaster.engine.values import MAX_INTEGER_BITS
+
 MAX_NUMBER_LENGTH = 308
 
 # A word that begins otherwise is text: the reader asks no further.
@@ -32,14 +34,20 @@ def resolve(word: str) -> str | float | bool | None:
     if word[0] not in _NUMBER_START:
         return word
     if _INTEGER.fullmatch(word):
-        return int(_short_enough(word))
+        return _small_enough(int(_short_enough(word)))
     if _FLOAT.fullmatch(word):
         return _finite(word)
     if _OTHER_BASE.fullmatch(word):
-        return int(_short_enough(word), base=0)
+        return _small_enough(int(_short_enough(word), base=0))
     if _NOT_FINITE.fullmatch(word):
         raise ValueError(f"{word} is not a number that JSON has")
     return word
+
+
+def _small_enough(value: int) -> int:
+    if value.bit_length() > MAX_INTEGER_BITS:
+        raise ValueError("the number is too large")
+    return value
 
 
 def _finite(word: str) -> float:

@@ -158,7 +158,7 @@ class Maker:
             timeout_seconds=SECONDS,
             dispatch_timeout_seconds=SECONDS,
             retry=RETRIES,
-            allow_failure=st.booleans(),
+            allow_failure=st.just(False) if nesting else st.booleans(),
             pool=NAMES,
         )
 

@@ -86,7 +86,7 @@ def test_a_number_that_json_cannot_say_is_refused(word):
 
 
 def test_an_integer_of_308_digits_is_read():
-    assert read_document("a: " + "9" * 308).data == {"a": int("9" * 308)}
+    assert read_document("a: " + "8" * 308).data == {"a": int("8" * 308)}
 
 
 # Keys

@@ -1,0 +1,178 @@
+"""Files that were made to take long, or that say what cannot be: they are refused, and soon."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from dagmaster.authoring import certainty, reading
+from dagmaster.authoring.document import document_of
+from dagmaster.authoring.handlers import Registry, handler
+from dagmaster.authoring.inputs import accept_inputs
+from dagmaster.authoring.patterns import MAX_PATTERN_TEXT, longest_text
+from dagmaster.authoring.problems import MAX_PROBLEMS
+from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from tests.unit.authoring.flows import TASK, flow, graph_of, messages, nodes_of, problems_of, the_problem_of
+
+
+def with_input(definition: str) -> str:
+    return flow(f"a: {{{TASK}}}", f"inputs: {{x: {definition}}}")
+
+
+ENDLESS = [
+    "^(a+)+$",
+    "(a*)*",
+    "^(a|a)*$",
+    "^(a|aa)+$",
+    r"^(\w+\s?)*$",
+    "^(a{1,10}){1,10}$",
+    "^(-[a-z]*[a-z]*)*$",
+    "^(?=(a+)+$)b",
+    "a?" * 30 + "a" * 30,
+    ".*.*.*.*x",
+]
+ENDING = [
+    "^[a-z0-9]+(?:-[a-z0-9]+)*$",
+    "^s3://[^/]+(/[^/]+)*$",
+    r"^(\d{1,3}\.){3}\d{1,3}$",
+    r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
+    r"^(\w+(,\s*\w+)*)?$",
+    "^(foo|bar)*$",
+    r"^v?\d+(\.\d+)*(-[a-z]+)?$",
+    r"\.csv$",
+]
+
+
+@pytest.mark.parametrize("pattern", ENDLESS)
+def test_a_pattern_that_may_never_end_is_refused_before_it_is_tried(pattern: str) -> None:
+    problem = the_problem_of(with_input(f"{{pattern: '{pattern}', default: {'a' * 200}!}}"))
+    assert problem.message.startswith("this pattern may never end on some texts: do not repeat a repetition")
+    assert problem.path == "inputs.x.pattern"
+
+
+@pytest.mark.parametrize("pattern", ENDING)
+def test_a_pattern_whose_repetitions_can_be_told_apart_is_taken(pattern: str) -> None:
+    assert graph_of(with_input(f"{{pattern: '{pattern}'}}")).inputs["x"]["pattern"] == pattern
+    for text in ("a" * 64 + "!", "a-" * 32 + "!", "1.1" * 20 + "!"):
+        re.search(pattern, text * (longest_text(pattern) // 65))
+
+
+@pytest.mark.parametrize("schema", ["{pattern: '^(a+)+$'}", "{patternProperties: {'^(a+)+$': {}}}"])
+def test_a_pattern_deep_in_a_schema_is_looked_at_too(schema: str) -> None:
+    assert the_problem_of(with_input(f"{{type: array, items: {schema}}}")).path.startswith("inputs.x.items.pattern")
+
+
+def test_a_pattern_is_not_tried_on_a_text_that_is_too_long() -> None:
+    graph = graph_of(with_input("{pattern: '^a*$'}"))
+    assert accept_inputs(graph, {"x": "a" * MAX_PATTERN_TEXT})
+    with pytest.raises(InputsInvalid) as caught:
+        accept_inputs(graph, {"x": "a" * (MAX_PATTERN_TEXT + 1)})
+    assert caught.value.problems[0].message == "the text is too long for its pattern: at most 10,000 characters"
+
+
+@pytest.mark.parametrize("wrong", ["5", "{typo: 5}", "{type: strin}"])
+def test_of_very_many_problems_the_last_one_says_that_there_are_more(wrong: str) -> None:
+    inputs = "".join(f"  i{n}: {wrong}\n" for n in range(4000))
+    problems = problems_of(f"workflow_id: w\nnodes: {{a: {{{TASK}}}}}\ninputs:\n{inputs}")
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1].message.startswith("there are more problems")
+
+
+def test_what_is_wrong_is_copied_once_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[Any] = []
+    copy = reading._copied
+
+    def counted(value: Any) -> Any:
+        copied.append(value)
+        return copy(value)
+
+    monkeypatch.setattr(reading, "_copied", counted)
+    inputs = "".join(f"  i{n}: 5\n" for n in range(100))
+    assert len(problems_of(f"workflow_id: w\nnodes: {{a: {{{TASK}}}}}\ninputs:\n{inputs}")) == 100
+    assert len(copied) < 200
+
+
+def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded: list[int] = []
+    merge = certainty.Certainty._merge
+
+    def counted(self: certainty.Certainty, found: set[Any]) -> bool:
+        folded.append(len(found))
+        return merge(self, found)
+
+    monkeypatch.setattr(certainty.Certainty, "_merge", counted)
+    lines = []
+    for name in "xy":
+        branches = ", ".join(f"{{name: b{n}, condition: '== {n}', next: {name}_end}}" for n in range(63))
+        other = f"{{name: b63, condition: '== 63', next: {name}_no}}"
+        lines.append(f"{name}: {{type: conditional, condition_field: job.id, branches: [{branches}, {other}]}}")
+        lines += [f"{name}_end: {{{TASK}}}", f"{name}_no: {{{TASK}}}"]
+    lines += [f"n{n}: {{{TASK}, depends_on: [x_end, y_end]}}" for n in range(50)]
+    assert len(nodes_of("\n".join(lines))) == 56
+    assert max(folded) <= certainty.MAX_PRODUCT
+
+
+def test_a_fan_outs_task_that_allows_its_failure_is_refused() -> None:
+    node = f"a: {{type: fan_out, source: [1], task: {{{TASK}, allow_failure: true}}}}"
+    problem = the_problem_of(flow(node))
+    assert problem.message == "a fan-out's task has no 'allow_failure'"
+    assert "tolerate_failures" in problem.hint
+    assert "on_item_error" in problem.hint
+
+
+@handler(queue="q")
+def make_chunks(count: int, name: str = "", sizes: list[int] | None = None) -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("params", "message", "path"),
+    [
+        ("{count: three}", "count is a whole number, not the text 'three'", "nodes.a.params.count"),
+        ("{count: 3, name: 5}", "name is text, not the number 5", "nodes.a.params.name"),
+        ("{count: '{{ job.id }}', name: 5}", "name is text, not the number 5", "nodes.a.params.name"),
+        ("{count: 3, sizes: [1, x]}", "sizes[1] is a whole number, not the text 'x'", "nodes.a.params.sizes[1]"),
+    ],
+)
+def test_a_param_that_is_written_out_must_fit_its_handler(params: str, message: str, path: str) -> None:
+    problem = the_problem_of(flow(f"a: {{handler: make_chunks, params: {params}}}"), handlers=Registry([make_chunks]))
+    assert (problem.message, problem.path) == (message, path)
+
+
+def test_nothing_is_said_of_a_param_with_an_expression() -> None:
+    node = "a: {handler: make_chunks, params: {count: '{{ job.id }}', sizes: ['{{ job.id }}']}}"
+    assert nodes_of(node, handlers=Registry([make_chunks]))
+
+
+@pytest.mark.parametrize("number", [str(2**1023), "0x" + "f" * 300, "9" * 308])
+def test_a_number_that_the_engine_cannot_hold_is_refused_where_it_is_read(number: str) -> None:
+    assert messages(problems_of(with_input(f"{{type: integer, default: {number}}}"))) == ["the number is too large"]
+    with pytest.raises(WorkflowInvalid, match="too large"):
+        document_of({"x": int(number, 0)})
+    assert document_of({"x": 2**1023 - 1}).data
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("x and y", "write a list: [x, y]"),
+        ("x && y", "write a list: [x, y]"),
+        ("x or y", "write {any_of: [x, y]}"),
+        ("x or y or z", "write {any_of: [x, y, z]}"),
+    ],
+)
+def test_nodes_joined_by_a_word_are_hinted_as_a_list(text: str, hint: str) -> None:
+    tasks = "\n".join(f"{name}: {{{TASK}}}" for name in "xyz")
+    assert the_problem_of(flow(f"{tasks}\na: {{{TASK}, depends_on: {text}}}")).hint == hint
+
+
+@pytest.mark.parametrize("word", ["tasks", "steps", "jobs"])
+def test_steps_under_another_word_are_hinted_to_stand_under_nodes(word: str) -> None:
+    assert the_problem_of(f"workflow_id: w\n{word}: {{a: {{{TASK}}}}}\n").hint == "the steps stand under nodes:"
+
+
+def test_a_node_that_is_not_indented_is_hinted_to_be() -> None:
+    problem = the_problem_of(f"workflow_id: w\nnodes: {{a: {{{TASK}}}}}\nb: {{{TASK}}}\n")
+    assert (problem.message, problem.hint) == ("unknown key 'b'", "if it is a node, indent it under nodes:")
