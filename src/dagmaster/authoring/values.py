@@ -161,7 +161,8 @@ _ELSEWHERE: Final = {
 def in_order(value: Any) -> Any:
     """Give the value with all keys in order."""
     if isinstance(value, dict):
-        return {key: in_order(value[key]) for key in sorted(value)}
+        inside = ((key, value[key]) for key in sorted(value))
+        return {key: in_order(item) if isinstance(item, dict | list) else item for key, item in inside}
     return [in_order(item) for item in value] if isinstance(value, list) else value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dagmaster.engine.expressions import Expression, Path, PathUse, compile_expression
@@ -184,7 +184,7 @@ class _Compiler:
             self._problem(error, place, offset)
             return None
         shift = offset + len(piece) - len(piece[2:].lstrip())
-        self.uses.extend((place, replace(use, offset=use.offset + shift)) for use in expression.uses)
+        self.uses.extend((place, PathUse(use.keys, use.guarded, use.offset + shift)) for use in expression.uses)
         self.refs.update(dict.fromkeys(expression.refs))
         keys = expression.uses[0].keys if expression.uses else ()
         return SecretName(str(keys[1])) if keys[:1] == ("secrets",) else expression
