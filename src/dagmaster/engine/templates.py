@@ -24,6 +24,8 @@ MAX_TOTAL = 256 * MAX_TEXT
 """Characters and items that one resolution may take out of expressions, over all its strings."""
 
 _OPENING = re.compile(r"\{[{%#]")
+# Most templates are one path in braces. There is nothing in it that could be the end of anything else.
+_ONE_PATH = re.compile(r"\{\{[A-Za-z0-9_. ]*\}\}")
 _TOKEN = re.compile(rf"{STRING_LITERAL.pattern}|[\"'()\[\]{{}}]", re.DOTALL)
 
 
@@ -192,6 +194,8 @@ class _Compiler:
 
 def _split(text: str) -> list[tuple[int, str, bool]]:
     """The pieces of a string: where each starts, what it is, and whether it is text or an expression in its braces."""
+    if _ONE_PATH.fullmatch(text):
+        return [(0, text, False)]
     pieces: list[tuple[int, str, bool]] = []
     place = 0
     while opening := _OPENING.search(text, place):
