@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -26,15 +27,21 @@ def measure() -> Iterator[Row]:
     yield Row("dagmaster run hello_world", hello, "s", at_most=1)
     cost = {}
     for count in (1_000, 10_000, 100_000):
-        begun = time.perf_counter()
-        said = _run(DAGMASTER, "run", "workflows/fan_out.yaml", "-i", f"count={count}", "--json")
-        whole = time.perf_counter() - begun
-        inside = json.loads(said)["duration_seconds"]
+        runs = [_fan_out(count) for _ in range(3)]
+        whole = statistics.median(whole for whole, _ in runs)
+        inside = statistics.median(inside for _, inside in runs)
         cost[count] = inside / count
         yield Row(f"run, fan-out of {count:,} in one process", count / inside, "tasks/s", at_least=5_000)
         if count == 100_000:
             yield Row("run, fan-out of 100,000, the whole command", whole, "s")
     yield Row("run, a task at 100,000 to one at 1,000", cost[100_000] / cost[1_000], "x", at_most=1.3)
+
+
+def _fan_out(count: int) -> tuple[float, float]:
+    """Give the time of the whole command, and of the job in it."""
+    begun = time.perf_counter()
+    said = _run(DAGMASTER, "run", "workflows/fan_out.yaml", "-i", f"count={count}", "--json")
+    return time.perf_counter() - begun, json.loads(said)["duration_seconds"]
 
 
 def _run(*command: str) -> str:

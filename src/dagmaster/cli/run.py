@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import getpass
 import json
 import os
@@ -85,6 +86,9 @@ def run(  # noqa: PLR0913 - the options of a command
       dagmaster run workflows/fan_out.yaml -i count=100000 --json
       dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
     """
+    # A run makes many objects that stay to its end, and looking for garbage among them is work for nothing: with the
+    # usual thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
+    gc.set_threshold(50_000, 50, 50)
     with _stdout_for_the_result() as stdout:
         registry = load_registry(modules)
         try:
