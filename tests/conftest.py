@@ -19,7 +19,7 @@ settings.register_profile("dev", deadline=None, max_examples=30, print_blob=True
 settings.register_profile(
     "soak",
     deadline=None,
-    max_examples=2_000,
+    max_examples=150,
     print_blob=True,
     suppress_health_check=SLOW,
 )

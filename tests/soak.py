@@ -60,7 +60,7 @@ def run_round(seed: int, seconds: float) -> subprocess.CompletedProcess[str]:
 
 def command(seed: int) -> list[str]:
     """The pytest command of one round."""
-    return [sys.executable, "-m", "pytest", "-q", "-m", "hypothesis", f"--hypothesis-seed={seed}"]
+    return [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "hypothesis", f"--hypothesis-seed={seed}"]
 
 
 def count_passed(output: str) -> int:
