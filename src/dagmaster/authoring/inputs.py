@@ -136,9 +136,16 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
     if kind in ("string", "uri", "date-time"):
         return text
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return read_json(text)
     except (ValueError, RecursionError):
         return text
+
+
+def read_json(text: str) -> Any:
+    """Read JSON strictly, else ValueError: no NaN, no number that has no value (1e999), no key twice."""
+    value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+    json.dumps(value, allow_nan=False)
+    return value
 
 
 def problems_of_inputs(
@@ -290,3 +297,11 @@ def _text_of(instance: Any) -> str:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found

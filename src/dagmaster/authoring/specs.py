@@ -13,6 +13,7 @@ from dagmaster.authoring.problems import unlike
 from dagmaster.authoring.reading import UNREAD, read_part
 from dagmaster.authoring.values import DECISION, PARAMS, Values, last_key
 from dagmaster.engine.graph import (
+    DEFAULT_TIMEOUT_SECONDS,
     Aggregation,
     ApprovalSpec,
     Branch,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from dagmaster.engine.templates import Template
 
 MAX_NESTING: Final = 3
-DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CHILD_KINDS: Final = ("task", "fan_out", "workflow")
 

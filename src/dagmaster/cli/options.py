@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import DagmasterError, Problem
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
         return {}
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+        data = read_json(text)
     except (OSError, ValueError, RecursionError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     if not isinstance(data, dict):
@@ -74,23 +74,8 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
 def json_or_text(key: str, text: str) -> Any:
     """Read a value as JSON if it is JSON, else as text."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-        # A number like 1e999 is JSON, and its value is none.
-        json.dumps(value, allow_nan=False)
+        return read_json(text)
     except RecursionError as error:
         raise click.UsageError(f"{key}: the value is nested too deep") from error
     except ValueError:
         return text
-    return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return found

@@ -10,6 +10,7 @@ from dagmaster.engine.sizes import check_size, shown
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import NODE_MOVES, Move
+from dagmaster.engine.values import kind
 from dagmaster.errors import EvaluationFailed
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
         step.fail(fan, failure("expression", f"source: {error}", path=error.path))
         return
     if not isinstance(source, list):
-        message = f"source must be a list, not {type_name(source)}: {shown(source)}"
+        message = f"source must be a list, not {kind(source)}: {shown(source)}"
         step.fail(fan, failure("invalid_source", message))
         return
     dormant = len(fan.children)
@@ -193,9 +194,3 @@ def supersede(fan: FanOut) -> list[Node]:
     fan.total = None
     fan.expanded = fan.open = fan.active = fan.completed = fan.failed = fan.cursor = 0
     return touched
-
-
-def type_name(value: Any) -> str:
-    """Name the JSON type of a value."""
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), "null" if value is None else type(value).__name__)

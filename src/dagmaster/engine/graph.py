@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from dagmaster.engine.retry import RetryPolicy
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.expressions import Expression
     from dagmaster.engine.templates import Template
+
+
+# How long an attempt may run when neither the node nor its handler says.
+DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 
 
 class Kind(StrEnum):
@@ -132,7 +136,7 @@ class TaskSpec(Spec):
     handler: str
     queue: str
     params: Template
-    timeout_seconds: float = 3600.0
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     dispatch_timeout_seconds: float | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     allow_failure: bool = False

@@ -65,6 +65,14 @@ class Node:
         """Say whether a failure of this node satisfies its dependents. A child has none: it counts for its fan-out."""
         return self.parent is None and isinstance(self.spec, TaskSpec) and self.spec.allow_failure
 
+    @property
+    def top(self) -> Node:
+        """The node of the graph that this is, or is a child of at any depth."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
     def index_path(self) -> tuple[int, ...]:
         """Give the place of a child among all children: `a__0__3` is (0, 3)."""
         return () if self.parent is None else (*self.parent.index_path(), self.index)

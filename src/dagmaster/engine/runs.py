@@ -56,7 +56,7 @@ def retry(step: Step, node: Node) -> None:
         return
     plan = _Plan(job)
     plan.reopen(node)
-    plan.reopen_skipped_because_of(_top(node))
+    plan.reopen_skipped_because_of(node.top)
     _open_run(step, plan)
 
 
@@ -97,7 +97,7 @@ class _Plan:
 
     def redo(self, node: Node) -> None:
         """Open a node from the beginning, and all that follows it."""
-        for each in (node, *self._followers(_top(node))):
+        for each in (node, *self._followers(node.top)):
             if isinstance(each, FanOut):
                 self.job.changed += supersede(each)
             self.opened[each] = None
@@ -150,12 +150,6 @@ def _ended_by_a_failure(job: Job) -> bool:
 def _is_being_stopped(node: Node) -> bool:
     fan = node.parent
     return fan is not None and ((fan.stopped and not fan.is_terminal) or _is_being_stopped(fan))
-
-
-def _top(node: Node) -> Node:
-    while node.parent is not None:
-        node = node.parent
-    return node
 
 
 def _open_run(step: Step, plan: _Plan) -> None:

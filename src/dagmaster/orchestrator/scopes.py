@@ -36,7 +36,7 @@ class Scopes:
         if root == "nodes" and ref[2] in ("output", "outputs"):
             return ValueKey(ValueKind(str(ref[2])), str(ref[1]))
         if root == "upstream" and ref[1] == "output" and node is not None:
-            source = _top(node).upstream
+            source = node.top.upstream
             return None if source is None else ValueKey(ValueKind.OUTPUT, source)
         if root in ("item", "outer") and ref[-1] == "item" and node is not None:
             child = _outward(node, len(ref) - 1)
@@ -45,7 +45,7 @@ class Scopes:
 
     def scope(self, node: Node | None, refs: tuple[Ref, ...]) -> dict[str, Any]:
         """Put together what these references name. What is missing is left out: the expression says so."""
-        top = None if node is None else _top(node)
+        top = None if node is None else node.top
         key = (None if top is None else top.id, refs)
         shared = self._shared.get(key)
         if shared is None:
@@ -108,12 +108,6 @@ def failed_children(node: Node) -> list[dict[str, Any]]:
         return []
     children = node.children[: node.expanded]
     return [{"index": c.index, "error": c.error} for c in children if c.status is NodeStatus.FAILED]
-
-
-def _top(node: Node) -> Node:
-    while node.parent is not None:
-        node = node.parent
-    return node
 
 
 def _outward(node: Node, levels: int) -> Node:

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.authoring.handlers import HandlerSpec, HandlerStyle, Registry
+from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import HandlerUnknown
 from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
 from dagmaster.ports.task import HandedBack, Outcome, TaskMessage
@@ -35,7 +36,6 @@ from dagmaster.worker.threads import DaemonThreads
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-DEFAULT_TIMEOUT_SECONDS = 3600.0
 GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is given up."""
 

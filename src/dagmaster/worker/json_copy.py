@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagmaster.authoring.source import shortened, spell_path
+from dagmaster.engine.sizes import MAX_OUTPUT_BYTES
 from dagmaster.engine.values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
 from dagmaster.errors import PermanentError
 
-MAX_BYTES = 256 * 1024 * 1024
 MAX_PATH_SHOWN = 200
 
 # The most bytes of one item without its characters, `"":-1.7976931348623157e+308,`, and of one character, `\u0001`.
@@ -25,7 +25,7 @@ _FIXED: frozenset[Any] = frozenset({bool, type(None)})
 _SMALL = 2**63
 # Up to so many items, looking at each is cheaper than asking for the kinds of all; at 16 it is the same (2026-11).
 _FEW = 8
-_TOO_LARGE = f"is larger than {MAX_BYTES // 1024 // 1024} MiB"
+_TOO_LARGE = f"is larger than {MAX_OUTPUT_BYTES // 1024 // 1024} MiB"
 
 
 def json_copy(value: Any, *, kind: str, what: str) -> Any:
@@ -33,7 +33,7 @@ def json_copy(value: Any, *, kind: str, what: str) -> Any:
     copier = _Copier()
     try:
         copied = copier.copy(value, 1)
-        if copier.at_most() > MAX_BYTES:
+        if copier.at_most() > MAX_OUTPUT_BYTES:
             _measure(copied)
     except _NotJson as wrong:
         path = shortened(spell_path(tuple(reversed(wrong.path))), MAX_PATH_SHOWN)
@@ -150,7 +150,7 @@ class _Copier:
             raise _NotJson(f"is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself")
         self.values += values
         # An item has at least one character and a comma. Shared parts can be endless without being deep.
-        if self.values * 2 + self.characters > MAX_BYTES:
+        if self.values * 2 + self.characters > MAX_OUTPUT_BYTES:
             raise _NotJson(_TOO_LARGE)
 
 
@@ -169,5 +169,5 @@ def _key(key: Any) -> str:
 
 
 def _measure(value: Any) -> None:
-    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) > MAX_BYTES:
+    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) > MAX_OUTPUT_BYTES:
         raise _NotJson(_TOO_LARGE)

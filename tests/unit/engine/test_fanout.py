@@ -50,12 +50,12 @@ def test_an_empty_list_is_completed_at_once():
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"a": 1}, "an object: {'a': 1}"),
-        ("abc", "a string: 'abc'"),
-        (True, "a boolean: True"),
-        (7, "a number: 7"),
+        ({"a": 1}, "object: {'a': 1}"),
+        ("abc", "string: 'abc'"),
+        (True, "boolean: True"),
+        (7, "integer: 7"),
         (None, "null: None"),
-        ("x" * 1000, "a string: '" + "x" * 199),
+        ("x" * 1000, "string: '" + "x" * 199),
     ],
 )
 def test_a_source_that_is_not_a_list_fails_the_node_with_its_type_and_beginning(value, said):

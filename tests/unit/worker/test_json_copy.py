@@ -156,7 +156,7 @@ def test_256_levels_are_not_too_deep():
     ],
 )
 def test_the_size_is_counted_in_bytes_of_json(monkeypatch, value, fits):
-    monkeypatch.setattr(module, "MAX_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_OUTPUT_BYTES", 100)
     assert (len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) <= 100) is fits
     if fits:
         assert copied(value) == value
