@@ -278,7 +278,7 @@ def test_what_a_handler_prints_does_not_disturb_the_document(tmp_path, write):
 
 def test_a_secret_is_shown_nowhere(write):
     flow = write(
-        "{name: n, inputs: {key: {type: string, secret: true, required: true}}, nodes: {"
+        "{name: n, on_failure: continue, inputs: {key: {type: string, secret: true, required: true}}, nodes: {"
         "a: {handler: echo, params: {k: '{{ inputs.key }}', t: 'Bearer {{ secrets.TOKEN }}'}}, "
         "b: {handler: fail, retry: none, allow_failure: true, params: {message: 'no {{ inputs.key }} {{ secrets.TOKEN }}'}}, "
         "c: {type: fan_out, source: '{{ inputs.key }}', task: {handler: echo}}}}"
@@ -289,6 +289,10 @@ def test_a_secret_is_shown_nowhere(write):
         for canary in ("hunter2secret", "tok-canary"):
             assert canary not in done.stdout + done.stderr
         assert "***" in done.stdout + done.stderr
+    # All three were run: nothing was hidden by not happening.
+    nodes = json.loads(done.stdout)["nodes"]
+    assert [nodes[name]["status"] for name in "abc"] == ["COMPLETED", "FAILED", "FAILED"]
+    assert nodes["a"]["output"]["echoed_params"] == {"k": "***", "t": "Bearer ***"}
 
 
 @pytest.mark.parametrize(
