@@ -35,10 +35,10 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import failure
 from dagmaster.engine.templates import fill_secrets, has_secrets
 from dagmaster.errors import DagmasterError, PermanentError, WorkflowInvalid
-from dagmaster.orchestrator.ids import Snowflakes
 from dagmaster.orchestrator.scopes import Scopes
 from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnWrites, take_turn
 from dagmaster.ports.clock import Clock, SystemClock
+from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded, TaskMessage
 from dagmaster.testing.memory_store import MemoryStore
 from dagmaster.worker.executor import Executor
@@ -235,6 +235,9 @@ class OneProcess:
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint for the next attempt."""
         self.store.jobs[task.job_id].checkpoints[task.node_id] = checkpoint
+
+    def log(self, task: TaskMessage, text: str) -> None:
+        """Do nothing: a run in one process captures no logs, they go to the screen."""
 
 
 class _Run:

@@ -1,40 +1,37 @@
 """Runs one task: resolve the handler, open a context, call, describe the outcome.
 
-This executor works in one process, for `run` and for tests: async handlers run on the loop, plain functions on daemon
-threads. A thread cannot be killed: a plain function that outlives its timeout is given up and goes on unseen until it
-returns or the process ends. Killable child processes for plain functions come with the next version.
+Async handlers run on the loop. Plain functions, and handlers that are classes, run in killable child processes if the
+executor is given some. Without them, for `run` and for tests, and for `isolation="thread"`, plain functions run on
+daemon threads. A thread cannot be killed: a plain function that outlives its timeout is given up and goes on unseen
+until it returns or the process ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import threading
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.authoring.handlers import HandlerSpec, HandlerStyle, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
-from dagmaster.errors import HandlerUnknown
+from dagmaster.errors import HandlerUnknown, PermanentError
 from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
 from dagmaster.ports.task import HandedBack, Outcome, TaskMessage
+from dagmaster.worker.calling import blocks, run_on_loop, run_on_thread
 from dagmaster.worker.deadlines import Deadlines
+from dagmaster.worker.frames import frame
 from dagmaster.worker.json_copy import json_copy
-from dagmaster.worker.outcomes import (
-    NOTHING,
-    absorb,
-    checkpoint_copy,
-    failed,
-    failure_of,
-    outcome_of,
-    readable_progress,
-    undescribed,
-)
+from dagmaster.worker.logs import TASK_LOG, TaskLog, capturing, nobodys, pieces
+from dagmaster.worker.outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
 from dagmaster.worker.threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import Callable
+
+    from dagmaster.worker.processes import HandlerProcesses
 
 GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is given up."""
@@ -51,6 +48,9 @@ class TaskReports(Protocol):
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
         """The task can go on from here."""
 
+    def log(self, task: TaskMessage, text: str) -> None:
+        """The task wrote this: at most 64 KiB, part of a line or many lines. Secrets are still in it."""
+
 
 class NoReports:
     """Nobody listens."""
@@ -61,14 +61,26 @@ class NoReports:
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
         """Do nothing."""
 
+    def log(self, task: TaskMessage, text: str) -> None:
+        """Do nothing."""
+
+
+class Place(Enum):
+    """Where a handler runs."""
+
+    LOOP = "loop"
+    THREAD = "thread"
+    PROCESS = "process"
+
 
 class Executor:
-    """Executes tasks. All its methods are called on the loop's thread."""
+    """Executes tasks. All its methods are called on the loop's thread. The processes are its own: it closes them."""
 
     def __init__(
         self,
         registry: Registry,
         *,
+        processes: HandlerProcesses | None = None,
         reports: TaskReports | None = None,
         threads: int = 32,
         grace_seconds: float = GRACE_SECONDS,
@@ -76,6 +88,7 @@ class Executor:
         self._registry = registry
         self.reports: TaskReports = NoReports() if reports is None else reports
         self.grace_seconds = grace_seconds
+        self.processes = processes
         self.threads = DaemonThreads(threads)
         self.deadlines = Deadlines()
         self._running: dict[str, _Run] = {}
@@ -108,7 +121,7 @@ class Executor:
             run.end(failed("cancelled", "the task was asked to stop", permanent=True))
 
     async def close(self) -> None:
-        """Hand back what runs, and let the threads end."""
+        """Hand back what runs, and let the threads and the processes end."""
         self._closed = True
         runs = list(self._running.values())
         for run in runs:
@@ -117,6 +130,16 @@ class Executor:
             await asyncio.wait([run.finished for run in runs])
         self.deadlines.close()
         self.threads.close()
+        if self.processes is not None:
+            await self.processes.close()
+
+    def place(self, spec: HandlerSpec) -> Place:
+        """Where this handler runs. Async handlers stay on the loop unless they ask for a process."""
+        if self.processes is not None:
+            willing = blocks(spec) or spec.style is HandlerStyle.CLASS
+            if spec.isolation == "process" or (spec.isolation is None and willing):
+                return Place.PROCESS
+        return Place.THREAD if blocks(spec) else Place.LOOP
 
     def _unknown(self, name: str) -> Outcome:
         try:
@@ -136,10 +159,13 @@ class _Run:
         "_ending",
         "_grace",
         "_grace_seconds",
+        "_log",
         "_loop",
         "_loop_thread",
         "_message",
+        "_processes",
         "_reports",
+        "_request",
         "_spec",
         "_task",
         "_threads",
@@ -151,6 +177,8 @@ class _Run:
         self._spec = spec
         self._reports = executor.reports
         self._threads = executor.threads
+        # The processes, if it runs in one.
+        self._processes = executor.processes if executor.place(spec) is Place.PROCESS else None
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds
         self._loop = asyncio.get_running_loop()
@@ -161,6 +189,8 @@ class _Run:
         # What was decided before the handler came to its end: then its own end does not count.
         self._ending: Outcome | None = None
         self._begun = False
+        self._request = b""
+        self._log = TaskLog(self._log_written) if self._processes is None and capturing() else None
         self._grace: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Outcome] | None = None
         self.finished: asyncio.Future[Outcome] = self._loop.create_future()
@@ -168,17 +198,38 @@ class _Run:
     # ── from start to end ───────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Start on the loop, or wait for a thread."""
-        style = self._spec.style
-        if style is HandlerStyle.PLAIN or (
-            style is HandlerStyle.GENERATOR and not inspect.isasyncgenfunction(self._spec.function)
-        ):
+        """Start on the loop, or wait for a thread or a process."""
+        if self._processes is not None:
+            try:
+                self._request = frame({"task": self._said()})
+            except PermanentError as error:
+                self.done(failure_of(error))
+            else:
+                self._processes.submit(self)
+        elif blocks(self._spec):
             self._threads.submit(self)
         else:
             self.begin()
             # A task of its own: one that refuses to be cancelled can be given up without hanging the caller.
             self._task = self._loop.create_task(self._work_on_loop())
             self._task.add_done_callback(self._task_done)
+
+    def _said(self) -> dict[str, Any]:
+        message = self._message
+        return {
+            "handler": self._spec.name,
+            "task_id": message.task_id,
+            "job_id": message.job_id,
+            "node_id": message.node_id,
+            "attempt": message.attempt,
+            "params": json_copy(message.params, kind="invalid_params", what="the params"),
+            "checkpoint": message.checkpoint and message.checkpoint.to_json(),
+        }
+
+    def request(self) -> bytes:
+        """What asks a process for this task. It is asked for once, and not kept: it may be large."""
+        request, self._request = self._request, b""
+        return request
 
     def begin(self) -> bool:
         """The handler starts now, and so does its time. False if the task is over before it began."""
@@ -192,25 +243,19 @@ class _Run:
         return self._message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
 
     async def _work_on_loop(self) -> Outcome:
-        context = self._context
+        token = TASK_LOG.set(self._log)
         try:
-            context.params = json_copy(self._message.params, kind="invalid_params", what="the params")
-            produced = self._spec.call(context)
-            value = await (produced if self._spec.style is HandlerStyle.ASYNC else _drained(produced, context))
-            return outcome_of(value, self._spec)
-        except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
-            return failure_of(error)
+            return await run_on_loop(self._spec, self._context, self._message.params)
+        finally:
+            TASK_LOG.reset(token)
 
     def work(self) -> Outcome:
         """Run the handler on this thread."""
-        context = self._context
+        token = TASK_LOG.set(self._log)
         try:
-            context.params = json_copy(self._message.params, kind="invalid_params", what="the params")
-            produced = self._spec.call(context)
-            value = _exhausted(produced, context) if self._spec.style is HandlerStyle.GENERATOR else produced
-            return outcome_of(value, self._spec)
-        except BaseException as error:  # noqa: BLE001 - as above
-            return failure_of(error)
+            return run_on_thread(self._spec, self._context, self._message.params)
+        finally:
+            TASK_LOG.reset(token)
 
     def _task_done(self, task: asyncio.Task[Outcome]) -> None:
         # Cancelled before its first step, the coroutine never ran and has no outcome.
@@ -233,6 +278,9 @@ class _Run:
             self._grace.cancel()
         # A late report goes nowhere; and without this the run and its context would wait for the garbage collector.
         self._context.reporter = None
+        if self._log is not None:
+            self._log.flush()
+            self._log = None
         if not self.finished.done():
             self.finished.set_result(outcome if self._ending is None else self._ending)
 
@@ -249,16 +297,23 @@ class _Run:
             return
         if self._task is not None:
             self._task.cancel()
+        if self._processes is not None and grace_seconds != 0:
+            self._processes.cancel(self)
         grace = self._grace_seconds if grace_seconds is None else grace_seconds
         self._grace = self._loop.call_later(grace, self._give_up)
 
     def expire(self) -> None:
-        """Its time is up. A coroutine may clean up; a thread does not notice, so there is nothing to wait for."""
+        """Its time is up. A coroutine may clean up. A thread does not notice, and a process is killed: no grace."""
         outcome = failed("timeout", f"the handler did not finish within {self._timeout_seconds():g} seconds")
         self.end(outcome, grace_seconds=0 if self._task is None else None)
 
     def _give_up(self) -> None:
         name, task_id = self._message.handler, self._message.task_id
+        if self._processes is not None:
+            # It is done when its process is dead: another attempt is not to meet this one.
+            _LOGGER.warning("handler %s did not stop in time and is killed (task %s)", name, task_id)
+            self._processes.kill(self)
+            return
         _LOGGER.warning("handler %s goes on after its end (task %s); its result will be dropped", name, task_id)
         self._threads.abandon(self)
         if self._task is not None:
@@ -271,6 +326,8 @@ class _Run:
         self._context.cancel()
         self.done(HandedBack("nobody waits"))
         self._threads.abandon(self)
+        if self._processes is not None:
+            await self._processes.killed(self)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=self._grace_seconds)
@@ -291,8 +348,23 @@ class _Run:
         self._report(self._reports.checkpoint, saved)
         return saved
 
+    def heard(self, said: Progress | Checkpoint | str) -> None:
+        """Pass on what the process said, and looked at already, or wrote."""
+        if isinstance(said, Progress):
+            self._deliver(self._reports.progress, said)
+        elif isinstance(said, Checkpoint):
+            self._deliver(self._reports.checkpoint, said)
+        else:
+            for piece in pieces(said):
+                self._log_written(piece)
+
+    def _log_written(self, piece: str) -> None:
+        self._deliver(self._reports.log, piece)
+
     def _report(self, report: Callable[[TaskMessage, Any], None], said: Any) -> None:
         if threading.get_ident() == self._loop_thread:
+            if self._log is not None:
+                self._log.flush()
             self._deliver(report, said)
         else:
             # In the loop's order: before the outcome, which comes the same way. A closed loop listens no more.
@@ -302,36 +374,13 @@ class _Run:
     def _deliver(self, report: Callable[[TaskMessage, Any], None], said: Any) -> None:
         if self.finished.done():
             return
-        try:
-            report(self._message, said)
-        except Exception:
-            _LOGGER.exception("a report of task %s could not be delivered", self._message.task_id)
+        # Whoever listens may print: that is not the task's.
+        with nobodys():
+            try:
+                report(self._message, said)
+            except Exception:
+                _LOGGER.exception("a report of task %s could not be delivered", self._message.task_id)
 
 
 # The loop knows its tasks only weakly, and these have nobody else.
 _GIVEN_UP: set[asyncio.Task[Outcome]] = set()
-
-
-async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> Any:
-    """Run an async generator to its end; its last result is the result."""
-    result = None
-    async with contextlib.aclosing(generator):
-        async for item in generator:
-            taken = absorb(item, context)
-            if taken is not NOTHING:
-                result = taken
-    return result
-
-
-def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) -> Any:
-    """Run a plain generator to its end; what it returns, else its last result, is the result."""
-    result = None
-    with contextlib.closing(generator):
-        while True:
-            try:
-                item = next(generator)
-            except StopIteration as end:
-                return result if end.value is None else end.value
-            taken = absorb(item, context)
-            if taken is not NOTHING:
-                result = taken

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import signal
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,7 @@ NOTHING: Final[Any] = object()
 
 # Frames in these folders lead to the handler and say nothing about it.
 _OURS = tuple(str(Path(file).parent) for file in (__file__, decorator.__file__))
+_SIGNALS = frozenset(signal.Signals)
 _RESULT_KEYS = frozenset({"type", "output", "success", "error_message", "metrics"})
 
 
@@ -124,9 +126,24 @@ def failure_of(error: BaseException) -> Failed:
                 return failed("exit", text, type=type_name(error))
             case asyncio.CancelledError():
                 return failed("error", "the handler cancelled itself", type=type_name(error))
+            case MemoryError():
+                text = ": ".join(filter(None, ["the handler ran out of memory", said(error)]))
+                return failed("out_of_memory", text, type=type_name(error), traceback=_traceback_of(error))
         return failed("error", _message_of(error), type=type_name(error), traceback=_traceback_of(error))
     except BaseException:  # noqa: BLE001 - a task without an outcome would hang its job
         return undescribed(error)
+
+
+def crash_of(returncode: int) -> Failed:
+    """The outcome of a task whose process died. `returncode` is as `subprocess` gives it."""
+    if returncode >= 0:
+        text = f"the handler ended its process with exit code {returncode} (os._exit?)"
+        return failed("crashed", text, exit_code=returncode)
+    number = -returncode
+    name = signal.Signals(number).name if number in _SIGNALS else str(number)
+    if number == signal.SIGKILL:
+        return failed("crashed", f"the handler's process was killed ({name}): out of memory, or by hand", signal=name)
+    return failed("crashed", f"the handler's process died of signal {number} ({name})", signal=name)
 
 
 def undescribed(error: BaseException) -> Failed:

@@ -35,6 +35,10 @@ class Heard:
         self.threads.add(threading.get_ident())
         self.said.append((task.task_id, checkpoint))
 
+    def log(self, task: TaskMessage, text: str) -> None:
+        self.threads.add(threading.get_ident())
+        self.said.append((task.task_id, text))
+
 
 def a_task(task_id: str = "1", timeout_seconds: float | None = None, **rest: Any) -> TaskMessage:
     return TaskMessage(task_id, "7", "node", "it", rest.pop("params", {}), timeout_seconds, **rest)

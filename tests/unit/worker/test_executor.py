@@ -350,7 +350,7 @@ def test_a_task_ends_even_when_its_failure_cannot_be_made_an_outcome(style, monk
     def broken(error: BaseException) -> Failed:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("dagmaster.worker.executor.failure_of", broken)
+    monkeypatch.setattr("dagmaster.worker.calling.failure_of", broken)
 
     async def main(executor: Executor) -> list[Outcome]:
         return [await executor.execute(a_task(str(number))) for number in range(2)]

@@ -1,0 +1,139 @@
+"""Lanes: where claimed tasks wait and run, a limited number at a time.
+
+Async handlers have a lane on a loop of its own, in a thread: one that blocks holds up its neighbours there, and not the
+heartbeat. Everything else has a lane on the service's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dagmaster.ports.store import TaskReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any
+
+    from dagmaster.ports.store import ClaimedTask
+    from dagmaster.worker.runner import TaskRunner
+
+
+class Lane:
+    """Runs tasks on the running loop. `done` is called there with each report."""
+
+    def __init__(self, runner: TaskRunner, limit: int, done: Callable[[TaskReport], None]) -> None:
+        self._runner = runner
+        self._limit = limit
+        self._done = done
+        self._waiting: deque[ClaimedTask] = deque()
+        self._seats: set[asyncio.Task[None]] = set()
+
+    def add(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Run these, in order."""
+        self._waiting.extend(tasks)
+        for _ in range(min(len(tasks), self._limit - len(self._seats))):
+            seat = asyncio.get_running_loop().create_task(self._serve())
+            self._seats.add(seat)
+            seat.add_done_callback(self._seats.discard)
+
+    def stop(self, task_id: str) -> None:
+        """Ask a task to stop, wherever it is."""
+        for task in self._waiting:
+            if task.task_id == task_id:
+                self._waiting.remove(task)
+                self._done(_handed_back(task))
+                return
+        self._runner.executor.stop(task_id)
+
+    def hand_back_waiting(self) -> None:
+        """Hand back what has not started."""
+        while self._waiting:
+            self._done(_handed_back(self._waiting.popleft()))
+
+    async def close(self) -> None:
+        """Hand back everything, and end."""
+        self.hand_back_waiting()
+        await self._runner.executor.close()
+        if self._seats:
+            await asyncio.wait(self._seats)
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            self._done(await self._runner.run(self._waiting.popleft()))
+
+
+class ThreadLane:
+    """A lane on a loop of its own. Its methods are called on the service's loop, and so is `done`, with a batch."""
+
+    def __init__(
+        self, make_runner: Callable[[], TaskRunner], limit: int, done: Callable[[list[TaskReport]], None]
+    ) -> None:
+        self._make_runner = make_runner
+        self._limit = limit
+        self._done = done
+        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        self._lane: Lane | None = None
+        self._reports: deque[TaskReport] = deque()
+        self._is_told = False
+        self._thread = threading.Thread(target=self._live, name="dagmaster-handlers", daemon=True)
+        self._thread.start()
+
+    def add(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Run these, in order."""
+        self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
+
+    def stop(self, task_id: str) -> None:
+        """Ask a task to stop."""
+        self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
+
+    def hand_back_waiting(self) -> None:
+        """Hand back what has not started."""
+        self._loop.call_soon_threadsafe(self._on_loop, "hand_back_waiting")
+
+    async def close(self, patience_seconds: float = 5.0) -> None:
+        """Hand back everything, and end; a loop that is blocked is left behind."""
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+            await asyncio.wait_for(asyncio.wrap_future(closing), patience_seconds)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, 0.5)
+        self._deliver()
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._lane = Lane(self._make_runner(), self._limit, self._reported)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _on_loop(self, method: str, *arguments: Any) -> None:
+        getattr(self._lane, method)(*arguments)
+
+    def _close(self) -> Coroutine[Any, Any, None]:
+        assert self._lane is not None  # noqa: S101 - for mypy; the loop runs
+        return self._lane.close()
+
+    def _reported(self, report: TaskReport) -> None:
+        # Many reports, one wake-up: crossing threads costs more than a small task.
+        self._reports.append(report)
+        if not self._is_told:
+            self._is_told = True
+            self._home.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_told = False
+        reports: list[TaskReport] = []
+        while self._reports:
+            reports.append(self._reports.popleft())
+        if reports:
+            self._done(reports)
+
+
+def _handed_back(task: ClaimedTask) -> TaskReport:
+    return TaskReport(task.task_id, task.token, "HANDED_BACK")

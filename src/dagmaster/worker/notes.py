@@ -1,0 +1,133 @@
+"""What tasks say on the way, kept until it is stored: progress, checkpoints, and pieces of logs with their numbers.
+
+Filled on any thread, emptied on the service's loop.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.ports.store import CheckpointWrite, LogChunk
+from dagmaster.worker.redaction import redact_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from dagmaster.ports.handler import Checkpoint, Progress
+    from dagmaster.ports.task import TaskMessage
+
+MAX_CHUNK: Final = 64 * 1024
+MAX_LOG: Final = 16 * 1024 * 1024
+"""Characters of log that are kept of one attempt."""
+
+
+class _Said:
+    """What is known of one task."""
+
+    __slots__ = ("chunk", "kept", "secrets", "token")
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.chunk = 0
+        self.kept = 0
+        self.secrets: Collection[str] = ()
+
+
+class Notes:
+    """The reports of tasks. `heard` is called, on any thread, when there is something to store."""
+
+    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+        self._lock = threading.Lock()
+        self._heard = heard
+        self._tasks: dict[str, _Said] = {}
+        self._logs: dict[str, list[str]] = {}
+        self._progress: dict[str, tuple[int, str]] = {}
+        self._checkpoints: dict[str, CheckpointWrite] = {}
+        self.on_progress: Callable[[TaskMessage, Progress], None] | None = None
+
+    def begin(self, task_id: str, token: int) -> None:
+        """A task starts."""
+        with self._lock:
+            self._tasks[task_id] = _Said(token)
+
+    def hide(self, task_id: str, secrets: Collection[str]) -> None:
+        """Leave these out of what the task says."""
+        if secrets:
+            self._tasks[task_id].secrets = secrets
+
+    def end(self, task_id: str) -> None:
+        """A task was reported."""
+        with self._lock:
+            self._tasks.pop(task_id, None)
+            self._progress.pop(task_id, None)
+
+    # ── What tasks say ──
+
+    def progress(self, task: TaskMessage, progress: Progress) -> None:
+        """The task got this far. Only the newest counts."""
+        said = self._tasks.get(task.task_id)
+        if said is not None:
+            with self._lock:
+                self._progress[task.task_id] = (said.token, json.dumps(redact_value(asdict(progress), said.secrets)))
+            self._heard()
+        if self.on_progress is not None:
+            self.on_progress(task, progress)
+
+    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
+        """The task can go on from here. Only the newest counts."""
+        said = self._tasks.get(task.task_id)
+        if said is None:
+            return
+        written = CheckpointWrite(
+            task.task_id, said.token, checkpoint.phase, json.dumps(checkpoint.data), tuple(checkpoint.artifacts)
+        )
+        with self._lock:
+            self._checkpoints[task.task_id] = written
+        self._heard()
+
+    def log(self, task: TaskMessage, text: str) -> None:
+        """The task wrote this."""
+        said = self._tasks.get(task.task_id)
+        if said is None or said.kept > MAX_LOG:
+            return
+        with self._lock:
+            said.kept += len(text)
+            if said.kept > MAX_LOG:
+                text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
+            self._logs.setdefault(task.task_id, []).append(text)
+        self._heard()
+
+    # ── What is to be stored ──
+
+    def __bool__(self) -> bool:
+        return bool(self._logs or self._progress or self._checkpoints)
+
+    def take_logs(self) -> list[LogChunk]:
+        """The pieces of logs since the last time."""
+        with self._lock:
+            logs, self._logs = self._logs, {}
+        chunks: list[LogChunk] = []
+        for task_id, texts in logs.items():
+            said = self._tasks.get(task_id)
+            if said is None:
+                continue
+            text = redact_value("".join(texts), said.secrets)
+            for start in range(0, len(text), MAX_CHUNK):
+                said.chunk += 1
+                chunks.append(LogChunk(task_id, said.token, said.chunk, text[start : start + MAX_CHUNK]))
+        return chunks
+
+    def take_checkpoints(self) -> list[CheckpointWrite]:
+        """The newest checkpoints since the last time."""
+        with self._lock:
+            checkpoints, self._checkpoints = self._checkpoints, {}
+        return list(checkpoints.values())
+
+    def take_progress(self) -> dict[str, tuple[int, str]]:
+        """The newest progress since the last time."""
+        with self._lock:
+            progress, self._progress = self._progress, {}
+        return progress

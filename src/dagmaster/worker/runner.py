@@ -1,0 +1,96 @@
+"""From a claimed task to its report: read, fill in the secrets, execute, hide the secrets, put the output away."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.templates import attach_secrets, fill_secrets
+from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.ports.handler import Checkpoint
+from dagmaster.ports.store import MAX_INLINE, JsonText, TaskReport
+from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded, TaskMessage
+from dagmaster.worker.outcomes import failed
+from dagmaster.worker.redaction import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.store import ClaimedTask
+    from dagmaster.worker.executor import Executor
+    from dagmaster.worker.notes import Notes
+
+
+class TaskRunner:
+    """Runs claimed tasks on one executor."""
+
+    def __init__(self, executor: Executor, *, notes: Notes, blobs: Blobs, secrets: Callable[[str], str | None]) -> None:
+        self.executor = executor
+        self._notes = notes
+        self._blobs = blobs
+        self._secrets = secrets
+
+    async def run(self, task: ClaimedTask) -> TaskReport:
+        """Run a task to its report. Whatever goes wrong is in the report."""
+        self._notes.begin(task.task_id, task.token)
+        hidden: set[str] = set()
+        try:
+            message = self._message(task, hidden)
+        except PermanentError as error:
+            return await self._report(task, failed(error.kind, str(error), permanent=True))
+        self._notes.hide(task.task_id, hidden)
+        outcome = await self.executor.execute(message)
+        return await self._report(task, redacted(outcome, hidden))
+
+    def _message(self, task: ClaimedTask, hidden: set[str]) -> TaskMessage:
+        params: Any = json.loads(task.params)
+        if task.secrets is not None:
+            wanted = json.loads(task.secrets)
+            hidden.update(wanted["hide"])
+
+            def secret(name: str) -> str:
+                value = self._secrets(name)
+                if value is None:
+                    message = f"there is no secret {name!r}: set DAGMASTER_SECRET_{name} where the worker runs"
+                    raise PermanentError(message, kind="secret_missing")
+                hidden.add(value)
+                return value
+
+            params = fill_secrets(attach_secrets(params, wanted["places"]), secret)
+        checkpoint = None if task.checkpoint is None else Checkpoint(**json.loads(task.checkpoint))
+        return TaskMessage(
+            task_id=task.task_id,
+            job_id=task.job_id,
+            node_id=task.node_id,
+            handler=task.handler,
+            params=params,
+            timeout_seconds=task.timeout_seconds,
+            retry_count=task.attempt - 1,
+            attempt=task.attempt,
+            checkpoint=checkpoint,
+        )
+
+    async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:
+        match outcome:
+            case Succeeded():
+                return await self._success(task, outcome)
+            case Failed():
+                error = json.dumps(outcome.error)
+                return TaskReport(task.task_id, task.token, "FAILED", permanent=outcome.permanent, error=error)
+            case HandedBack():
+                return TaskReport(task.task_id, task.token, "HANDED_BACK")
+
+    async def _success(self, task: ClaimedTask, outcome: Succeeded) -> TaskReport:
+        text = json.dumps(outcome.output)
+        metrics = json.dumps(outcome.metrics) if outcome.metrics else None
+        if len(text) <= MAX_INLINE:
+            return TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(text), metrics=metrics)
+        # Named by the claim: a blob of a report that is not accepted is nobody's.
+        name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
+        try:
+            await self._blobs.write(name, text.encode())
+        except DagmasterError as error:
+            problem = failed("blobs_unavailable", f"the output could not be stored: {error}")
+            return TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem.error))
+        return TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(ref=name), metrics=metrics)

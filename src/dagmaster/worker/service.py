@@ -1,0 +1,297 @@
+"""A worker: it holds tasks, runs them, and reports what became of them.
+
+It knows nothing of graphs. It holds little more than it runs: as much as it will finish within a moment, by what it
+finished lately, so that short tasks come in large batches and a long one is never held idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.worker.executor import Executor, Place
+from dagmaster.worker.lanes import Lane, ThreadLane
+from dagmaster.worker.logs import capture
+from dagmaster.worker.notes import Notes
+from dagmaster.worker.runner import TaskRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dagmaster.authoring.handlers import Registry
+    from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.store import ClaimedTask, TaskReport, WorkerStore
+    from dagmaster.worker.processes import HandlerProcesses
+
+_LOGGER = logging.getLogger("dagmaster.worker")
+
+MAX_PREFETCH: Final = 2_000
+AHEAD_SECONDS: Final = 0.1
+"""So much work is held beside what runs."""
+
+NOTES_SECONDS: Final = 0.25
+"""How long a line of a log or a progress may wait until it is stored with others."""
+
+
+class Worker:
+    """Serves queues; every queue if none is named."""
+
+    def __init__(  # noqa: PLR0913 - what is wired together stands in one place
+        self,
+        store: WorkerStore,
+        registry: Registry,
+        *,
+        blobs: Blobs,
+        secrets: Callable[[str], str | None],
+        queues: Sequence[str] = (),
+        concurrency: int = 32,
+        processes: HandlerProcesses | None = None,
+        poll_seconds: float = 1.0,
+        heartbeat_seconds: float = 2.0,
+        drain_seconds: float = 5.0,
+    ) -> None:
+        self.store = store
+        self.notes = Notes()
+        self.held: dict[str, ClaimedTask] = {}
+        self.counters = {"claimed": 0, "completed": 0, "failed": 0, "handed_back": 0, "dropped": 0}
+        self.ready = asyncio.Event()
+        self._registry = registry
+        self._blobs = blobs
+        self._secrets = secrets
+        self._queues = tuple(queues)
+        self._concurrency = concurrency
+        self._processes = processes
+        self._poll_seconds = poll_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._drain_seconds = drain_seconds
+        self._stopping = asyncio.Event()
+        self._finished: list[TaskReport] = []
+        self._has_finished = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._speed = 0.0
+        self._counted = (0.0, 0)
+
+    def stop(self) -> None:
+        """Claim no more; let what runs end, and hand back the rest."""
+        self._stopping.set()
+        self.store.woken.set()
+        self._has_room.set()
+
+    async def run(self) -> None:
+        """Live until stopped. An outage of the database is waited for; what runs meanwhile is reported afterwards."""
+        executor = self._executor = Executor(
+            self._registry, reports=self.notes, processes=self._processes, threads=self._concurrency
+        )
+        self._lane = Lane(self._runner(executor), self._concurrency, lambda report: self._done([report]))
+        self._async_lane = ThreadLane(
+            lambda: self._runner(Executor(self._registry, reports=self.notes)), self._concurrency, self._done
+        )
+        with capture():
+            await self._live()
+
+    async def _live(self) -> None:
+        beside = [asyncio.create_task(each) for each in (self._report_loop(), self._notes_loop())]
+        try:
+            while not self._stopping.is_set():
+                if not await self._patiently(self._register):
+                    break
+                self.ready.set()
+                await self._serve()
+            await self._drain()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    def _runner(self, executor: Executor) -> TaskRunner:
+        return TaskRunner(executor, notes=self.notes, blobs=self._blobs, secrets=self._secrets)
+
+    async def _register(self) -> None:
+        await self.store.register(self._queues, self._concurrency)
+
+    async def _serve(self) -> None:
+        """Claim and stay alive, until stopped or given up."""
+        claiming = asyncio.create_task(self._claim_loop())
+        beating = asyncio.create_task(self._beat_loop())
+        try:
+            await asyncio.wait([claiming, beating], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (claiming, beating):
+                task.cancel()
+            await asyncio.gather(claiming, beating, return_exceptions=True)
+        for task in (claiming, beating):
+            if not task.cancelled() and task.exception() is not None:
+                task.result()
+
+    async def _drain(self) -> None:
+        """Let what runs end; then hand back what is left."""
+        # Others must not believe this worker dead while it drains.
+        beating = asyncio.create_task(self._beat_loop())
+        self._lane.hand_back_waiting()
+        self._async_lane.hand_back_waiting()
+        deadline = time.monotonic() + self._drain_seconds
+        while self.held and time.monotonic() < deadline:
+            self._has_room.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_room.wait(), max(deadline - time.monotonic(), 0))
+        await asyncio.gather(self._lane.close(), self._async_lane.close())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._flush_until_empty(), self._drain_seconds)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        with contextlib.suppress(DatabaseUnavailable):
+            await self.store.leave()
+
+    async def _flush_until_empty(self) -> None:
+        while self.held:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    # ── Claiming ──
+
+    async def _claim_loop(self) -> None:
+        while not self._stopping.is_set():
+            room = self._room()
+            if room <= 0:
+                self._has_room.clear()
+                if self._room() <= 0:
+                    await self._has_room.wait()
+                continue
+            self.store.woken.clear()
+            try:
+                claimed = await self.store.claim(room)
+            except DatabaseUnavailable as error:
+                await self._rest(error)
+                continue
+            if claimed:
+                self._start(claimed)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.store.woken.wait(), self._poll_seconds)
+
+    def _room(self) -> int:
+        """How many more to hold; none until it is worth a claim."""
+        ahead = min(int(self._speed * AHEAD_SECONDS), MAX_PREFETCH)
+        room = self._concurrency + ahead - len(self.held)
+        return room if room > ahead // 2 else 0
+
+    def _start(self, claimed: list[ClaimedTask]) -> None:
+        self.counters["claimed"] += len(claimed)
+        on_loop: list[ClaimedTask] = []
+        here: list[ClaimedTask] = []
+        for task in claimed:
+            self.held[task.task_id] = task
+            spec = self._registry.find(task.handler)
+            is_async = spec is not None and self._executor.place(spec) is Place.LOOP
+            (on_loop if is_async else here).append(task)
+        if on_loop:
+            self._async_lane.add(on_loop)
+        if here:
+            self._lane.add(here)
+
+    # ── Reporting ──
+
+    def _done(self, reports: list[TaskReport]) -> None:
+        self._finished += reports
+        self._has_finished.set()
+
+    async def _report_loop(self) -> None:
+        while True:
+            await self._has_finished.wait()
+            self._has_finished.clear()
+            reports, self._finished = self._finished, []
+            if reports:
+                await self._patiently_report(reports)
+
+    async def _patiently_report(self, reports: list[TaskReport]) -> None:
+        accepted: set[str] | None = None
+        while accepted is None:
+            try:
+                if self.notes:
+                    await self._store_notes()
+                accepted = await self.store.report(reports)
+            except DatabaseUnavailable as error:
+                await self._rest(error)
+        self._measure(len(reports))
+        for report in reports:
+            self.held.pop(report.task_id, None)
+            self.notes.end(report.task_id)
+            what = report.status.lower() if report.task_id in accepted else "dropped"
+            self.counters[what] += 1
+            if what == "dropped":
+                _LOGGER.warning("task %s was not ours any more: its report is dropped", report.task_id)
+        self._has_room.set()
+
+    def _measure(self, count: int) -> None:
+        """How many tasks end in a second, lately."""
+        now = time.monotonic()
+        since, counted = self._counted
+        counted += count
+        if now - since >= 0.02:  # noqa: PLR2004 - shorter spans say nothing
+            speed = counted / (now - since)
+            self._speed = speed if now - since > 1 else (self._speed + speed) / 2
+            since, counted = now, 0
+        self._counted = (since, counted)
+
+    # ── Notes ──
+
+    async def _notes_loop(self) -> None:
+        while True:
+            await asyncio.sleep(NOTES_SECONDS)
+            if self.notes:
+                with contextlib.suppress(DatabaseUnavailable):
+                    await self._store_notes()
+
+    async def _store_notes(self) -> None:
+        checkpoints = self.notes.take_checkpoints()
+        if checkpoints:
+            await self.store.checkpoint(checkpoints)
+        logs = self.notes.take_logs()
+        if logs:
+            await self.store.append_logs(logs)
+        progress = self.notes.take_progress()
+        if progress:
+            await self.store.progress(progress)
+
+    # ── Staying alive ──
+
+    async def _beat_loop(self) -> None:
+        """Until this worker was given up: then its tasks are others' by now."""
+        while True:
+            self.store.stops.clear()
+            try:
+                stops = await self.store.heartbeat(list(self.held), self.counters)
+            except DatabaseUnavailable as error:
+                await self._rest(error)
+                continue
+            for task_id in self.held.keys() if stops is None else stops:
+                self._lane.stop(task_id)
+                self._async_lane.stop(task_id)
+            if stops is None:
+                _LOGGER.warning("this worker was given up: it was paused, or the database was away. Starting anew")
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.store.stops.wait(), self._heartbeat_seconds)
+
+    async def _rest(self, error: DatabaseUnavailable) -> None:
+        now = time.monotonic()
+        if now - self._said_at > 10:  # noqa: PLR2004 - one line, not one a try
+            self._said_at = now
+            _LOGGER.warning("%s; trying again every second", error)
+        await asyncio.sleep(min(1.0, self._poll_seconds))
+
+    _said_at = -1e9
+
+    async def _patiently(self, work: Callable[[], object]) -> bool:
+        while not self._stopping.is_set():
+            try:
+                await work()  # type: ignore[misc]
+            except DatabaseUnavailable as error:
+                await self._rest(error)
+            else:
+                return True
+        return False
