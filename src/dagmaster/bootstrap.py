@@ -15,18 +15,26 @@ from dagmaster.testing.one_process import OneProcess
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.orchestrator.service import Orchestrator, TurnObserver
+    from dagmaster.ports.blobs import Blobs
+    from dagmaster.store.session import Address
     from dagmaster.testing.one_process import Answers, Observer
+    from dagmaster.worker.service import Worker
 
 SHIPPED_HANDLERS = ("dagmaster.handlers.examples",)
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
     """Find the handlers that ship, those of the settings and of installed packages, and those of the given modules."""
-    settings = settings or load_settings()
-    return discover((*SHIPPED_HANDLERS, *settings.handlers, *modules))
+    return discover(handler_modules(modules, settings or load_settings()))
+
+
+def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+    """The modules that handlers are looked for in."""
+    return (*SHIPPED_HANDLERS, *settings.handlers, *modules)
 
 
 def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, int | None], Graph | None]:
@@ -70,6 +78,93 @@ def database(settings: Settings | None = None, data_dir: pathlib.Path | None = N
         yield server.dsn
 
 
+def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
+    """Where large outputs are kept."""
+    if settings.blob_dir is not None:
+        return settings.blob_dir
+    from dagmaster.store.embedded import default_data_dir  # noqa: PLC0415 - a run in memory needs none
+
+    beside = data_dir or settings.data_dir or default_data_dir()
+    return beside.with_name(f"{beside.name}-blobs")
+
+
+def address_of(dsn: str, settings: Settings) -> Address:
+    """How to reach a database."""
+    from dagmaster.store.session import Address  # noqa: PLC0415 - likewise
+
+    direct = settings.database_direct_url
+    return Address(
+        dsn=dsn, is_pooled=settings.database_pooled, direct=None if direct is None else direct.get_secret_value()
+    )
+
+
+def make_orchestrator(
+    address: Address,
+    blobs: Blobs,
+    settings: Settings,
+    *,
+    queue: str | None = None,
+    observer: TurnObserver | None = None,
+) -> Orchestrator:
+    """Wire an orchestrator."""
+    from dagmaster.orchestrator.service import Orchestrator, Timing  # noqa: PLC0415 - likewise
+    from dagmaster.store.orchestrating import PostgresOrchestratorStore  # noqa: PLC0415 - likewise
+    from dagmaster.worker.redaction import redact_value  # noqa: PLC0415 - likewise
+
+    lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
+    store = PostgresOrchestratorStore(address, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
+    timing = Timing(
+        poll_seconds=settings.poll_seconds,
+        heartbeat_seconds=lease / 3,
+        scan_seconds=lease / 3,
+        worker_scan_seconds=worker_lease / 6,
+    )
+    return Orchestrator(store, blobs=blobs, redact=redact_value, timing=timing, queue=queue, observer=observer)
+
+
+def make_worker(
+    address: Address,
+    blobs: Blobs,
+    settings: Settings,
+    *,
+    modules: tuple[str, ...] = (),
+    queues: Sequence[str] = (),
+    concurrency: int | None = None,
+) -> Worker:
+    """Wire a worker. No queues: it serves every queue."""
+    from dagmaster.store.working import PostgresWorkerStore  # noqa: PLC0415 - likewise
+    from dagmaster.worker.processes import HandlerProcesses  # noqa: PLC0415 - likewise
+    from dagmaster.worker.service import Worker  # noqa: PLC0415 - likewise
+
+    registry = find_handlers(modules, settings)
+    concurrency = concurrency or settings.concurrency
+    processes = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
+    return Worker(
+        PostgresWorkerStore(address),
+        registry,
+        blobs=blobs,
+        secrets=secret,
+        queues=queues,
+        concurrency=concurrency,
+        processes=HandlerProcesses(
+            handler_modules(modules, settings), limit=processes, memory_limit_mb=settings.task_memory_mb
+        ),
+        poll_seconds=settings.poll_seconds,
+        heartbeat_seconds=settings.worker_lease_seconds / 3,
+        drain_seconds=settings.drain_seconds,
+    )
+
+
+def secret(name: str) -> str | None:
+    """A secret by its name, from the environment of the process that runs the task."""
+    return os.environ.get(f"DAGMASTER_SECRET_{name}")
+
+
+def allowed_env(settings: Settings) -> dict[str, str]:
+    """What expressions may read as env.NAME."""
+    return {name: os.environ[name] for name in settings.allowed_env if name in os.environ}
+
+
 def one_process(
     handlers: Registry,
     path: pathlib.Path,
@@ -86,8 +181,8 @@ def one_process(
         workflows=workflows_beside(path, handlers),
         answers=answers,
         observer=observer,
-        env={name: os.environ[name] for name in settings.allowed_env if name in os.environ},
-        secrets=lambda name: os.environ.get(f"DAGMASTER_SECRET_{name}"),
+        env=allowed_env(settings),
+        secrets=secret,
         concurrency=concurrency or settings.concurrency,
         alone=True,
     )

@@ -115,3 +115,31 @@ class DatabaseUnavailable(DagmasterError):
 
 class SchemaWrong(DagmasterError):
     """The schema of the database does not fit this version of dagmaster."""
+
+
+class OwnershipLost(DagmasterError):
+    """Others may believe that this process is dead."""
+
+
+class WorkflowUnknown(DagmasterError):
+    """No workflow has this name, or not this version."""
+
+
+class JobUnknown(DagmasterError):
+    """No job has this id."""
+
+
+class SubmitRefused(DagmasterError):
+    """The job was not accepted."""
+
+
+class BlobMissing(DagmasterError):
+    """There is no such blob."""
+
+
+class BlobsUnavailable(DagmasterError):
+    """The storage of blobs does not work."""
+
+
+class CommandRefused(DagmasterError):
+    """What was asked of a job cannot be."""

@@ -32,6 +32,45 @@ class Settings(BaseSettings):
         default=None, description="Where the embedded PostgreSQL keeps its data. Default: one for each user."
     )
 
+    database_direct_url: SecretStr | None = Field(
+        default=None, description="The same server past a pooler (PgBouncer): for LISTEN. Without it, the poll serves."
+    )
+    database_pooled: bool = Field(
+        default=False, description="DAGMASTER_DATABASE_URL leads to a pooler in transaction mode: prepare nothing."
+    )
+    blob_dir: Path | None = Field(
+        default=None,
+        description="Where outputs over 64 KiB are kept: one directory that orchestrators and workers share."
+        " Default: beside the embedded PostgreSQL's data.",
+    )
+    processes: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="How many child processes a worker has at most for plain functions. Default: its cores and 4 more.",
+    )
+    task_memory_mb: int | None = Field(
+        default=None, ge=64, description="The most memory (address space) of one child process. Default: no limit."
+    )
+    poll_seconds: float = Field(
+        default=1.0, gt=0, le=60, description="How often orchestrators and workers look even if nobody wakes them."
+    )
+    orchestrator_lease_seconds: float = Field(
+        default=15.0, gt=0, le=3600, description="An orchestrator that is silent for so long is dead: others take over."
+    )
+    worker_lease_seconds: float = Field(
+        default=6.0,
+        gt=0,
+        le=3600,
+        description="A worker that is silent for so long is dead: its tasks are tried again.",
+    )
+    drain_seconds: float = Field(
+        default=5.0,
+        ge=0,
+        le=3600,
+        description="How long a worker that stops waits for its tasks before it hands them back.",
+    )
+
     @field_validator("handlers", "allowed_env", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:

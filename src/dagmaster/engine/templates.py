@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +99,38 @@ def has_secrets(value: Any) -> bool:
 def fill_secrets(value: Any, lookup: Callable[[str], str]) -> Any:
     """The value with its secrets in place. Strings that only look like a secret stay what they are."""
     return _fill(value, lookup, 0)
+
+
+def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
+    """The value as plain JSON with null for each text that lacks a secret; and where those are: [path, parts]."""
+    places: list[list[Any]] = []
+
+    def walk(item: Any, path: list[str | int], level: int) -> Any:
+        if isinstance(item, SecretText):
+            places.append([path, [part if isinstance(part, str) else {"secret": part.name} for part in item.parts]])
+            return None
+        if level > MAX_LEVELS:
+            return item
+        if isinstance(item, dict):
+            return {key: walk(each, [*path, key], level + 1) for key, each in item.items()}
+        if isinstance(item, list):
+            return [walk(each, [*path, place], level + 1) for place, each in enumerate(item)]
+        return item
+
+    return walk(value, [], 0), places
+
+
+def attach_secrets(value: Any, places: Iterable[tuple[Sequence[str | int], Sequence[Any]]]) -> Any:
+    """Undo `detach_secrets`, in place."""
+    for path, parts in places:
+        text = SecretText(tuple(part if isinstance(part, str) else SecretName(part["secret"]) for part in parts))
+        if not path:
+            return text
+        into = value
+        for step in path[:-1]:
+            into = into[step]
+        into[path[-1]] = text
+    return value
 
 
 def _fill(value: Any, lookup: Callable[[str], str], level: int) -> Any:

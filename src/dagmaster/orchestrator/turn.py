@@ -28,6 +28,7 @@ from dagmaster.engine.happenings import Happening, ResolutionFailed, ValuesLoade
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import EvaluationFailed
+from dagmaster.ports.store import JsonText
 from dagmaster.ports.values import ValueKey, ValueKind
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class TurnWrites:
 
     changed: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    # What happened, each with the number of decisions that were made before it.
+    happened: list[tuple[int, Happening]] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, list[Any]] = field(default_factory=dict)
     tasks: list[ResolvedTask] = field(default_factory=list)
@@ -83,6 +86,24 @@ class TurnWrites:
     stops: list[Stop] = field(default_factory=list)
     withdrawals: list[Withdraw] = field(default_factory=list)
     finished: FinishJob | None = None
+
+    def then(self, more: TurnWrites) -> TurnWrites:
+        """Add what was decided after it, in the same turn."""
+        done = len(self.decisions)
+        changed = list(dict.fromkeys([*self.changed, *more.changed]))
+        return TurnWrites(
+            changed=changed,
+            decisions=self.decisions + more.decisions,
+            happened=self.happened + [(done + place, happening) for place, happening in more.happened],
+            outputs={**self.outputs, **more.outputs},
+            sources={**self.sources, **more.sources},
+            tasks=self.tasks + more.tasks,
+            child_jobs=more.child_jobs,
+            approvals=self.approvals + more.approvals,
+            stops=self.stops + more.stops,
+            withdrawals=self.withdrawals + more.withdrawals,
+            finished=more.finished or self.finished,
+        )
 
 
 async def take_turn(
@@ -96,10 +117,12 @@ async def take_turn(
 ) -> TurnWrites:
     """Apply happenings to a job and work out everything that follows from them.
 
-    `reported` has the output of each attempt that succeeded: it becomes the node's only if the engine says so.
+    `reported` has the output of each attempt that succeeded: it becomes the node's only if the engine says so. It is
+    `JsonText` where it was read from a store, and then stays text unless an expression asks for it.
     """
     turn = _Turn(job, reported, scopes, values, now)
     for happening in happenings:
+        turn.writes.happened.append((len(turn.writes.decisions), happening))
         turn.take(advance(job, happening, now))
     await turn.settle()
     return turn.writes
@@ -178,20 +201,26 @@ class _Turn:
             wanted.update(self.scopes.wanted(nodes[decision.node], _template(decision).refs))
         # What this very turn decided is in no store yet.
         fresh = {ValueKind.OUTPUT: self.writes.outputs, ValueKind.ITEMS: self.writes.sources, ValueKind.OUTPUTS: {}}
-        here = {key: fresh[key.kind][key.node] for key in wanted if key.node in fresh[key.kind]}
+        here = {key: await self._opened(fresh[key.kind][key.node]) for key in wanted if key.node in fresh[key.kind]}
         self.scopes.loaded.update(here)
         missing = wanted - here.keys()
         if missing:
             self.scopes.loaded.update(await self.values.load(self.job.id, missing))
-        self._add_fresh_outputs(missing)
+        await self._add_fresh_outputs(missing)
 
-    def _add_fresh_outputs(self, keys: Iterable[ValueKey]) -> None:
+    async def _add_fresh_outputs(self, keys: Iterable[ValueKey]) -> None:
         """Complete the outputs of fan-outs with those of children that ended in this turn."""
         for key in keys:
             fan = self.job.nodes[key.node]
             if key.kind is ValueKind.OUTPUTS and isinstance(fan, FanOut):
                 stored = self.scopes.loaded.get(key, [])
-                self.scopes.loaded[key] = _outputs(fan, stored, self.writes.outputs)
+                below = f"{fan.id}__"
+                outputs = self.writes.outputs
+                fresh = {each: await self._opened(outputs[each]) for each in outputs if each.startswith(below)}
+                self.scopes.loaded[key] = _outputs(fan, stored, fresh)
+
+    async def _opened(self, value: Any) -> Any:
+        return await self.values.open(value) if isinstance(value, JsonText) else value
 
     def _resolve(self, decision: Dispatch | StartChildJob | RequestApproval) -> None:
         node = self.job.nodes[decision.node]

@@ -37,3 +37,11 @@ class SystemClock:
                 await event.wait()
         except TimeoutError:
             return
+
+
+class SyncedClock(SystemClock):
+    """The time of another clock, the database's: as it was told, plus what passed here since."""
+
+    def sync(self, now: float) -> None:
+        """It is now so late."""
+        self._offset = now - time.monotonic()

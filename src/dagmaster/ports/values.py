@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from dagmaster.ports.store import JsonText
+
 
 class ValueKind(StrEnum):
     """What can be loaded."""
@@ -33,3 +35,6 @@ class Values(Protocol):
         Outputs of children come in index order, with None for a child that has none; those of nested fan-outs are
         lists of lists.
         """
+
+    async def open(self, value: JsonText) -> Any:
+        """Read a value that was reported and is stored by nobody yet."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.orchestrator.turn import TurnWrites
     from dagmaster.ports.handler import Checkpoint
+    from dagmaster.ports.store import JsonText
 
 
 @dataclass(slots=True)
@@ -74,6 +75,10 @@ class MemoryStore:
             elif key.kind is ValueKind.OUTPUTS:
                 found[key] = self._outputs(stored, key.node)
         return found
+
+    async def open(self, value: JsonText) -> Any:
+        """Read a value that is not stored yet."""
+        return value.value()
 
     def _outputs(self, stored: StoredJob, fan_id: str) -> list[Any]:
         row = stored.nodes[fan_id]

@@ -29,6 +29,9 @@ class Desk:
         self.loads.append(set(keys))
         return await self.store.load(job_id, keys)
 
+    async def open(self, value: Any) -> Any:
+        return await self.store.open(value)
+
     def turn(self, *happenings: Happening, reported: dict[tuple[str, int], Any] | None = None) -> TurnWrites:
         scopes = Scopes(self.job, self.inputs, {})
         work = take_turn(self.job, happenings, reported=reported or {}, scopes=scopes, values=self, now=0.0)

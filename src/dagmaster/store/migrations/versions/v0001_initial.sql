@@ -70,6 +70,7 @@ CREATE TABLE dag_jobs (
     inputs              json NOT NULL,
     env                 json NOT NULL DEFAULT '{}',
     result              json,
+    result_ref          text,
     error               json,
     -- What the engine keeps of a job beside its nodes: see JobRow.
     ending              boolean NOT NULL DEFAULT false,
@@ -82,11 +83,16 @@ CREATE TABLE dag_jobs (
     submitted_by        text NOT NULL DEFAULT '' CHECK (length(submitted_by) <= 64),
     correlation_id      text,
     callback_url        text CHECK (length(callback_url) <= 512),
-    owner_id            bigint REFERENCES dag_orchestrators,
+    -- Set by `run`: all tasks of the job go to this queue, which only that process serves while it lives.
+    queue               text,
+    -- Workflows that came with the job: content hashes by id, looked up before the published ones.
+    workflows           json NOT NULL DEFAULT '{}',
+    -- No foreign key: a hold is proved by (owner_id, owner_epoch) in each write, and owners are forgotten in time.
+    owner_id            bigint,
     owner_epoch         integer NOT NULL DEFAULT 0,
     event_seq           integer NOT NULL DEFAULT 0,
     parent_job_id       bigint REFERENCES dag_jobs,
-    parent_node_id      text,
+    parent_node_id      text COLLATE "C",
     parent_attempt      integer,
     depth               smallint NOT NULL DEFAULT 0 CHECK (depth BETWEEN 0 AND 7),
     resumed_from        bigint REFERENCES dag_jobs,
@@ -106,9 +112,12 @@ CREATE INDEX dag_jobs_open ON dag_jobs (owner_id, priority DESC, id) WHERE statu
 CREATE INDEX dag_jobs_deadlines ON dag_jobs (deadline_at) WHERE deadline_at IS NOT NULL;
 CREATE INDEX dag_jobs_parent ON dag_jobs (parent_job_id) WHERE parent_job_id IS NOT NULL;
 
+-- A node that nothing has happened to has no row: the graph says that it is there, and it is PENDING.
+-- No foreign key here nor for attempts: each write is joined to its job's row, which it holds (see sql/turn.sql), and
+-- a check for each of 100,000 children would cost as much as the insert. "C": a fan-out's children are a range of ids.
 CREATE TABLE dag_node_states (
-    job_id           bigint NOT NULL REFERENCES dag_jobs ON DELETE CASCADE,
-    node_id          text NOT NULL,
+    job_id           bigint NOT NULL,
+    node_id          text COLLATE "C" NOT NULL,
     status           text NOT NULL CHECK (status IN ('PENDING', 'READY', 'DISPATCHED', 'RUNNING', 'WAITING',
                                                      'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
     skip_reason      text CHECK (skip_reason IN ('not_taken', 'upstream_failed', 'job_failed', 'superseded')),
@@ -116,12 +125,13 @@ CREATE TABLE dag_node_states (
     task_id          bigint,
     tries_used       integer NOT NULL DEFAULT 0,
     lost_used        integer NOT NULL DEFAULT 0,
-    parent_node_id   text,
+    parent_node_id   text COLLATE "C",
     fan_out_index    integer NOT NULL DEFAULT -1,
+    source           json,
     source_count     integer,
     expanded_count   integer NOT NULL DEFAULT 0,
     stopped          boolean NOT NULL DEFAULT false,
-    upstream_node_id text,
+    upstream_node_id text COLLATE "C",
     branch           text,
     wake_at          timestamptz,
     finished_seq     integer,
@@ -138,21 +148,20 @@ CREATE TABLE dag_node_states (
     CHECK (wake_at IS NULL OR status IN ('READY', 'DISPATCHED', 'RUNNING', 'WAITING')),
     CHECK (output IS NULL OR output_ref IS NULL)
 ) WITH (fillfactor = 80);
-CREATE INDEX dag_node_states_timers ON dag_node_states (wake_at) WHERE wake_at IS NOT NULL;
-CREATE INDEX dag_node_states_children ON dag_node_states (job_id, parent_node_id, fan_out_index)
-    WHERE parent_node_id IS NOT NULL;
+-- No index on wake_at: the owner of a job has its timers in memory, and loads them with the job's rows.
 
 -- One row an attempt that is over, kept with the job. What is still out is in dag_task_queue.
 CREATE TABLE dag_task_attempts (
-    job_id        bigint NOT NULL REFERENCES dag_jobs ON DELETE CASCADE,
-    node_id       text NOT NULL,
+    job_id        bigint NOT NULL,
+    node_id       text COLLATE "C" NOT NULL,
     attempt       integer NOT NULL CHECK (attempt >= 1),
     task_id       bigint NOT NULL,
     queue         text NOT NULL,
     worker_id     bigint,
-    status        text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'LOST', 'HANDED_BACK', 'REJECTED', 'WITHDRAWN')),
+    status        text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'LOST', 'HANDED_BACK')),
     error         json,
     metrics       json,
+    progress      json,
     dispatched_at timestamptz NOT NULL,
     claimed_at    timestamptz,
     completed_at  timestamptz NOT NULL,
@@ -180,7 +189,7 @@ CREATE TABLE dag_dependencies (
 CREATE TABLE dag_task_queue (
     task_id           bigint PRIMARY KEY,
     job_id            bigint NOT NULL,
-    node_id           text NOT NULL,
+    node_id           text COLLATE "C" NOT NULL,
     attempt           integer NOT NULL,
     queue             text NOT NULL,
     priority          smallint NOT NULL,
@@ -198,30 +207,30 @@ CREATE TABLE dag_task_queue (
     CHECK ((worker_id IS NULL) = (claimed_at IS NULL))
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX dag_task_queue_ready ON dag_task_queue (queue, priority DESC, task_id) WHERE worker_id IS NULL;
-CREATE INDEX dag_task_queue_held ON dag_task_queue (worker_id) WHERE worker_id IS NOT NULL;
-CREATE INDEX dag_task_queue_job ON dag_task_queue (job_id);
+CREATE INDEX dag_task_queue_stopped ON dag_task_queue (task_id) WHERE stop_requested_at IS NOT NULL;
+-- No index for what a worker holds: only a dead one is asked for, and then the whole table is read once.
 
 -- What workers reported, and what people and programs asked: unprocessed rows only ---------------------------------------
 
 CREATE TABLE dag_task_results (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id        bigint NOT NULL,
-    node_id       text NOT NULL,
+    node_id       text COLLATE "C" NOT NULL,
     attempt       integer NOT NULL,
     task_id       bigint NOT NULL,
     queue         text NOT NULL,
     worker_id     bigint,
-    status        text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'LOST', 'HANDED_BACK', 'REJECTED')),
+    status        text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'LOST', 'HANDED_BACK')),
     permanent     boolean NOT NULL DEFAULT false,
     output        json,
     output_ref    text,
     error         json,
     metrics       json,
+    progress      json,
     dispatched_at timestamptz NOT NULL,
     claimed_at    timestamptz,
     reported_at   timestamptz NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX dag_task_results_job ON dag_task_results (job_id);
 
 CREATE TABLE dag_inbox (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -242,7 +251,7 @@ CREATE TABLE dag_job_events (
     type    text NOT NULL,
     at      timestamptz NOT NULL,
     by      text NOT NULL,
-    node_id text,
+    node_id text COLLATE "C",
     attempt integer,
     data    json,
     PRIMARY KEY (job_id, seq)
@@ -255,17 +264,17 @@ CREATE TABLE dag_task_logs (
     task_id bigint NOT NULL,
     chunk   integer NOT NULL,
     job_id  bigint NOT NULL,
-    node_id text NOT NULL,
+    node_id text COLLATE "C" NOT NULL,
     attempt integer NOT NULL,
     at      timestamptz NOT NULL,
     text    text NOT NULL,
     PRIMARY KEY (task_id, chunk)
 );
-CREATE INDEX dag_task_logs_job ON dag_task_logs (job_id, node_id);
+CREATE INDEX dag_task_logs_job ON dag_task_logs (job_id, node_id, attempt);
 
 CREATE TABLE dag_checkpoints (
-    job_id    bigint NOT NULL REFERENCES dag_jobs ON DELETE CASCADE,
-    node_id   text NOT NULL,
+    job_id    bigint NOT NULL,
+    node_id   text COLLATE "C" NOT NULL,
     attempt   integer NOT NULL,
     phase     text NOT NULL,
     data      json NOT NULL,
@@ -325,6 +334,8 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE ON dag_workers, dag_task_logs, dag_checkpoints TO dagmaster_worker;
     GRANT SELECT, UPDATE, DELETE ON dag_task_queue TO dagmaster_worker;
     GRANT SELECT, INSERT ON dag_task_results TO dagmaster_worker;
+    -- To wake the owner of what was reported.
+    GRANT SELECT (id, owner_id) ON dag_jobs TO dagmaster_worker;
     GRANT SELECT, INSERT, UPDATE, DELETE ON dag_leases TO dagmaster_worker;
 
     GRANT SELECT ON dag_workflows, dag_graphs, dag_jobs, dag_node_states, dag_task_attempts, dag_job_events,

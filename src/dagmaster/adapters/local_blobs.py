@@ -1,0 +1,63 @@
+"""Blobs as files below one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.errors import BlobMissing, BlobsUnavailable
+
+if TYPE_CHECKING:
+    import pathlib
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
+
+
+class LocalBlobs:
+    """Files. A blob appears by a rename, after its bytes are on the disk."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Write to a file beside, make it durable, and put it in place."""
+        await asyncio.to_thread(self._write, self._path(name), data)
+
+    async def read(self, name: str) -> bytes:
+        """Read the file."""
+        try:
+            return await asyncio.to_thread(self._path(name).read_bytes)
+        except FileNotFoundError:
+            raise BlobMissing(f"there is no blob {name!r} below {self.root}") from None
+        except OSError as error:
+            raise BlobsUnavailable(f"the blob {name!r} below {self.root} cannot be read: {error}") from error
+
+    def _path(self, name: str) -> pathlib.Path:
+        if not _NAME.fullmatch(name):
+            raise BlobMissing(
+                f"{name!r} is no name of a blob: it is words of letters, digits, '.', '_' and '-' between '/'"
+            )
+        return self.root / name
+
+    def _write(self, path: pathlib.Path, data: bytes) -> None:
+        beside = path.with_name(f".{secrets.token_hex(8)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise BlobsUnavailable(f"{path} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,78 @@
+"""What was reported and asked, as happenings. What cannot be is refused, with the reason."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.graph import ApprovalSpec
+from dagmaster.engine.happenings import (
+    Approved,
+    CancelRequested,
+    ChildJobFinished,
+    Happening,
+    Rejected,
+    ResumeRequested,
+    RetryRequested,
+    SignalReceived,
+    TaskFailed,
+    TaskHandedBack,
+    TaskLost,
+    TaskSucceeded,
+)
+from dagmaster.engine.pauses import rfc3339
+from dagmaster.errors import CommandRefused
+
+if TYPE_CHECKING:
+    from dagmaster.engine.model import Job
+    from dagmaster.ports.store import Command, TaskResult
+
+
+def of_result(result: TaskResult) -> Happening:
+    """What a report means."""
+    node, attempt = result.node_id, result.attempt
+    if result.status == "COMPLETED":
+        return TaskSucceeded(node, attempt)
+    if result.status == "FAILED":
+        error: dict[str, Any] = {"kind": "error", "message": "no reason was given"}
+        return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
+    return TaskLost(node, attempt) if result.status == "LOST" else TaskHandedBack(node, attempt)
+
+
+def of_command(job: Job, command: Command) -> Happening:
+    """What a command means. `CommandRefused` says why it cannot be."""
+    body, kind = command.body, command.kind
+    match kind:
+        case "cancel":
+            return CancelRequested()
+        case "signal":
+            return SignalReceived(str(body.get("name", "")), body.get("payload"))
+        case "approve" | "reject":
+            return _answer(job, command)
+        case "retry":
+            return RetryRequested(_known(job, body.get("node")))
+        case "resume":
+            return ResumeRequested(tuple(_known(job, node) for node in body.get("nodes", ())))
+        case "child_finished":
+            return ChildJobFinished(
+                body["node"], body["attempt"], body["status"], body.get("result"), body.get("error")
+            )
+    raise CommandRefused(f"this version does not know the command {kind!r}")
+
+
+def _answer(job: Job, command: Command) -> Happening:
+    node_id = _known(job, command.body.get("node"))
+    spec = job.nodes[node_id].spec
+    if not isinstance(spec, ApprovalSpec):
+        raise CommandRefused(f"node {node_id} is no approval")
+    if spec.approvers and command.sent_by not in spec.approvers:
+        allowed = ", ".join(spec.approvers)
+        raise CommandRefused(f"{command.sent_by or 'somebody'} may not answer {node_id}: its approvers are {allowed}")
+    answer = Approved if command.kind == "approve" else Rejected
+    return answer(node_id, command.sent_by, rfc3339(command.at), str(command.body.get("comment", "")))
+
+
+def _known(job: Job, node_id: Any) -> str:
+    if not isinstance(node_id, str) or node_id not in job.nodes:
+        raise CommandRefused(f"the job has no node {node_id!r}")
+    return node_id

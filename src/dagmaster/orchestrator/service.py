@@ -1,0 +1,443 @@
+"""An orchestrator: it owns jobs, and takes turns with them until it is told to stop.
+
+One loop decides: wait until woken, gather what happened, advance the engine, write everything in one transaction. Two
+duties beside it keep the owner alive and look after the dead. On any doubt jobs are dropped and loaded again: the rows
+are the truth, memory is only fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import json
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from dagmaster.authoring.compiler import compile_definition
+from dagmaster.engine.happenings import Happening, JobStarted, TimerFired
+from dagmaster.errors import CommandRefused, DagmasterError, DatabaseUnavailable, OwnershipLost
+from dagmaster.orchestrator.carrying import carry, keep_secrets
+from dagmaster.orchestrator.children import Children
+from dagmaster.orchestrator.held import HeldJob
+from dagmaster.orchestrator.inbox import of_command, of_result
+from dagmaster.orchestrator.trail import events_of
+from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
+from dagmaster.ports.events import Event, EventType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.model import Job
+    from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.store import ClaimedJob, Command, JobTurn, JsonText, NewJob, OrchestratorStore, TaskResult
+
+_LOGGER = logging.getLogger("dagmaster.orchestrator")
+
+MAX_RESULTS: Final = 4_000
+MAX_COMMANDS: Final = 500
+MAX_CLAIMS: Final = 500
+MAX_GRAPHS: Final = 200
+TROUBLE_SECONDS: Final = 30.0
+"""How long a job rests that could not be advanced, which is our mistake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How often an orchestrator looks."""
+
+    poll_seconds: float = 1.0
+    heartbeat_seconds: float = 5.0
+    scan_seconds: float = 5.0
+    worker_scan_seconds: float = 1.0
+    most_backoff_seconds: float = 5.0
+
+
+class TurnObserver(Protocol):
+    """Who watches turns. Called after the commit, in the loop: it must be quick."""
+
+    def turn(self, job: Job, writes: TurnWrites) -> None:
+        """A turn was written."""
+
+
+class _Gathered:
+    """What happened to one job since its last turn."""
+
+    __slots__ = ("commands", "events", "happenings", "people", "reported", "results", "started", "takes_up")
+
+    def __init__(self) -> None:
+        self.happenings: list[Happening] = []
+        self.reported: dict[tuple[str, int], JsonText] = {}
+        self.started: dict[str, float] = {}
+        self.results: list[int] = []
+        self.commands: list[int] = []
+        self.people: dict[int, str] = {}
+        self.events: list[Event] = []
+        self.takes_up = False
+
+
+class Orchestrator:
+    """Owns jobs. `queue`: only jobs of this queue, for a process that serves one job."""
+
+    def __init__(
+        self,
+        store: OrchestratorStore,
+        *,
+        blobs: Blobs,
+        redact: Callable[[Any, Collection[str]], Any],
+        timing: Timing | None = None,
+        queue: str | None = None,
+        observer: TurnObserver | None = None,
+    ) -> None:
+        self.store = store
+        self.timing = timing or Timing()
+        self.queue = queue
+        self.observer = observer
+        self.jobs: dict[str, HeldJob] = {}
+        self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_finished": 0}
+        self.ready = asyncio.Event()
+        self._blobs = blobs
+        self._redact = redact
+        self._graphs: OrderedDict[str, Graph] = OrderedDict()
+        self._children = Children(store, self.graph)
+        self._timers: list[tuple[float, str, str]] = []
+        # Jobs that could not be advanced, and those of them that are to be tried again.
+        self._troubled: dict[str, float] = {}
+        self._again: set[str] = set()
+        self._stopping = asyncio.Event()
+
+    # ── Living ──
+
+    def stop(self) -> None:
+        """Stop after the turn that is under way."""
+        self._stopping.set()
+        self.store.woken.set()
+
+    async def run(self) -> None:
+        """Live until stopped; then release every job. An outage of the database is waited for."""
+        backoff = 0.1
+        registered = False
+        while not self._stopping.is_set():
+            try:
+                if not registered:
+                    await self.store.register()
+                    registered = True
+                await self._live()
+            except OwnershipLost as error:
+                _LOGGER.warning("%s: starting anew", error)
+                registered = False
+            except DatabaseUnavailable as error:
+                _LOGGER.warning("%s; trying again in %.1f s", error, backoff)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), backoff)
+                backoff = min(backoff * 2, self.timing.most_backoff_seconds)
+            else:
+                continue
+            finally:
+                self._forget()
+            if self.ready.is_set():
+                backoff = max(backoff, 0.1)
+        if registered:
+            try:
+                await self.store.leave()
+            except DatabaseUnavailable as error:
+                _LOGGER.warning("%s; its jobs are claimed by others when its lease is over", error)
+
+    async def _live(self) -> None:
+        """Take turns, with the duties beside; until stopped, or until one of them fails."""
+        for claimed in await self.store.mine():
+            await self._hold(claimed)
+        self.store.waiting.update(("results", "commands", "jobs"))
+        fresh = self._take_all_up()
+        work = [
+            asyncio.create_task(self._turns(fresh)),
+            asyncio.create_task(self._duty(self.timing.heartbeat_seconds, self._beat)),
+            asyncio.create_task(self._duty(self.timing.scan_seconds, self._reclaim)),
+            asyncio.create_task(self._duty(self.timing.worker_scan_seconds, self._bury_workers)),
+        ]
+        self.ready.set()
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in work:
+                each.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+        for each in done:
+            each.result()
+
+    async def _duty(self, seconds: float, once: Callable[[], Any]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await once()
+
+    async def _beat(self) -> None:
+        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs)})
+
+    async def _reclaim(self) -> None:
+        count = await self.store.reclaim()
+        if count:
+            _LOGGER.warning("%d jobs of dead orchestrators can be claimed", count)
+            self._wake("jobs")
+
+    async def _bury_workers(self) -> None:
+        count = await self.store.lose()
+        if count:
+            _LOGGER.warning("%d tasks of dead workers are lost, and tried again", count)
+        await self.store.sweep_stopped()
+
+    def _wake(self, what: str) -> None:
+        self.store.waiting.add(what)
+        self.store.woken.set()
+
+    # ── Turns ──
+
+    async def _turns(self, gathered: dict[str, _Gathered]) -> None:
+        recheck: float | None = None
+        while not self._stopping.is_set():
+            waiting = self._waiting()
+            claimed = False
+            if "jobs" in waiting:
+                claimed = await self._claim(gathered)
+                # A job that was stored while this claim ran may have found another waiting, and woken nobody.
+                recheck = 0.05 if claimed else (None if recheck is None or recheck > 0.5 else recheck * 4)  # noqa: PLR2004
+                if claimed:
+                    self._wake("jobs")
+            full = False
+            if "results" in waiting:
+                full = await self._gather_results(gathered)
+            if "commands" in waiting or claimed:
+                await self._gather_commands(gathered)
+            self._gather_timers(gathered)
+            if self._again:
+                await self._load_again(gathered)
+            if gathered:
+                turn, gathered = gathered, {}
+                await self._take_turns(turn)
+                if full:
+                    self._wake("results")
+                # Duties, handlers and the screen may be waiting.
+                await asyncio.sleep(0)
+            if not self.store.woken.is_set():
+                await self._sleep(recheck)
+
+    def _waiting(self) -> set[str]:
+        store = self.store
+        store.woken.clear()
+        waiting = set(store.waiting)
+        store.waiting.clear()
+        return waiting
+
+    async def _sleep(self, recheck: float | None) -> None:
+        """Wait until woken, or a timer is due; the poll is the net."""
+        clock = self.store.clock
+        now = clock.now()
+        poll = now + (self.timing.poll_seconds if recheck is None else min(recheck, self.timing.poll_seconds))
+        until = min(poll, self._timers[0][0]) if self._timers else poll
+        if until > now:
+            await clock.wait(self.store.woken, until, idle=not self.jobs)
+        if not self.store.woken.is_set() and clock.now() >= poll:
+            self.store.waiting.update(("results", "commands", "jobs"))
+
+    async def _take_turns(self, gathered: dict[str, _Gathered]) -> None:
+        now = self.store.clock.now()
+        turns: list[tuple[JobTurn, HeldJob, TurnWrites]] = []
+        for job_id, what in gathered.items():
+            held = self.jobs.get(job_id)
+            if held is None:
+                continue
+            try:
+                turns.append(await self._advance(held, what, now))
+            except DatabaseUnavailable:
+                raise
+            except Exception:
+                # One job that cannot be advanced must not hold up the others; its rows are as they were.
+                _LOGGER.exception("job %s could not be advanced; it is tried again in %g s", job_id, TROUBLE_SECONDS)
+                self._rest(job_id)
+        if not turns:
+            return
+        written = await self.store.write([turn for turn, _, _ in turns], now)
+        self.counters["turns"] += 1
+        swept = False
+        for turn, held, writes in turns:
+            job_id = held.job.id
+            if job_id not in written:
+                _LOGGER.warning("job %s is not ours any more", job_id)
+                self.jobs.pop(job_id, None)
+                continue
+            swept = swept or bool(turn.stops or turn.born_stopped)
+            if turn.withdrawals:
+                self._wake("results")
+            self._settle(turn, held, writes)
+        if swept:
+            await self.store.sweep_stopped()
+            self._wake("results")
+
+    async def _advance(self, held: HeldJob, what: _Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
+        job, scopes, values = held.job, held.scopes, held.values
+        writes = TurnWrites()
+        if what.takes_up:
+            writes = await take_up(job, scopes=scopes, values=values, now=now)
+        if what.happenings:
+            more = await take_turn(job, what.happenings, reported=what.reported, scopes=scopes, values=values, now=now)
+            writes = writes.then(more)
+        jobs: list[NewJob] = []
+        while writes.child_jobs:
+            made, refused = await self._children.start(held, writes)
+            jobs += made
+            more = await take_turn(job, refused, reported={}, scopes=scopes, values=values, now=now)
+            writes = writes.then(more)
+        children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
+        keep_secrets(held, writes, self._redact)
+        turn = await carry(held, writes, ids=self.store.ids, blobs=self._blobs)
+        turn.children = jobs
+        turn.results, turn.commands, turn.started = what.results, what.commands, what.started
+        turn.events = [*what.events, *events_of(job, writes, children, what.people)]
+        held.event_seq += len(turn.events)
+        turn.event_seq = held.event_seq
+        held.keep_sources(writes.sources)
+        return turn, held, writes
+
+    def _settle(self, turn: JobTurn, held: HeldJob, writes: TurnWrites) -> None:
+        """The turn is written: set its timers, and let go of a job that is over."""
+        job_id = held.job.id
+        if held.job.status.value in ("COMPLETED", "FAILED", "CANCELLED"):
+            self.jobs.pop(job_id, None)
+            self.counters["jobs_finished"] += turn.finished is not None
+        else:
+            for node in writes.changed:
+                if node.wake_at is not None:
+                    heapq.heappush(self._timers, (node.wake_at, job_id, node.id))
+            if held.is_fresh and held.job.deadline_at is not None:
+                heapq.heappush(self._timers, (held.job.deadline_at, job_id, ""))
+            held.is_fresh = False
+        if self.observer is not None:
+            self.observer.turn(held.job, writes)
+
+    # ── Gathering ──
+
+    async def _claim(self, gathered: dict[str, _Gathered]) -> bool:
+        claimed = await self.store.claim(MAX_CLAIMS, self.queue)
+        self.counters["jobs_claimed"] += len(claimed)
+        for each in claimed:
+            held = await self._hold(each)
+            if held is not None:
+                self._begin(held, gathered)
+        return bool(claimed)
+
+    async def _load_again(self, gathered: dict[str, _Gathered]) -> None:
+        again, self._again = self._again, set()
+        for claimed in await self.store.mine(again):
+            held = await self._hold(claimed)
+            if held is not None:
+                self._begin(held, gathered)
+
+    def _take_all_up(self) -> dict[str, _Gathered]:
+        gathered: dict[str, _Gathered] = {}
+        for held in self.jobs.values():
+            self._begin(held, gathered)
+        return gathered
+
+    def _begin(self, held: HeldJob, gathered: dict[str, _Gathered]) -> None:
+        what = gathered.setdefault(held.job.id, _Gathered())
+        if held.is_fresh:
+            what.happenings.append(JobStarted())
+        else:
+            what.takes_up = True
+            for at, node_id in held.timers():
+                heapq.heappush(self._timers, (at, held.job.id, node_id))
+            # It may have results and commands that came while nobody owned it.
+            self._wake("results")
+
+    async def _hold(self, claimed: ClaimedJob) -> HeldJob | None:
+        job_id = claimed.row.id
+        try:
+            graph = await self.graph(claimed.content_hash)
+        except DatabaseUnavailable:
+            raise
+        except DagmasterError:
+            _LOGGER.exception("job %s has a workflow that this version cannot read", job_id)
+            self._rest(job_id)
+            return None
+        held = self.jobs[job_id] = HeldJob(claimed, graph, self.store)
+        return held
+
+    def _rest(self, job_id: str) -> None:
+        """Leave a job alone for a while."""
+        self.jobs.pop(job_id, None)
+        until = self.store.clock.now() + TROUBLE_SECONDS
+        self._troubled[job_id] = until
+        heapq.heappush(self._timers, (until, job_id, ""))
+
+    async def graph(self, content_hash: str) -> Graph:
+        """The graph with this hash, compiled once."""
+        graph = self._graphs.get(content_hash)
+        if graph is None:
+            definition = await self.store.definition(content_hash)
+            if definition is None:
+                raise DagmasterError(f"the graph {content_hash} is not stored")
+            graph = self._graphs[content_hash] = compile_definition(definition)
+            if len(self._graphs) > MAX_GRAPHS:
+                self._graphs.popitem(last=False)
+        else:
+            self._graphs.move_to_end(content_hash)
+        return graph
+
+    async def _gather_results(self, gathered: dict[str, _Gathered]) -> bool:
+        results = await self.store.take_results(MAX_RESULTS)
+        self.counters["results"] += len(results)
+        for result in results:
+            if result.job_id in self.jobs:
+                self._gather_result(gathered, result)
+        return len(results) == MAX_RESULTS
+
+    def _gather_result(self, gathered: dict[str, _Gathered], result: TaskResult) -> None:
+        what = gathered.get(result.job_id)
+        if what is None:
+            what = gathered[result.job_id] = _Gathered()
+        what.results.append(result.id)
+        what.happenings.append(of_result(result))
+        if result.output is not None:
+            what.reported[result.node_id, result.attempt] = result.output
+        if result.claimed_at is not None:
+            what.started[result.node_id] = result.claimed_at
+
+    async def _gather_commands(self, gathered: dict[str, _Gathered]) -> None:
+        for command in await self.store.take_commands(MAX_COMMANDS):
+            held = self.jobs.get(command.job_id)
+            if held is not None:
+                self._gather_command(gathered.setdefault(command.job_id, _Gathered()), held, command)
+
+    def _gather_command(self, what: _Gathered, held: HeldJob, command: Command) -> None:
+        what.commands.append(command.id)
+        try:
+            happening = of_command(held.job, command)
+        except (CommandRefused, KeyError, TypeError) as error:
+            data = json.dumps({"command": command.kind, "reason": str(error)})
+            what.events.append(Event(EventType.COMMAND_REFUSED, data=data, by=command.sent_by or None))
+            return
+        what.people[len(what.happenings)] = command.sent_by
+        what.happenings.append(happening)
+
+    def _gather_timers(self, gathered: dict[str, _Gathered]) -> None:
+        now = self.store.clock.now()
+        while self._timers and self._timers[0][0] <= now:
+            _, job_id, node_id = heapq.heappop(self._timers)
+            held = self.jobs.get(job_id)
+            if held is None:
+                if self._troubled.pop(job_id, None) is not None:
+                    self._again.add(job_id)
+                continue
+            if held.is_due(node_id, now):
+                what = gathered.setdefault(job_id, _Gathered())
+                what.happenings.append(TimerFired(node_id or None))
+
+    def _forget(self) -> None:
+        """Drop every job: memory may not be what the rows are."""
+        self.jobs.clear()
+        self._timers.clear()
+        self._troubled.clear()
+        self._again.clear()
+        self.ready.clear()

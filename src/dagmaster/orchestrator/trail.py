@@ -1,0 +1,131 @@
+"""What a turn tells: happenings and decisions become events, in the order in which they came."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine import decisions as d
+from dagmaster.engine import happenings as h
+from dagmaster.engine.graph import WaitSpec
+from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.events import Event, EventType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagmaster.engine.decisions import Decision
+    from dagmaster.engine.happenings import Happening
+    from dagmaster.engine.model import Job
+    from dagmaster.orchestrator.turn import TurnWrites
+
+
+def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people: Mapping[int, str]) -> list[Event]:
+    """Tell a turn. `children`: ids of the jobs that were started, by node; `people`: who sent the n-th happening."""
+    told: list[Event] = []
+    decided, starts = writes.decisions, [place for place, _ in writes.happened]
+    asked = {request.node: request.message for request in writes.approvals}
+    for place in range(starts[0] if starts else len(decided)):
+        _tell(told, job, decided[place], children, asked)
+    for number, (start, happening) in enumerate(writes.happened):
+        end = starts[number + 1] if number + 1 < len(starts) else len(decided)
+        if type(happening) not in _QUIET:
+            told += _happened(happening, decided[start:end], people.get(number))
+        for place in range(start, end):
+            _tell(told, job, decided[place], children, asked)
+    return told
+
+
+# Their decisions say it all.
+_QUIET = frozenset({h.TaskSucceeded, h.TimerFired, h.ValuesLoaded, h.ResolutionFailed})
+_REPORTS = (h.TaskFailed, h.TaskLost, h.TaskHandedBack, h.DispatchRejected, h.ChildJobFinished)
+
+
+def _happened(happening: Happening, decided: list[Decision], by: str | None) -> Iterable[Event]:
+    if any(isinstance(each, d.Ignore) for each in decided):
+        # Told by the decision.
+        return
+    match happening:
+        case h.JobStarted():
+            yield Event(EventType.JOB_STARTED)
+        case h.TaskFailed(node, attempt, error) | h.DispatchRejected(node, attempt, error):
+            data = {"error": error, **_retry(node, decided)}
+            yield Event(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
+        case h.TaskLost(node, attempt):
+            yield Event(EventType.ATTEMPT_LOST, node, attempt, _json(_retry(node, decided)))
+        case h.TaskHandedBack(node, attempt):
+            yield Event(EventType.ATTEMPT_HANDED_BACK, node, attempt)
+        case h.ChildJobFinished(node, attempt, status):
+            yield Event(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
+        case h.Approved(node, who, _, comment):
+            yield Event(EventType.APPROVED, node, data=_json({"comment": comment}), by=who)
+        case h.Rejected(node, who, _, comment):
+            yield Event(EventType.REJECTED, node, data=_json({"comment": comment}), by=who)
+        case h.SignalReceived(name):
+            yield Event(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}), by=by)
+        case h.CancelRequested():
+            yield Event(EventType.CANCEL_REQUESTED, by=by)
+        case h.NodesAdded(specs):
+            yield Event(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}), by=by)
+        case _:
+            return
+
+
+def _retry(node: str, decided: Iterable[Decision]) -> dict[str, Any]:
+    at = next((each.at for each in decided if isinstance(each, d.WaitUntil) and each.node == node), None)
+    return {} if at is None else {"retry_at": rfc3339(at)}
+
+
+def _tell(
+    told: list[Event], job: Job, decision: Decision, children: Mapping[str, str], asked: Mapping[str, str]
+) -> None:
+    kind = type(decision)
+    if kind is d.Complete:
+        node = job.nodes[decision.node]  # type: ignore[union-attr, index]
+        data = None if node.branch is None else _json({"branch": node.branch})
+        told.append(Event(EventType.NODE_COMPLETED, node.id, node.attempt or None, data))
+    elif kind is d.Dispatch:
+        told.append(Event(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
+    elif kind is not d.Need:
+        event = _rarer(job, decision, children, asked)
+        if event is not None:
+            told.append(event)
+
+
+def _rarer(  # noqa: PLR0911 - one for each kind of decision
+    job: Job, decision: Decision, children: Mapping[str, str], asked: Mapping[str, str]
+) -> Event | None:
+    match decision:
+        case d.Fail(node, error):
+            return Event(EventType.NODE_FAILED, node, data=_json({"error": error}))
+        case d.Skip(node, reason):
+            return Event(EventType.NODE_SKIPPED, node, data=_json({"reason": reason.value}))
+        case d.Cancel(node):
+            return Event(EventType.NODE_CANCELLED, node)
+        case d.Expand(node, first, count, total):
+            return Event(EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total}))
+        case d.StartChildJob(node, attempt):
+            # One that was refused is told as a failed attempt.
+            data = _json({"job_id": children.get(node)})
+            return Event(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in children else None
+        case d.RequestApproval(node):
+            return Event(EventType.APPROVAL_REQUESTED, node, data=_json({"message": asked.get(node, "")}))
+        case d.WaitUntil(node, at) if node is not None and isinstance(job.nodes[node].spec, WaitSpec):
+            if job.nodes[node].status is NodeStatus.WAITING:
+                return Event(EventType.NODE_WAITING, node, data=_json({"until": rfc3339(at)}))
+        case d.Reopen(run, nodes):
+            return Event(
+                EventType.JOB_RESUMED, data=_json({"run": run, "nodes": list(nodes[:100]), "count": len(nodes)})
+            )
+        case d.Ignore(reason, node):
+            return Event(EventType.STALE_REPORT_IGNORED, node, data=_json({"reason": reason}))
+        case d.FinishJob(status, _, error):
+            return Event(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
+        case _:
+            return None
+    return None
+
+
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps({key: value for key, value in data.items() if value is not None})

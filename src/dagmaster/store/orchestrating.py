@@ -1,0 +1,281 @@
+"""The orchestrator's door to PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.model import JobRow, NodeRow
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.errors import OwnershipLost
+from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
+from dagmaster.ports.values import ValueKey, ValueKind
+from dagmaster.store.identity import Identity
+from dagmaster.store.queries import queries
+from dagmaster.store.session import Address, Session
+from dagmaster.store.turns import statement_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    import asyncpg
+
+    from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.clock import Clock
+    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.store import JobTurn
+
+_SQL = queries("orchestrator")
+_MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
+
+
+class PostgresOrchestratorStore:
+    """Jobs in PostgreSQL. Turns go through one connection; heartbeats and notifications through another."""
+
+    def __init__(
+        self, address: Address, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+    ) -> None:
+        self.woken = asyncio.Event()
+        self.waiting: set[str] = set()
+        self._turns = Session(address, "dagmaster orchestrator")
+        self._side = Session(address, "dagmaster orchestrator, side", quick=True, listens=True)
+        self._blobs = blobs
+        self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        self.identity = Identity(self._side)
+        self.owner_id = 0
+        self.name = ""
+
+    async def register(self) -> None:
+        """Be known, as alive."""
+        await self.identity.lease()
+        self.owner_id = int(self.identity.ids.new())
+        self.name = f"orchestrator {self.owner_id}"
+        given = {
+            "owner_id": self.owner_id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": version("dagmaster"),
+        }
+        await self._side.fetch(_SQL["register"], given)
+        await self._side.listen("dagmaster_jobs", lambda _payload: self._wake("jobs"))
+        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self._wake)
+
+    def _wake(self, what: str) -> None:
+        self.waiting.add(what)
+        self.woken.set()
+
+    async def heartbeat(self, counters: Mapping[str, int]) -> None:
+        """Stay alive."""
+        given = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
+        if await self._side.row(_SQL["heartbeat"], given) is None:
+            raise OwnershipLost("others may have taken over: the heartbeat came too late")
+        await self.identity.renew()
+
+    @property
+    def clock(self) -> Clock:
+        """The database's time."""
+        return self.identity.clock
+
+    @property
+    def ids(self) -> Snowflakes:
+        """New ids."""
+        return self.identity.ids
+
+    # ── Owning ──
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        """Own jobs that nobody owns."""
+        given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue}
+        return await self._loaded(await self._turns.fetch(_SQL["claim"], given))
+
+    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        """Load the jobs that are owned."""
+        wanted = None if job_ids is None else [int(job_id) for job_id in job_ids]
+        return await self._loaded(await self._turns.fetch(_SQL["mine"], {"owner_id": self.owner_id, "job_ids": wanted}))
+
+    async def _loaded(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
+        # A job that never started has no nodes yet.
+        begun = [row["id"] for row in rows if row["status"] != "PENDING"]
+        nodes: dict[int, list[NodeRow]] = {}
+        tasks: dict[int, dict[str, str]] = {}
+        if begun:
+            for row in await self._turns.fetch(_SQL["nodes_of"], {"job_ids": begun}):
+                nodes.setdefault(row["job_id"], []).append(_node_row(row))
+                if row["task_id"] is not None:
+                    tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
+        return [_claimed(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
+
+    async def reclaim(self) -> int:
+        """Let go of the jobs of dead orchestrators."""
+        rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
+        return len(rows)
+
+    async def lose(self) -> int:
+        """Report the tasks of dead workers as lost."""
+        given: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
+        dead = [row["worker_id"] for row in await self._side.fetch(_SQL["dead_workers"], given)]
+        if not dead:
+            return 0
+        row = await self._side.row(_SQL["lose"], {**given, "worker_ids": dead})
+        return 0 if row is None else int(row["lost"])
+
+    async def sweep_stopped(self) -> int:
+        """Hand back the tasks that are to stop and that no worker holds."""
+        row = await self._turns.row(_SQL["sweep_stopped"], {})
+        return 0 if row is None else int(row["handed_back"])
+
+    async def leave(self) -> None:
+        """Release every job."""
+        try:
+            await self._turns.fetch(_SQL["leave"], {"owner_id": self.owner_id})
+            await self.identity.release()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._turns.close()
+        await self._side.close()
+
+    # ── Turns ──
+
+    async def take_results(self, limit: int) -> list[TaskResult]:
+        """Read what was reported of this orchestrator's jobs."""
+        given = {"owner_id": self.owner_id, "most": limit}
+        return [_result(row) for row in await self._turns.fetch(_SQL["take_results"], given)]
+
+    async def take_commands(self, limit: int) -> list[Command]:
+        """Read what was asked of this orchestrator's jobs."""
+        given = {"owner_id": self.owner_id, "most": limit}
+        return [_command(row) for row in await self._turns.fetch(_SQL["take_commands"], given)]
+
+    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+        """Write turns in one statement."""
+        query, given = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
+        row = await self._turns.row(query, given)
+        return set() if row is None else {str(job_id) for job_id in row["written"]}
+
+    # ── Values ──
+
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+        """Load values, a statement for each kind."""
+        found: dict[ValueKey, Any] = {}
+        number = int(job_id)
+        outputs = [key.node for key in keys if key.kind is ValueKind.OUTPUT]
+        if outputs:
+            for row in await self._turns.fetch(_SQL["outputs_of"], {"job_id": number, "node_ids": outputs}):
+                found[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.open(
+                    JsonText(row["output"], row["output_ref"])
+                )
+        sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
+        if sources:
+            for row in await self._turns.fetch(_SQL["sources_of"], {"job_id": number, "node_ids": sources}):
+                if row["source"] is not None:
+                    found[ValueKey(ValueKind.ITEMS, row["node_id"])] = json.loads(row["source"])
+        for key in keys:
+            if key.kind is ValueKind.OUTPUTS:
+                found[key] = await self._outputs_below(number, key.node)
+        return found
+
+    async def open(self, value: JsonText) -> Any:
+        """Read a value: from its text, or from its blob."""
+        return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
+
+    async def _outputs_below(self, job_id: int, fan_id: str) -> list[Any]:
+        given = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_MORE}"}
+        below: dict[str, list[asyncpg.Record]] = {}
+        for row in await self._turns.fetch(_SQL["outputs_below"], given):
+            below.setdefault(row["parent_node_id"], []).append(row)
+
+        async def outputs(parent: str) -> list[Any]:
+            rows = sorted(below.get(parent, ()), key=lambda row: int(row["fan_out_index"]))
+            values: list[Any] = []
+            for row in rows:
+                if row["status"] != "COMPLETED":
+                    values.append(None)
+                elif row["source_count"] is not None:
+                    values.append(await outputs(row["node_id"]))
+                else:
+                    values.append(await self.open(JsonText(row["output"], row["output_ref"])))
+            return values
+
+        return await outputs(fan_id)
+
+    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+        """A stored graph."""
+        row = await self._turns.row(_SQL["definition"], {"content_hash": content_hash})
+        return None if row is None else json.loads(row["definition"])
+
+    async def workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+        """A published workflow."""
+        row = await self._turns.row(_SQL["workflow"], {"workflow_id": workflow_id, "version": version})
+        return None if row is None else StoredWorkflow(*row)
+
+
+def _claimed(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str]) -> ClaimedJob:
+    parent = None
+    if row["parent_job_id"] is not None:
+        parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
+    return ClaimedJob(
+        row=JobRow(
+            id=str(row["id"]),
+            status=JobStatus(row["status"]),
+            run=row["run"],
+            cancel_requested=row["cancel_requested"],
+            deadline_at=row["deadline_at"],
+            deadline_passed=row["deadline_passed"],
+            ending=row["ending"],
+            stopping=row["stopping"],
+            signals=json.loads(row["signals"]),
+        ),
+        workflow_id=row["workflow_id"],
+        version=row["version"],
+        content_hash=row["content_hash"],
+        inputs=json.loads(row["inputs"]),
+        env=json.loads(row["env"]),
+        priority=row["priority"],
+        epoch=row["owner_epoch"],
+        event_seq=row["event_seq"],
+        depth=row["depth"],
+        queue=row["queue"],
+        workflows=json.loads(row["workflows"]),
+        parent=parent,
+        nodes=tuple(nodes),
+        tasks=tasks,
+    )
+
+
+def _node_row(row: asyncpg.Record) -> NodeRow:
+    return NodeRow(
+        row["node_id"],
+        NodeStatus(row["status"]),
+        row["parent_node_id"],
+        row["fan_out_index"],
+        None if row["skip_reason"] is None else SkipReason(row["skip_reason"]),
+        row["attempt"],
+        row["tries_used"],
+        row["lost_used"],
+        row["upstream_node_id"],
+        row["branch"],
+        row["wake_at"],
+        row["finished_seq"],
+        None if row["error"] is None else json.loads(row["error"]),
+        row["source_count"],
+        row["expanded_count"],
+        row["stopped"],
+    )
+
+
+def _result(row: asyncpg.Record) -> TaskResult:
+    number, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at = row
+    found = JsonText(output, output_ref) if output is not None or output_ref is not None else None
+    return TaskResult(number, str(job_id), node_id, attempt, status, permanent, found, error, claimed_at, reported_at)
+
+
+def _command(row: asyncpg.Record) -> Command:
+    number, job_id, kind, body, sent_by, at = row
+    return Command(number, str(job_id), kind, json.loads(body), sent_by, at)

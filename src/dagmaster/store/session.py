@@ -1,0 +1,168 @@
+"""A connection that comes back: driver errors become ours, and after a loss the next call connects again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+from asyncpg.exceptions import (
+    AdminShutdownError,
+    CannotConnectNowError,
+    DiskFullError,
+    InterfaceError,
+    InternalClientError,
+    InvalidAuthorizationSpecificationError,
+    InvalidCatalogNameError,
+    InvalidSchemaNameError,
+    PostgresConnectionError,
+    PostgresError,
+    TooManyConnectionsError,
+    UndefinedTableError,
+)
+
+from dagmaster.errors import DatabaseUnavailable, SchemaWrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dagmaster.store.queries import Query
+
+_LOST: Final = (
+    OSError,
+    EOFError,
+    TimeoutError,
+    InterfaceError,
+    InternalClientError,
+    PostgresConnectionError,
+    AdminShutdownError,
+    CannotConnectNowError,
+    TooManyConnectionsError,
+)
+CONNECT_SECONDS: Final = 10.0
+
+# The plan of a queue must not depend on statistics: they are always of a moment ago, when the table was empty or full.
+_PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the database is. `direct`: past a pooler, for LISTEN; without one behind a pooler, the poll serves."""
+
+    dsn: str
+    is_pooled: bool = False
+    direct: str | None = None
+
+
+class Session:
+    """One connection, one statement at a time. Each statement is a transaction of its own."""
+
+    def __init__(self, address: Address, name: str, *, quick: bool = False, listens: bool = False) -> None:
+        self._dsn = (address.direct or address.dsn) if listens else address.dsn
+        self._is_pooled = address.is_pooled and not (listens and address.direct)
+        self.can_listen = listens and not self._is_pooled
+        self._settings = {"application_name": name, "search_path": "dagapp"}
+        if not self._is_pooled:
+            self._settings |= _PLANS | {"jit": "off"}
+            if quick:
+                self._settings["synchronous_commit"] = "off"
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._channels: dict[str, Callable[[str], None]] = {}
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect now instead of at the first statement."""
+        async with self._turn:
+            await self._connected()
+
+    async def fetch(self, query: Query, given: Mapping[str, Any]) -> list[asyncpg.Record]:
+        """Run a statement and give its rows."""
+        async with self._turn:
+            connection = await self._connected()
+            try:
+                return await connection.fetch(query.sql, *query.arguments(given))
+            except asyncio.CancelledError:
+                # What became of the statement is not known.
+                connection.terminate()
+                raise
+            except (*_LOST, PostgresError) as error:
+                raise self._translated(error, query.name) from error
+
+    async def row(self, query: Query, given: Mapping[str, Any]) -> asyncpg.Record | None:
+        """Run a statement and give its one row, if it has one."""
+        rows = await self.fetch(query, given)
+        return rows[0] if rows else None
+
+    async def together(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
+        """Run statements in one transaction."""
+        async with self._turn:
+            connection = await self._connected()
+            try:
+                async with connection.transaction():
+                    for query, given in statements:
+                        await connection.execute(query.sql, *query.arguments(given))
+            except (*_LOST, PostgresError) as error:
+                raise self._translated(error, statements[0][0].name) from error
+
+    async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
+        """Call with the payload of each notification, also after the connection was lost and found again."""
+        if not self.can_listen:
+            return
+        async with self._turn:
+            fresh = self._connection is None or self._connection.is_closed()
+            self._channels[channel] = heard
+            connection = await self._connected()
+            if not fresh:
+                await self._add_listener(connection, channel)
+
+    async def close(self) -> None:
+        """Leave."""
+        connection, self._connection = self._connection, None
+        self._channels.clear()
+        if connection is not None and not connection.is_closed():
+            with contextlib.suppress(*_LOST, PostgresError):
+                await connection.close(timeout=2)
+
+    async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
+        connection = self._connection
+        if connection is not None and not connection.is_closed():
+            return connection
+        try:
+            # Behind a pooler, one statement may not find what another prepared.
+            connection = await asyncpg.connect(
+                self._dsn,
+                timeout=CONNECT_SECONDS,
+                command_timeout=60,
+                server_settings=self._settings,
+                statement_cache_size=0 if self._is_pooled else 100,
+            )
+            for channel in self._channels:
+                await self._add_listener(connection, channel)
+        except (*_LOST, PostgresError, ValueError) as error:
+            raise self._translated(error, "connect") from error
+        self._connection = connection
+        return connection
+
+    async def _add_listener(self, connection: asyncpg.Connection[asyncpg.Record], channel: str) -> None:
+        heard = self._channels[channel]
+        await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
+
+    def _translated(self, error: BaseException, where: str) -> Exception:
+        if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
+            return SchemaWrong(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
+        if isinstance(error, DiskFullError):
+            return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
+        if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
+            return DatabaseUnavailable(f"the database lets nobody in: {error}")
+        if isinstance(error, _LOST):
+            if self._connection is not None and not self._connection.is_closed():
+                self._connection.terminate()
+            self._connection = None
+            return DatabaseUnavailable(f"the database cannot be reached: {str(error) or type(error).__name__}")
+        return StatementFailed(f"{where}: {error}")
+
+
+class StatementFailed(Exception):
+    """The database refused a statement: a mistake in dagmaster, or a row that breaks a constraint."""

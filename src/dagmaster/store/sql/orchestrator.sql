@@ -1,0 +1,203 @@
+-- What an orchestrator asks and says, beside its turns.
+
+-- name: register
+-- Be known, as alive.
+INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at)
+VALUES (:owner_id, :host, :pid, :version, clock(), clock())
+ON CONFLICT (owner_id) DO UPDATE SET heartbeat_at = clock(), stopped_at = NULL
+
+-- name: heartbeat
+-- Stay alive, unless others may believe otherwise: then the row is left as it is, and nothing comes back.
+UPDATE dag_orchestrators
+SET heartbeat_at = clock(), counters = :counters::jsonb
+WHERE owner_id = :owner_id AND stopped_at IS NULL
+  AND (heartbeat_at > clock() - make_interval(secs => :lease_seconds)
+       OR clock() < pg_postmaster_start_time() + make_interval(secs => :lease_seconds))
+RETURNING extract(epoch FROM clock())::float8
+
+-- name: claim
+-- Own open jobs that nobody owns, and finished ones that somebody asked something of.
+WITH open_jobs AS (
+    SELECT id FROM dag_jobs
+    WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING') AND (:queue::text IS NULL OR queue = :queue::text)
+    ORDER BY priority DESC, id
+    LIMIT :most
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+asked AS (
+    SELECT j.id FROM dag_jobs j
+    WHERE j.id IN (SELECT job_id FROM dag_inbox) AND j.owner_id IS NULL
+      AND j.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (:queue::text IS NULL OR j.queue = :queue::text)
+    LIMIT :most
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE dag_jobs j
+    SET owner_id = :owner_id, owner_epoch = j.owner_epoch + 1, event_seq = j.event_seq + 1
+    FROM (SELECT id FROM open_jobs UNION ALL SELECT id FROM asked) AS w
+    WHERE j.id = w.id
+    RETURNING j.*
+),
+told AS (
+    INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
+    SELECT id, event_seq, 'JobClaimed', clock(), :by, json_build_object('epoch', owner_epoch) FROM claimed
+)
+SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
+       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
+       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows
+FROM claimed ORDER BY priority DESC, id
+
+-- name: mine
+-- Load the jobs that are owned, all or some.
+SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
+       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
+       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows
+FROM dag_jobs WHERE owner_id = :owner_id AND (:job_ids::bigint[] IS NULL OR id = ANY(:job_ids::bigint[]))
+ORDER BY priority DESC, id
+
+-- name: nodes_of
+-- The rows of jobs' nodes, without what they gave.
+SELECT job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, parent_node_id, fan_out_index,
+       source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
+       finished_seq, error
+FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
+
+-- name: take_results
+-- What was reported of this owner's jobs. It stays until the turn is written.
+SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.output_ref, r.error,
+       extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at
+FROM dag_task_results r
+JOIN dag_jobs j ON j.id = r.job_id
+WHERE j.owner_id = :owner_id
+ORDER BY r.id
+LIMIT :most
+
+-- name: take_commands
+-- What was asked of this owner's jobs.
+SELECT i.id, i.job_id, i.kind, i.body, i.sent_by, extract(epoch FROM i.created_at)::float8 AS at
+FROM dag_inbox i
+JOIN dag_jobs j ON j.id = i.job_id
+WHERE j.owner_id = :owner_id
+ORDER BY i.id
+LIMIT :most
+
+-- name: outputs_of
+-- The outputs of nodes.
+SELECT node_id, output, output_ref FROM dag_node_states
+WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLETED'
+
+-- name: outputs_below
+-- The outputs of the children of a fan-out, at any depth. Its children's ids are a range.
+SELECT node_id, parent_node_id, fan_out_index, status, output, output_ref, expanded_count, source_count
+FROM dag_node_states
+WHERE job_id = :job_id AND node_id >= :low AND node_id < :high
+
+-- name: sources_of
+-- The frozen lists of fan-outs.
+SELECT node_id, source FROM dag_node_states WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[])
+
+-- name: definition
+-- A stored graph.
+SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
+
+-- name: workflow
+-- A published workflow: this version, or the active one.
+SELECT workflow_id, version, content_hash FROM dag_workflows
+WHERE workflow_id = :workflow_id AND (version = :version::integer OR (:version::integer IS NULL AND is_active))
+
+-- name: reclaim
+-- Let go of the jobs of orchestrators that died. Nobody dies of an outage of the database, nor by a scanner that itself
+-- was paused.
+WITH dead AS (
+    SELECT owner_id FROM dag_orchestrators o
+    WHERE o.heartbeat_at <= clock() - make_interval(secs => :lease_seconds) AND o.stopped_at IS NULL
+      AND clock() >= pg_postmaster_start_time() + make_interval(secs => :lease_seconds)
+      AND EXISTS (SELECT FROM dag_orchestrators me
+                  WHERE me.owner_id = :owner_id AND me.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
+    FOR UPDATE SKIP LOCKED
+),
+buried AS (
+    UPDATE dag_orchestrators o SET stopped_at = clock() FROM dead WHERE o.owner_id = dead.owner_id RETURNING o.owner_id
+)
+UPDATE dag_jobs j SET owner_id = NULL
+FROM buried WHERE j.owner_id = buried.owner_id
+RETURNING j.id
+
+-- name: dead_workers
+-- Workers whose lease is over and that nobody has buried yet. The same cautions.
+SELECT worker_id FROM dag_workers w
+WHERE w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds) AND w.stopped_at IS NULL
+  AND clock() >= pg_postmaster_start_time() + make_interval(secs => :worker_lease_seconds)
+  AND EXISTS (SELECT FROM dag_orchestrators me
+              WHERE me.owner_id = :owner_id AND me.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
+
+-- name: lose
+-- Bury dead workers, and report what they held as lost.
+WITH dead AS (
+    UPDATE dag_workers w SET stopped_at = clock()
+    WHERE w.worker_id = ANY(:worker_ids::bigint[]) AND w.stopped_at IS NULL
+      AND w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds)
+    RETURNING worker_id
+),
+gone AS (
+    DELETE FROM dag_task_queue q USING dead WHERE q.worker_id = dead.worker_id RETURNING q.*
+),
+reported AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
+                                  claimed_at, reported_at)
+    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'LOST', progress, dispatched_at, claimed_at, clock()
+    FROM gone
+    RETURNING job_id
+)
+SELECT count(*) AS lost,
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
+        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+FROM reported
+
+-- name: sweep_stopped
+-- Hand back the tasks that are to stop and that no worker holds.
+WITH gone AS (
+    DELETE FROM dag_task_queue q WHERE q.stop_requested_at IS NOT NULL AND q.worker_id IS NULL RETURNING q.*
+),
+reported AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)
+    SELECT job_id, node_id, attempt, task_id, queue, 'HANDED_BACK', dispatched_at, clock() FROM gone
+    RETURNING job_id
+)
+SELECT count(*) AS handed_back,
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
+        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+FROM reported
+
+-- name: leave
+-- Release every job, and be known as stopped. Others are told that there is something to claim.
+WITH released AS (
+    UPDATE dag_jobs SET owner_id = NULL WHERE owner_id = :owner_id RETURNING id
+),
+gone AS (
+    UPDATE dag_orchestrators SET stopped_at = clock() WHERE owner_id = :owner_id
+)
+SELECT count(*) AS released, CASE WHEN count(*) > 0 THEN pg_notify('dagmaster_jobs', '')::text END AS told FROM released
+
+-- name: lease_machine
+-- Hold a machine id that nobody holds.
+INSERT INTO dag_leases (name, holder, expires_at)
+SELECT 'machine:' || n, :holder, clock() + make_interval(secs => :seconds)
+FROM (SELECT n FROM generate_series(0, 1023) AS n
+      WHERE NOT EXISTS (SELECT FROM dag_leases l WHERE l.name = 'machine:' || n AND l.expires_at > clock())
+      ORDER BY random() LIMIT 1) AS free
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+WHERE dag_leases.expires_at <= clock()
+RETURNING name, extract(epoch FROM clock())::float8 AS now
+
+-- name: renew_machine
+-- Hold it longer. Nothing comes back if it is another's by now.
+UPDATE dag_leases SET expires_at = clock() + make_interval(secs => :seconds)
+WHERE name = :name AND holder = :holder AND expires_at > clock()
+RETURNING extract(epoch FROM clock())::float8 AS now
+
+-- name: release_machine
+-- Let it go.
+DELETE FROM dag_leases WHERE name = :name AND holder = :holder

@@ -1,0 +1,70 @@
+-- What a client writes.
+
+-- name: put_graph
+-- Keep a graph, if it is not there yet.
+INSERT INTO dag_graphs (content_hash, definition) VALUES (:content_hash, :definition::json) ON CONFLICT DO NOTHING
+
+-- name: submit
+-- Store jobs, each with its first event. Whoever sleeps is woken, unless a job was waiting already: then somebody was.
+WITH new AS (
+    SELECT * FROM unnest(:ids::bigint[], :workflow_ids::text[], :versions::integer[], :hashes::text[], :inputs::text[],
+                         :envs::text[], :priorities::smallint[], :keys::text[], :body_hashes::text[],
+                         :submitters::text[], :correlations::text[], :callbacks::text[], :queues::text[],
+                         :workflows::text[])
+         AS n (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash, submitted_by,
+               correlation_id, callback_url, queue, workflows)
+),
+added AS (
+    INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash,
+                          submitted_by, correlation_id, callback_url, queue, workflows, event_seq, created_at)
+    SELECT id, workflow_id, version, content_hash, inputs::json, env::json, priority, idempotency_key, body_hash,
+           submitted_by, correlation_id, callback_url, queue, workflows::json, 1, clock()
+    FROM new
+    ON CONFLICT (submitted_by, idempotency_key) DO NOTHING
+    RETURNING id, submitted_by
+),
+told AS (
+    INSERT INTO dag_job_events (job_id, seq, type, at, by)
+    SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'somebody') FROM added
+)
+SELECT array_agg(id) AS ids,
+       CASE WHEN count(*) > 0
+             AND NOT EXISTS (SELECT FROM dag_jobs
+                             WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING') AND queue IS NULL)
+            THEN pg_notify('dagmaster_jobs', '')::text END AS woken
+FROM added
+
+-- name: with_keys
+-- The jobs that have these keys.
+SELECT j.id, j.submitted_by, j.idempotency_key, j.body_hash
+FROM dag_jobs j
+JOIN unnest(:submitters::text[], :keys::text[]) AS n (submitted_by, key)
+  ON j.submitted_by = n.submitted_by AND j.idempotency_key = n.key
+
+-- name: send
+-- Put a command into a job's inbox, and wake its owner, or whoever may own it.
+WITH asked AS (
+    INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
+    SELECT id, :kind, :body::json, :sent_by, clock() FROM dag_jobs WHERE id = :job_id
+    RETURNING job_id
+)
+SELECT pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands')::text AS woken
+FROM asked JOIN dag_jobs j ON j.id = asked.job_id
+
+-- name: workflows_with_id
+-- The versions of a workflow.
+SELECT version, content_hash, is_active FROM dag_workflows WHERE workflow_id = :workflow_id ORDER BY version
+
+-- name: put_workflow
+-- Publish a version, or give a version another content.
+INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
+VALUES (:workflow_id, :version, :content_hash, false)
+ON CONFLICT (workflow_id, version) DO UPDATE SET content_hash = excluded.content_hash, created_at = now()
+
+-- name: deactivate
+-- No version of a workflow is active.
+UPDATE dag_workflows SET is_active = false WHERE workflow_id = :workflow_id AND is_active
+
+-- name: activate
+-- One version of a workflow is the active one.
+UPDATE dag_workflows SET is_active = true WHERE workflow_id = :workflow_id AND version = :version

@@ -1,0 +1,218 @@
+-- What a turn writes. The parts that have rows are put together to one statement, which is one transaction: `jobs` first,
+-- and everything else joined to what it gave back. A job that is not held any more gives nothing back, so that nothing
+-- of it is written.
+
+-- name: jobs
+-- Lock and check each job of the turn, and write its row.
+owned AS (
+    UPDATE dag_jobs j
+    SET event_seq = n.event_seq, status = n.status, run = n.run, ending = n.ending, stopping = n.stopping,
+        deadline_passed = n.deadline_passed, deadline_at = to_timestamp(n.deadline_at),
+        cancel_requested_at = CASE WHEN n.cancel_requested THEN coalesce(j.cancel_requested_at, :now) END,
+        signals = n.signals::json, result = n.result::json, result_ref = n.result_ref, error = n.error::json,
+        started_at = coalesce(j.started_at, CASE WHEN n.status <> 'PENDING' THEN :now END),
+        finished_at = CASE WHEN n.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+                           THEN CASE WHEN n.is_finished THEN :now ELSE j.finished_at END END,
+        owner_id = CASE WHEN n.is_released THEN NULL ELSE j.owner_id END
+    FROM unnest(:job_ids::bigint[], :epochs::integer[], :event_seqs::integer[], :statuses::text[], :runs::integer[],
+                :endings::boolean[], :stoppings::boolean[], :deadlines_passed::boolean[], :deadlines::float8[],
+                :cancels::boolean[], :signals::text[], :job_results::text[], :result_refs::text[], :job_errors::text[],
+                :finishes::boolean[], :releases::boolean[])
+         AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
+               signals, result, result_ref, error, is_finished, is_released)
+    WHERE j.id = n.id AND j.owner_id = :owner_id AND j.owner_epoch = n.epoch
+    RETURNING j.id, j.priority
+)
+
+-- name: results
+-- Take what was reported; each report that is taken is an attempt that is over.
+taken AS (
+    DELETE FROM dag_task_results r
+    USING unnest(:result_ids::bigint[]) AS n (id)
+    WHERE r.id = n.id AND r.job_id IN (SELECT id FROM owned)
+    RETURNING r.*
+),
+attempts AS (
+    INSERT INTO dag_task_attempts (job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress,
+                                   dispatched_at, claimed_at, completed_at)
+    SELECT job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress, dispatched_at,
+           claimed_at, reported_at
+    FROM taken
+    ON CONFLICT DO NOTHING
+)
+
+-- name: commands
+-- Take what was asked.
+answered AS (
+    DELETE FROM dag_inbox i
+    USING unnest(:command_ids::bigint[]) AS n (id)
+    WHERE i.id = n.id AND i.job_id IN (SELECT id FROM owned)
+)
+
+-- name: new_nodes
+-- Write nodes that have no row yet.
+nodes_added AS (
+    INSERT INTO dag_node_states (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used,
+                                 parent_node_id, fan_out_index, source, source_count, expanded_count, stopped,
+                                 upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error, started_at,
+                                 finished_at)
+    SELECT n.job_id, n.node_id, n.status, n.skip_reason, n.attempt, n.task_id, n.tries_used, n.lost_used,
+           n.parent_node_id, n.fan_out_index, n.source::json, n.source_count, n.expanded_count, n.stopped,
+           n.upstream_node_id, n.branch, to_timestamp(n.wake_at), n.finished_seq, n.output::json, n.output_ref,
+           n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END
+    FROM unnest(:new_job_ids::bigint[], :new_ids::text[], :new_statuses::text[], :new_skip_reasons::text[],
+                :new_attempts::integer[], :new_task_ids::bigint[], :new_tries::integer[], :new_losts::integer[],
+                :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_totals::integer[],
+                :new_expandeds::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
+                :new_wakes::float8[], :new_finishes::integer[], :new_outputs::text[], :new_output_refs::text[],
+                :new_errors::text[], :new_starts::float8[])
+         AS n (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, parent_node_id,
+               fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
+               finished_seq, output, output_ref, error, started_at)
+    WHERE n.job_id IN (SELECT id FROM owned)
+)
+
+-- name: nodes
+-- Write nodes that changed. Where no source or output is given, the stored one stays; an open node has no output.
+nodes_changed AS (
+    UPDATE dag_node_states s
+    SET status = n.status, skip_reason = n.skip_reason, attempt = n.attempt, task_id = coalesce(n.task_id, s.task_id),
+        tries_used = n.tries_used, lost_used = n.lost_used, source = coalesce(n.source::json, s.source),
+        source_count = n.source_count, expanded_count = n.expanded_count, stopped = n.stopped,
+        upstream_node_id = n.upstream_node_id, branch = n.branch, wake_at = to_timestamp(n.wake_at),
+        finished_seq = n.finished_seq, error = n.error::json,
+        output = CASE WHEN n.status <> 'COMPLETED' THEN NULL
+                      WHEN n.output IS NULL AND n.output_ref IS NULL THEN s.output ELSE n.output::json END,
+        output_ref = CASE WHEN n.status <> 'COMPLETED' THEN NULL
+                          WHEN n.output IS NULL AND n.output_ref IS NULL THEN s.output_ref ELSE n.output_ref END,
+        started_at = coalesce(to_timestamp(n.started_at), CASE WHEN n.attempt = s.attempt THEN s.started_at END),
+        finished_at = CASE WHEN n.finished_seq = s.finished_seq THEN s.finished_at
+                           WHEN n.finished_seq IS NOT NULL THEN :now END
+    FROM unnest(:node_job_ids::bigint[], :node_ids::text[], :node_statuses::text[], :node_skip_reasons::text[],
+                :node_attempts::integer[], :node_task_ids::bigint[], :node_tries::integer[], :node_losts::integer[],
+                :node_sources::text[], :node_totals::integer[], :node_expandeds::integer[], :node_stoppeds::boolean[],
+                :node_upstreams::text[], :node_branches::text[], :node_wakes::float8[], :node_finishes::integer[],
+                :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[])
+         AS n (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, source, source_count,
+               expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
+               started_at)
+    WHERE s.job_id = n.job_id AND s.node_id = n.node_id AND n.job_id IN (SELECT id FROM owned)
+)
+
+-- name: tasks
+-- Put tasks into their queues.
+dispatched AS (
+    INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, secrets,
+                                timeout_seconds, dispatched_at, stop_requested_at)
+    SELECT n.task_id, n.job_id, n.node_id, n.attempt, n.queue, o.priority, n.handler, n.params::json, n.secrets::json,
+           n.timeout_seconds, :now, CASE WHEN n.is_stopped THEN :now END
+    FROM unnest(:task_ids::bigint[], :task_job_ids::bigint[], :task_nodes::text[], :task_attempts::integer[],
+                :task_queues::text[], :task_handlers::text[], :task_params::text[], :task_secrets::text[],
+                :task_timeouts::float8[], :task_stops::boolean[])
+         AS n (task_id, job_id, node_id, attempt, queue, handler, params, secrets, timeout_seconds, is_stopped)
+    JOIN owned o ON o.id = n.job_id
+)
+
+-- name: withdrawals
+-- Take tasks back that no worker holds: they are over, as if they had been reported. A held one stays where it is.
+withdrawn AS (
+    DELETE FROM dag_task_queue q
+    USING unnest(:withdrawn_ids::bigint[], :withdrawn_statuses::text[], :withdrawn_errors::text[])
+          AS n (task_id, status, error)
+    WHERE q.task_id = n.task_id AND q.worker_id IS NULL AND q.job_id IN (SELECT id FROM owned)
+    RETURNING q.*, n.status, n.error
+),
+withdrawn_results AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, error, dispatched_at, reported_at)
+    SELECT job_id, node_id, attempt, task_id, queue, status, error::json, dispatched_at, :now FROM withdrawn
+)
+
+-- name: stops
+-- Ask for tasks to be stopped. Those that no worker holds are swept up afterwards: taking them back here could miss one
+-- that is being claimed.
+stopped AS (
+    UPDATE dag_task_queue q
+    SET stop_requested_at = :now
+    FROM unnest(:stop_ids::bigint[]) AS n (task_id)
+    WHERE q.task_id = n.task_id AND q.job_id IN (SELECT id FROM owned)
+    RETURNING q.worker_id
+)
+
+-- name: children
+-- Start child jobs, each with its first event.
+started AS (
+    INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, submitted_by, correlation_id,
+                          queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth, event_seq, created_at)
+    SELECT n.id, n.workflow_id, n.version, n.content_hash, n.inputs::json, p.env, p.priority, p.submitted_by,
+           p.correlation_id, p.queue, p.workflows, p.id, n.parent_node_id, n.parent_attempt, p.depth + 1, 1, :now
+    FROM unnest(:child_ids::bigint[], :child_workflows::text[], :child_versions::integer[], :child_hashes::text[],
+                :child_inputs::text[], :child_parents::bigint[], :child_parent_nodes::text[],
+                :child_parent_attempts::integer[])
+         AS n (id, workflow_id, version, content_hash, inputs, parent_job_id, parent_node_id, parent_attempt)
+    JOIN dag_jobs p ON p.id = n.parent_job_id
+    WHERE p.id IN (SELECT id FROM owned)
+    RETURNING id
+),
+started_events AS (
+    INSERT INTO dag_job_events (job_id, seq, type, at, by) SELECT id, 1, 'JobSubmitted', :now, :by FROM started
+)
+
+-- name: cancelled_children
+-- Ask child jobs to stop.
+children_asked AS (
+    INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
+    SELECT c.id, 'cancel', '{}', :by, :now
+    FROM unnest(:cancelled_parents::bigint[], :cancelled_nodes::text[], :cancelled_attempts::integer[])
+         AS n (job_id, node_id, attempt)
+    JOIN dag_jobs c ON c.parent_job_id = n.job_id AND c.parent_node_id = n.node_id AND c.parent_attempt = n.attempt
+    WHERE n.job_id IN (SELECT id FROM owned)
+    RETURNING job_id
+)
+
+-- name: parents
+-- Tell the parents of jobs that are over.
+parents_told AS (
+    INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
+    SELECT n.parent_job_id, 'child_finished', n.body::json, :by, :now
+    FROM unnest(:parent_children::bigint[], :parent_ids::bigint[], :parent_bodies::text[])
+         AS n (job_id, parent_job_id, body)
+    WHERE n.job_id IN (SELECT id FROM owned)
+    RETURNING job_id
+)
+
+-- name: events
+-- Tell what happened.
+told AS (
+    INSERT INTO dag_job_events (job_id, seq, type, at, by, node_id, attempt, data)
+    SELECT n.job_id, n.seq, n.type, :now, coalesce(n.by, :by), n.node_id, n.attempt, n.data::json
+    FROM unnest(:event_job_ids::bigint[], :event_numbers::integer[], :event_types::text[], :event_bys::text[],
+                :event_nodes::text[], :event_attempts::integer[], :event_data::text[])
+         AS n (job_id, seq, type, by, node_id, attempt, data)
+    WHERE n.job_id IN (SELECT id FROM owned)
+)
+
+-- name: tell_queues
+-- Wake the workers of queues.
+(SELECT count(pg_notify('dagmaster_tasks', n.queue)) FROM unnest(:queues::text[]) AS n (queue))
+
+-- name: tell_stops
+-- Wake the workers that are to stop something.
+(SELECT count(pg_notify('dagmaster_worker_' || worker_id, '')) FROM (SELECT DISTINCT worker_id FROM stopped WHERE worker_id IS NOT NULL) AS n)
+
+-- name: tell_children
+-- Wake those who may own the new jobs.
+(SELECT pg_notify('dagmaster_jobs', '')::text)
+
+-- name: tell_cancelled
+-- Wake the owners of child jobs that are to stop.
+(SELECT count(pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands'))
+ FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM children_asked))
+
+-- name: tell_parents
+-- Wake the owners of parents.
+(SELECT count(pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands'))
+ FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM parents_told))
+
+-- name: tell_watchers
+-- Wake those who watch jobs.
+(SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:watched::bigint[]) AS n (id))

@@ -1,0 +1,138 @@
+-- What a worker asks and says. Each write is fenced by the token of its claim.
+
+-- name: register
+-- Be known, as alive.
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, started_at, heartbeat_at)
+VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, clock(), clock())
+
+-- name: heartbeat
+-- Stay alive, unless it was given up: then nothing comes back. Else the held tasks that are to stop.
+WITH alive AS (
+    UPDATE dag_workers SET heartbeat_at = clock(), counters = :counters::jsonb
+    WHERE worker_id = :worker_id AND stopped_at IS NULL
+    RETURNING worker_id
+)
+SELECT array(SELECT q.task_id FROM dag_task_queue q
+             WHERE q.task_id = ANY(:task_ids::bigint[]) AND q.worker_id = alive.worker_id
+               AND q.stop_requested_at IS NOT NULL) AS to_stop
+FROM alive
+
+-- name: claim
+-- Hold tasks of some queues. One queue after the other: an index gives each in order.
+WITH ready AS (
+    SELECT t.task_id
+    FROM unnest(:queues::text[]) AS wanted (queue)
+    CROSS JOIN LATERAL (
+        SELECT q.task_id, q.priority FROM dag_task_queue q
+        WHERE q.queue = wanted.queue AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
+        ORDER BY q.priority DESC, q.task_id
+        LIMIT :most
+        FOR UPDATE SKIP LOCKED
+    ) t
+    ORDER BY t.priority DESC, t.task_id
+    LIMIT :most
+),
+claimed AS (
+    UPDATE dag_task_queue q SET worker_id = :worker_id, lease_token = :token, claimed_at = clock()
+    FROM ready WHERE q.task_id = ready.task_id
+      AND EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL)
+    RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds, q.priority,
+              q.dispatched_at
+)
+SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds,
+       extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
+       CASE WHEN c.job_id IS NOT NULL
+            THEN json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts) END AS checkpoint
+FROM claimed q
+LEFT JOIN dag_checkpoints c ON q.attempt > 1 AND c.job_id = q.job_id AND c.node_id = q.node_id
+ORDER BY q.priority DESC, q.task_id
+
+-- name: queues
+-- The queues that have tasks, each found by one step in an index; but no queue of a `run` that still lives.
+WITH RECURSIVE found AS (
+    (SELECT queue FROM dag_task_queue WHERE worker_id IS NULL ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.queue FROM dag_task_queue q WHERE q.worker_id IS NULL AND q.queue > f.queue ORDER BY q.queue LIMIT 1)
+    FROM found f WHERE f.queue IS NOT NULL
+)
+SELECT queue FROM found
+WHERE queue IS NOT NULL
+  AND (queue NOT LIKE 'run:%'
+       OR NOT EXISTS (SELECT FROM dag_workers w WHERE found.queue = ANY(w.queues) AND w.stopped_at IS NULL))
+
+-- name: report
+-- Take the row away with the token that holds it, and leave the result. The owner of the job is woken.
+WITH said AS (
+    SELECT * FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
+                         :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[])
+         AS n (task_id, token, status, permanent, output, output_ref, error, metrics)
+),
+gone AS (
+    DELETE FROM dag_task_queue q USING said n
+    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+    RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, n.status,
+              n.permanent, n.output, n.output_ref, n.error, n.metrics
+),
+reported AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
+                                  output_ref, error, metrics, progress, dispatched_at, claimed_at, reported_at)
+    SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
+           error::json, metrics::json, progress, dispatched_at, claimed_at, clock()
+    FROM gone
+    RETURNING task_id, job_id
+)
+SELECT array_agg(task_id) AS task_ids,
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
+        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+FROM reported
+
+-- name: append_logs
+-- Keep pieces of logs of tasks that are held.
+INSERT INTO dag_task_logs (task_id, chunk, job_id, node_id, attempt, at, text)
+SELECT q.task_id, n.chunk, q.job_id, q.node_id, q.attempt, clock(), n.text
+FROM unnest(:task_ids::bigint[], :tokens::bigint[], :chunks::integer[], :texts::text[])
+     AS n (task_id, token, chunk, text)
+JOIN dag_task_queue q ON q.task_id = n.task_id AND q.lease_token = n.token
+ON CONFLICT DO NOTHING
+
+-- name: checkpoint
+-- Keep the newest checkpoint of each task that is held.
+INSERT INTO dag_checkpoints (job_id, node_id, attempt, phase, data, artifacts, saved_at)
+SELECT q.job_id, q.node_id, q.attempt, n.phase, n.data::json, array(SELECT json_array_elements_text(n.artifacts::json)),
+       clock()
+FROM unnest(:task_ids::bigint[], :tokens::bigint[], :phases::text[], :data::text[], :artifacts::text[])
+     AS n (task_id, token, phase, data, artifacts)
+JOIN dag_task_queue q ON q.task_id = n.task_id AND q.lease_token = n.token
+ON CONFLICT (job_id, node_id) DO UPDATE
+SET attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, artifacts = excluded.artifacts,
+    saved_at = excluded.saved_at
+WHERE dag_checkpoints.attempt <= excluded.attempt
+
+-- name: progress
+-- Keep how far tasks are.
+UPDATE dag_task_queue q SET progress = n.progress::json
+FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
+WHERE q.task_id = n.task_id AND q.lease_token = n.token
+
+-- name: leave
+-- Be known as stopped, and hand back what is still held.
+WITH gone AS (
+    DELETE FROM dag_task_queue q WHERE q.worker_id = :worker_id RETURNING q.*
+),
+reported AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
+                                  claimed_at, reported_at)
+    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'HANDED_BACK', progress, dispatched_at, claimed_at,
+           clock()
+    FROM gone
+    RETURNING job_id
+),
+stopped AS (
+    UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = :worker_id
+)
+SELECT count(*) AS handed_back,
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
+        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+FROM reported

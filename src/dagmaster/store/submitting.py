@@ -1,0 +1,97 @@
+"""The client's door to PostgreSQL: what it may write."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.errors import SubmitRefused
+from dagmaster.ports.store import Accepted, StoredWorkflow
+from dagmaster.store.identity import Identity
+from dagmaster.store.queries import queries
+from dagmaster.store.session import Address, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.ports.store import NewJob
+
+_SQL = queries("submit")
+_COLUMNS = (
+    "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
+    "correlations", "callbacks", "queues", "workflows",
+)  # fmt: skip
+
+
+class PostgresSubmitStore:
+    """Accepts jobs and commands. What it says was accepted is on the disk."""
+
+    def __init__(self, address: Address, name: str = "dagmaster client") -> None:
+        self.session = Session(address, name)
+        self.identity = Identity(self.session)
+
+    async def open(self) -> None:
+        """Connect, and become somebody who can make ids."""
+        await self.identity.lease()
+
+    async def close(self) -> None:
+        """Leave."""
+        await self.identity.release()
+        await self.session.close()
+
+    async def put_graph(self, content_hash: str, definition: str) -> None:
+        """Keep a graph, if it is not there yet."""
+        await self.session.fetch(_SQL["put_graph"], {"content_hash": content_hash, "definition": definition})
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """Store jobs in one statement; look up those whose key was taken."""
+        rows = [
+            (
+                int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
+                j.body_hash, j.submitted_by, j.correlation_id, j.callback_url, j.queue, j.workflows,
+            )
+            for j in jobs
+        ]  # fmt: skip
+        given = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        row = await self.session.row(_SQL["submit"], given)
+        stored = set() if row is None else {str(job_id) for job_id in row["ids"] or ()}
+        known = await self._with_keys([job for job in jobs if job.id not in stored])
+        accepted: list[Accepted] = []
+        for job in jobs:
+            if job.id in stored:
+                accepted.append(Accepted(job.id, is_new=True))
+            else:
+                found = known.get((job.submitted_by, job.idempotency_key))
+                if found is None:
+                    raise SubmitRefused(
+                        f"the job with the key {job.idempotency_key!r} was removed meanwhile: try again"
+                    )
+                accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
+        return accepted
+
+    async def _with_keys(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str | None], Any]:
+        if not jobs:
+            return {}
+        given = {"submitters": [job.submitted_by for job in jobs], "keys": [job.idempotency_key for job in jobs]}
+        rows = await self.session.fetch(_SQL["with_keys"], given)
+        return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
+
+    async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
+        """Put a command into a job's inbox."""
+        given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
+        return await self.session.row(_SQL["send"], given) is not None
+
+    # ── Workflows ──
+
+    async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
+        """The published versions of a workflow, and which is active."""
+        rows = await self.session.fetch(_SQL["workflows_with_id"], {"workflow_id": workflow_id})
+        return [(StoredWorkflow(workflow_id, row["version"], row["content_hash"]), row["is_active"]) for row in rows]
+
+    async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
+        """Publish a version, and let it be the active one."""
+        given = workflow._asdict()
+        statements: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["put_workflow"], given)]
+        if activate:
+            statements += [(_SQL["deactivate"], given), (_SQL["activate"], given)]
+        await self.session.together(statements)

@@ -1,0 +1,185 @@
+"""A turn as one statement: the parts that have rows, over arrays."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.model import FanOut
+from dagmaster.engine.status import JobStatus
+from dagmaster.store.queries import Query, compiled, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dagmaster.engine.model import Node
+    from dagmaster.ports.store import JobTurn
+
+Rows = list[tuple[Any, ...]]
+
+# The parameters of each part, in the order of its rows.
+_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "jobs": (
+        "job_ids", "epochs", "event_seqs", "statuses", "runs", "endings", "stoppings", "deadlines_passed", "deadlines",
+        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "releases",
+    ),
+    "results": ("result_ids",),
+    "commands": ("command_ids",),
+    "new_nodes": (
+        "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids", "new_tries",
+        "new_losts", "new_parents", "new_indexes", "new_sources", "new_totals", "new_expandeds", "new_stoppeds",
+        "new_upstreams", "new_branches", "new_wakes", "new_finishes", "new_outputs", "new_output_refs", "new_errors",
+        "new_starts",
+    ),
+    "nodes": (
+        "node_job_ids", "node_ids", "node_statuses", "node_skip_reasons", "node_attempts", "node_task_ids",
+        "node_tries", "node_losts", "node_sources", "node_totals", "node_expandeds", "node_stoppeds",
+        "node_upstreams", "node_branches", "node_wakes", "node_finishes", "node_outputs", "node_output_refs",
+        "node_errors", "node_starts",
+    ),
+    "tasks": (
+        "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_handlers", "task_params",
+        "task_secrets", "task_timeouts", "task_stops",
+    ),
+    "withdrawals": ("withdrawn_ids", "withdrawn_statuses", "withdrawn_errors"),
+    "stops": ("stop_ids",),
+    "children": (
+        "child_ids", "child_workflows", "child_versions", "child_hashes", "child_inputs", "child_parents",
+        "child_parent_nodes", "child_parent_attempts",
+    ),
+    "cancelled_children": ("cancelled_parents", "cancelled_nodes", "cancelled_attempts"),
+    "parents": ("parent_children", "parent_ids", "parent_bodies"),
+    "events": (
+        "event_job_ids", "event_numbers", "event_types", "event_bys", "event_nodes", "event_attempts", "event_data",
+    ),
+}  # fmt: skip
+_TELLS: Final = {
+    "tasks": "tell_queues",
+    "stops": "tell_stops",
+    "children": "tell_children",
+    "cancelled_children": "tell_cancelled",
+    "parents": "tell_parents",
+}
+
+
+@cache
+def statement(present: tuple[str, ...], *, watched: bool) -> Query:
+    """Put the parts together. A test prepares each of them."""
+    texts = parts("turn")
+    tells = [texts[_TELLS[name]] for name in present if name in _TELLS]
+    if watched:
+        tells.append(texts["tell_watchers"])
+    heads = ",\n".join(texts[name] for name in present)
+    selects = ",\n".join(["SELECT array(SELECT id FROM owned) AS written", *tells])
+    return compiled("turn", f"WITH {heads}\n{selects}")
+
+
+def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float) -> tuple[Query, dict[str, Any]]:
+    """The statement that writes these turns, and its arguments."""
+    rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
+    for turn in turns:
+        _collect(turn, rows)
+    given: dict[str, Any] = {"owner_id": owner_id, "by": by, "now": datetime.fromtimestamp(now, UTC)}
+    present = tuple(name for name, found in rows.items() if found)
+    for name in present:
+        given.update(zip(_COLUMNS[name], map(list, zip(*rows[name], strict=True)), strict=True))
+    if rows["tasks"]:
+        given["queues"] = list(dict.fromkeys(given["task_queues"]))
+    watched = [row[0] for row in rows["jobs"] if row[14]]
+    given["watched"] = watched
+    return statement(present, watched=bool(watched)), given
+
+
+def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
+    job, job_id = turn.job, int(turn.job.id)
+    rows["jobs"].append(_job_row(turn, job_id))
+    rows["results"] += [(each,) for each in turn.results]
+    rows["commands"] += [(each,) for each in turn.commands]
+    if turn.added:
+        rows["new_nodes"] += _new_rows(turn, job_id, turn.added)
+    if turn.changed:
+        rows["nodes"] += _node_rows(turn, job_id, turn.changed)
+    rows["tasks"] += [
+        (
+            int(t.task_id), job_id, t.node_id, t.attempt, t.queue, t.handler, t.params, t.secrets, t.timeout_seconds,
+            t.task_id in turn.born_stopped,
+        )
+        for t in turn.tasks
+    ]  # fmt: skip
+    rows["withdrawals"] += [(int(each.task_id), each.status, each.error) for each in turn.withdrawals]
+    rows["stops"] += [(int(each),) for each in turn.stops]
+    rows["children"] += [
+        (int(c.id), c.workflow_id, c.version, c.content_hash, c.inputs, job_id, c.parent.node_id, c.parent.attempt)
+        for c in turn.children
+        if c.parent is not None
+    ]
+    rows["cancelled_children"] += [(job_id, node_id, attempt) for node_id, attempt in turn.cancelled_children]
+    if turn.finished is not None and turn.parent is not None:
+        parent = turn.parent
+        body = {
+            "node": parent.node_id,
+            "attempt": parent.attempt,
+            "status": job.status.value,
+            "result": turn.finished.result,
+            "error": turn.finished.error,
+            "job_id": job.id,
+        }
+        rows["parents"].append((job_id, int(parent.job_id), json.dumps(body)))
+    first = turn.event_seq - len(turn.events) + 1
+    rows["events"] += [
+        (job_id, first + place, e.type.value, e.by, e.node, e.attempt, e.data) for place, e in enumerate(turn.events)
+    ]
+
+
+def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
+    job, finished = turn.job, turn.finished
+    result = turn.result
+    error = None if finished is None or finished.error is None else json.dumps(finished.error)
+    is_over = job.status not in (JobStatus.PENDING, JobStatus.RUNNING)
+    return (
+        job_id, turn.epoch, turn.event_seq, job.status.value, job.run, job.ending, job.stopping, job.deadline_passed,
+        job.deadline_at, job.cancel_requested, json.dumps(job.signals) if job.signals else "{}",
+        None if result is None else result.text, None if result is None else result.ref, error, finished is not None,
+        is_over or turn.release,
+    )  # fmt: skip
+
+
+def _new_rows(turn: JobTurn, job_id: int, nodes: Iterable[Node]) -> Rows:
+    outputs, sources, started, task_ids = turn.outputs, turn.sources, turn.started, turn.task_ids
+    rows: Rows = []
+    for node in nodes:
+        total, expanded, stopped = _fan_out(node)
+        node_id = node.id
+        output, task_id = outputs.get(node_id), task_ids.get(node_id)
+        rows.append((
+            job_id, node_id, node.status.value, node.skip_reason and node.skip_reason.value, node.attempt,
+            None if task_id is None else int(task_id), node.tries_used, node.lost_used,
+            None if node.parent is None else node.parent.id, node.index, sources.get(node_id), total, expanded, stopped,
+            node.upstream, node.branch, node.wake_at, node.finished_seq, None if output is None else output.text,
+            None if output is None else output.ref, None if node.error is None else json.dumps(node.error),
+            started.get(node_id),
+        ))  # fmt: skip
+    return rows
+
+
+def _node_rows(turn: JobTurn, job_id: int, nodes: Iterable[Node]) -> Rows:
+    outputs, sources, started, task_ids = turn.outputs, turn.sources, turn.started, turn.task_ids
+    rows: Rows = []
+    for node in nodes:
+        total, expanded, stopped = _fan_out(node)
+        node_id = node.id
+        output, task_id = outputs.get(node_id), task_ids.get(node_id)
+        rows.append((
+            job_id, node_id, node.status.value, node.skip_reason and node.skip_reason.value, node.attempt,
+            None if task_id is None else int(task_id), node.tries_used, node.lost_used, sources.get(node_id), total,
+            expanded, stopped, node.upstream, node.branch, node.wake_at, node.finished_seq,
+            None if output is None else output.text, None if output is None else output.ref,
+            None if node.error is None else json.dumps(node.error), started.get(node_id),
+        ))  # fmt: skip
+    return rows
+
+
+def _fan_out(node: Node) -> tuple[int | None, int, bool]:
+    return (node.total, node.expanded, node.stopped) if isinstance(node, FanOut) else (None, 0, False)

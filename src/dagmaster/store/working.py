@@ -1,0 +1,136 @@
+"""The worker's door to PostgreSQL.
+
+Claims, reports and checkpoints do not wait for the disk: losing one in a crash of the database repeats work, which
+at-least-once allows; and the next turn's commit makes all before it durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.errors import OwnershipLost
+from dagmaster.ports.store import ClaimedTask
+from dagmaster.store.identity import Identity
+from dagmaster.store.queries import queries
+from dagmaster.store.session import Address, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
+
+_SQL = queries("worker")
+
+
+class PostgresWorkerStore:
+    """Tasks in PostgreSQL. Claims and reports go through one connection; all else through another."""
+
+    def __init__(self, address: Address) -> None:
+        self.woken = asyncio.Event()
+        self.stops = asyncio.Event()
+        self._tasks = Session(address, "dagmaster worker", quick=True)
+        self._side = Session(address, "dagmaster worker, side", quick=True, listens=True)
+        self.identity = Identity(self._side)
+        self.worker_id = 0
+        self._queues: list[str] = []
+
+    async def register(self, queues: Sequence[str], concurrency: int) -> None:
+        """Be known, as alive."""
+        await self.identity.lease()
+        self.worker_id = int(self.identity.ids.new())
+        self._queues = list(queues)
+        given = {
+            "worker_id": self.worker_id, "host": socket.gethostname(), "pid": os.getpid(),
+            "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
+        }  # fmt: skip
+        await self._side.fetch(_SQL["register"], given)
+        served = set(self._queues)
+
+        def heard(queue: str) -> None:
+            if not served or queue in served:
+                self.woken.set()
+
+        await self._side.listen("dagmaster_tasks", heard)
+        await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
+
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
+        """Stay alive; give the tasks to stop."""
+        given = {
+            "worker_id": self.worker_id, "task_ids": [int(each) for each in held], "counters": json.dumps(counters),
+        }  # fmt: skip
+        row = await self._side.row(_SQL["heartbeat"], given)
+        if row is None:
+            return None
+        try:
+            await self.identity.renew()
+        except OwnershipLost:
+            return None
+        return {str(task_id) for task_id in row["to_stop"]}
+
+    async def claim(self, limit: int) -> list[ClaimedTask]:
+        """Hold tasks."""
+        queues = self._queues
+        if not queues:
+            queues = [row["queue"] for row in await self._tasks.fetch(_SQL["queues"], {})]
+            if not queues:
+                return []
+        token = int(self.identity.ids.new())
+        given = {"queues": queues, "most": limit, "worker_id": self.worker_id, "token": token}
+        return [
+            ClaimedTask(str(task_id), token, str(job_id), *rest)
+            for task_id, job_id, *rest in await self._tasks.fetch(_SQL["claim"], given)
+        ]
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Report tasks."""
+        rows = [
+            (
+                int(r.task_id), r.token, r.status, r.permanent, None if r.output is None else r.output.text,
+                None if r.output is None else r.output.ref, r.error, r.metrics,
+            )
+            for r in reports
+        ]  # fmt: skip
+        names = ("task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics")
+        row = await self._tasks.row(_SQL["report"], {"worker_id": self.worker_id, **_columns(names, rows)})
+        return set() if row is None else {str(task_id) for task_id in row["task_ids"] or ()}
+
+    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+        """Keep pieces of logs."""
+        rows = [(int(each.task_id), each.token, each.chunk, each.text) for each in chunks]
+        await self._side.fetch(_SQL["append_logs"], _columns(("task_ids", "tokens", "chunks", "texts"), rows))
+
+    async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
+        """Keep the newest checkpoint of each task."""
+        # One row each: a statement may not change a row twice.
+        newest = {each.task_id: each for each in checkpoints}.values()
+        rows = [(int(c.task_id), c.token, c.phase, c.data, json.dumps(c.artifacts)) for c in newest]
+        names = ("task_ids", "tokens", "phases", "data", "artifacts")
+        await self._side.fetch(_SQL["checkpoint"], _columns(names, rows))
+
+    async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
+        """Keep how far tasks are."""
+        rows = [(int(task_id), token, text) for task_id, (token, text) in progress.items()]
+        await self._side.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
+
+    async def leave(self) -> None:
+        """Hand back what is held."""
+        try:
+            await self._tasks.fetch(_SQL["leave"], {"worker_id": self.worker_id})
+            await self.identity.release()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._tasks.close()
+        await self._side.close()
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in names]
+    return dict(zip(names, columns, strict=True))
