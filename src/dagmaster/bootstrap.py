@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from dagmaster.authoring.compiler import compile_file
 from dagmaster.authoring.document import read_file
 from dagmaster.authoring.handlers import Registry, discover
+from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.settings import Settings, load_settings
 from dagmaster.testing.one_process import OneProcess
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator, Sequence
 
-    from dagmaster.engine.graph import Graph
+    from dagmaster.authoring.compiler import Compiled
+    from dagmaster.engine.graph import Graph, Spec
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.blobs import Blobs
     from dagmaster.store.session import Address
@@ -65,6 +69,31 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
     return find
 
 
+def compile_with_children(path: pathlib.Path, handlers: Registry) -> tuple[Compiled, list[Graph]]:
+    """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
+    compiled = compile_file(path, handlers=handlers)
+    find = workflows_beside(path, handlers)
+    found: dict[str, Graph] = {}
+    pending = [compiled.graph]
+    while pending:
+        for workflow_id, version in _children_of(pending.pop()):
+            if workflow_id not in found and workflow_id != compiled.graph.workflow_id:
+                graph = find(workflow_id, version)
+                if graph is not None:
+                    found[workflow_id] = graph
+                    pending.append(graph)
+    return compiled, list(found.values())
+
+
+def _children_of(graph: Graph) -> Iterator[tuple[str, int | None]]:
+    for spec in graph.specs.values():
+        inner: Spec = spec
+        while isinstance(inner, FanOutSpec):
+            inner = inner.child
+        if isinstance(inner, WorkflowSpec):
+            yield inner.workflow_id, inner.version
+
+
 @contextlib.contextmanager
 def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
     """Give the address of the database: the operator's server, else the embedded one, for as long as it is used."""
@@ -78,6 +107,42 @@ def database(settings: Settings | None = None, data_dir: pathlib.Path | None = N
         yield server.dsn
 
 
+@contextlib.contextmanager
+def reached(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[Address]:
+    """Give the way to the database for as long as it is used; an embedded server that dies is started again."""
+    from dagmaster.store.session import Address  # noqa: PLC0415 - a run in memory needs none
+
+    if settings.database_url is not None and data_dir is None:
+        direct = settings.database_direct_url
+        yield Address(
+            dsn=settings.database_url.get_secret_value(),
+            is_pooled=settings.database_pooled,
+            direct=None if direct is None else direct.get_secret_value(),
+        )
+        return
+    from dagmaster.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - likewise
+
+    embedded = EmbeddedPostgres(data_dir or settings.data_dir)
+    one_at_a_time = threading.Lock()
+
+    def revive() -> None:
+        with one_at_a_time:
+            embedded.start()
+
+    with embedded as server:
+        yield Address(dsn=server.dsn, revive=revive)
+
+
+async def prepare(address: Address, *, migrate: bool) -> None:
+    """Make sure that the schema fits: bring it there, or say what to do."""
+    from dagmaster.store import migrate as schema  # noqa: PLC0415 - likewise
+
+    if migrate and await schema.current(address.dsn) in (None, *schema.OLDER):
+        await asyncio.to_thread(schema.upgrade, address.dsn)
+    else:
+        await schema.require_current(address.dsn)
+
+
 def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
     """Where large outputs are kept."""
     if settings.blob_dir is not None:
@@ -86,16 +151,6 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
 
     beside = data_dir or settings.data_dir or default_data_dir()
     return beside.with_name(f"{beside.name}-blobs")
-
-
-def address_of(dsn: str, settings: Settings) -> Address:
-    """How to reach a database."""
-    from dagmaster.store.session import Address  # noqa: PLC0415 - likewise
-
-    direct = settings.database_direct_url
-    return Address(
-        dsn=dsn, is_pooled=settings.database_pooled, direct=None if direct is None else direct.get_secret_value()
-    )
 
 
 def make_orchestrator(
@@ -128,6 +183,7 @@ def make_worker(
     settings: Settings,
     *,
     modules: tuple[str, ...] = (),
+    registry: Registry | None = None,
     queues: Sequence[str] = (),
     concurrency: int | None = None,
 ) -> Worker:
@@ -136,7 +192,7 @@ def make_worker(
     from dagmaster.worker.processes import HandlerProcesses  # noqa: PLC0415 - likewise
     from dagmaster.worker.service import Worker  # noqa: PLC0415 - likewise
 
-    registry = find_handlers(modules, settings)
+    registry = registry or find_handlers(modules, settings)
     concurrency = concurrency or settings.concurrency
     processes = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
     return Worker(

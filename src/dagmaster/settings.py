@@ -1,20 +1,40 @@
-"""Settings: one typed module. Each has a name `DAGMASTER_…` in the environment."""
+"""Settings: one typed module. Each has a name `DAGMASTER_…` in the environment.
+
+Services (orchestrator, worker) also read the names that the sources use, see `ALIASES`. `dev`, `run` and tests never
+do: a DATABASE_URL in somebody's shell is not meant for them. This module tells where each value came from, and what a
+secret looks like when it is shown. It opens no file and no connection.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dagmaster.authoring.names import nearest
 from dagmaster.errors import SettingsInvalid
+
+PREFIX: Final = "DAGMASTER_"
+SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
+MASK: Final = "***"
+
+_OF_THE_TESTS: Final = frozenset({"DAGMASTER_SOAK_MINUTES"})
+"""Names that are no settings, and no mistakes either."""
 
 
 class Settings(BaseSettings):
     """What an operator sets."""
 
-    model_config = SettingsConfigDict(env_prefix="DAGMASTER_", extra="ignore", frozen=True)
+    # An empty variable is an unset one: compose files make them. No input in errors: it may be a password.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+    )
 
     handlers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Modules that have handlers, separated by commas."
@@ -23,6 +43,9 @@ class Settings(BaseSettings):
         default=(), description="Environment variables that expressions may read as env.NAME, separated by commas."
     )
     concurrency: int = Field(default=32, ge=1, le=10_000, description="How many tasks one worker runs at a time.")
+    queues: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="The queues that a worker serves, separated by commas."
+    )
 
     database_url: SecretStr | None = Field(
         default=None,
@@ -30,6 +53,9 @@ class Settings(BaseSettings):
     )
     data_dir: Path | None = Field(
         default=None, description="Where the embedded PostgreSQL keeps its data. Default: one for each user."
+    )
+    postgres_user: str = Field(
+        default="nobody", description="Who runs the embedded PostgreSQL when root starts it: PostgreSQL refuses root."
     )
 
     database_direct_url: SecretStr | None = Field(
@@ -71,16 +97,295 @@ class Settings(BaseSettings):
         description="How long a worker that stops waits for its tasks before it hands them back.",
     )
 
-    @field_validator("handlers", "allowed_env", mode="before")
+    @field_validator("handlers", "allowed_env", "queues", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
+    @field_validator("database_url", "database_direct_url")
+    @classmethod
+    def _address(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else SecretStr(_checked_url(value.get_secret_value().strip()))
 
-def load_settings() -> Settings:
-    """Read the settings from the environment; a sentence for each one that does not fit."""
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name of the sources. With a setting, services read it; else it is known, and `instead` says what serves."""
+
+    name: str
+    setting: str = ""
+    instead: str = ""
+    part: str = ""
+    is_secret: bool = False
+
+
+# Of two names for one setting the upper one wins. DATABASE_URL wins over its parts.
+ALIASES: Final = (
+    Alias("DATABASE_URL", "database_url", is_secret=True),
+    Alias("POSTGRES_HOST", "database_url", part="host"),
+    Alias("POSTGRES_PORT", "database_url", part="port"),
+    Alias("POSTGRES_USER", "database_url", part="user"),
+    Alias("POSTGRES_PASSWORD", "database_url", part="password", is_secret=True),
+    Alias("POSTGRES_DB", "database_url", part="database"),
+    Alias("POSTGIS_HOST", "database_url", part="host"),
+    Alias("POSTGIS_DATABASE", "database_url", part="database"),
+    Alias("WORKER_QUEUE", "queues"),
+    Alias("DAG_WORKER_QUEUE", "queues"),
+    Alias("POLL_INTERVAL_SEC", "poll_seconds"),
+    Alias("ORPHAN_THRESHOLD_SEC", "orchestrator_lease_seconds"),
+    Alias("ORPHAN_SCAN_INTERVAL_SEC", instead="the scan is a third of DAGMASTER_ORCHESTRATOR_LEASE_SECONDS"),
+    Alias("HEARTBEAT_INTERVAL_SEC", instead="the heartbeat is a third of DAGMASTER_ORCHESTRATOR_LEASE_SECONDS"),
+    Alias("WORKER_HEARTBEAT_INTERVAL", instead="the heartbeat is a third of DAGMASTER_WORKER_LEASE_SECONDS"),
+    Alias("WORKER_TASK_TIMEOUT", instead="a handler or a node has its own timeout_seconds"),
+    Alias("WORKER_MAX_RETRIES", instead="a handler or a node has its own retry"),
+    Alias("JOB_DEFAULT_TIMEOUT", instead="there is no timeout for all jobs yet"),
+    Alias("JOB_QUEUE_NAME", instead="jobs do not come from a broker's queue yet"),
+    Alias("SERVICE_BUS_NAMESPACE", instead="the broker is PostgreSQL; there is none for Service Bus yet"),
+    Alias("SERVICE_BUS_CONNECTION_STRING", instead="the broker is PostgreSQL, not yet Service Bus", is_secret=True),
+    Alias("MANAGED_IDENTITY_CLIENT_ID", instead="the database is reached with a password, not yet with an identity"),
+    Alias("RUN_MODE", instead="the command that is started decides"),
+    Alias("WORKER_TYPE", instead="a worker is known by its queues"),
+    Alias("ORCHESTRATOR_URL", instead="there is no gateway that forwards to it yet"),
+    Alias("WORKER_URL", instead="there is no gateway that forwards to it yet"),
+    Alias("AAICLICK_LOG_DIR", instead="the logs of tasks are kept in the database"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the environment says. A setting that does not fit has its default here, and a sentence in `problems`."""
+
+    settings: Settings
+    origins: dict[str, str]
+    """By setting, the variable that it came from; several joined by ` + `. None: the default."""
+    problems: dict[str, str]
+    """By setting, what is wrong with it: a sentence that begins with the variable."""
+    typos: tuple[str, ...]
+    """A sentence for each variable `DAGMASTER_…` that is no setting."""
+    unused: tuple[str, ...]
+    """A sentence for each name of the sources that is set and does nothing."""
+    secrets: tuple[str, ...]
+    """The names of the secrets, in order. Never their values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One setting as it may be shown to anyone."""
+
+    name: str
+    variable: str
+    value: Any
+    """JSON. A secret is masked."""
+    source: str
+    """`default`, or the variable that it came from."""
+    description: str
+    problem: str = ""
+
+
+def load_settings(*, services: bool = False) -> Settings:
+    """Read the settings from the environment; a sentence for each one that does not fit. Aliases for services only."""
+    reading = read_settings(services=services)
+    if reading.problems:
+        raise SettingsInvalid("\n".join(reading.problems.values()))
+    return reading.settings
+
+
+def read_settings(*, services: bool = False) -> Reading:
+    """Read the settings, and where each came from. Nothing is refused."""
+    # pydantic-settings reads names in any case.
+    spelled = {name.upper(): name for name, value in os.environ.items() if value}
+    origins = {name: spelled[_variable(name)] for name in Settings.model_fields if _variable(name) in spelled}
+    given: dict[str, Any] = {}
+    unused: tuple[str, ...] = ()
+    if services:
+        given, named, unused = _from_aliases(origins)
+        origins |= named
     try:
-        return Settings()
+        settings, problems = Settings(**given), {}
     except ValidationError as error:
-        wrong = [f"DAGMASTER_{'.'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors()]
-        raise SettingsInvalid("; ".join(wrong)) from error
+        wrong = {str(one["loc"][0]): _what_is_wrong(dict(one)) for one in error.errors(include_url=False)}
+        problems = {name: f"{origins[name]} {what}{_as_written(name, origins)}" for name, what in wrong.items()}
+        settings = Settings(**given | {name: Settings.model_fields[name].get_default() for name in wrong})
+    return Reading(
+        settings=settings,
+        origins=origins,
+        problems=problems,
+        typos=_typos(spelled),
+        unused=unused,
+        secrets=tuple(
+            sorted(name.removeprefix(SECRET_PREFIX) for name in spelled.values() if name.startswith(SECRET_PREFIX))
+        ),
+    )
+
+
+def show_settings(reading: Reading) -> list[Shown]:
+    """Every setting with its value and where it came from, secrets masked."""
+    return [
+        Shown(
+            name=name,
+            variable=_variable(name),
+            value=_raw(name, reading.origins) if name in reading.problems else _shown(getattr(reading.settings, name)),
+            source=reading.origins.get(name, "default"),
+            description=field.description or "",
+            problem=reading.problems.get(name, ""),
+        )
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def masked_url(url: str) -> str:
+    """A database's URL with *** for its password. What cannot be taken apart with certainty is *** as a whole."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or not re.fullmatch(r"[a-z+]{1,32}", scheme):
+        return MASK
+    try:
+        netloc = urlsplit(url).netloc
+    except ValueError:
+        return MASK
+    # The last @ of all: an unquoted / ? # in a password moves its end out of what parsers take for the host.
+    users, at, place = rest.rpartition("@")
+    if not at and not re.fullmatch(_HOSTS, netloc):
+        return MASK
+    user, colon, _ = users.partition(":")
+    place = re.sub(r"([?&][^=&]*(?:pass|secret|key|token)[^=&]*=)[^&]*", rf"\1{MASK}", place, flags=re.IGNORECASE)
+    return f"{scheme}://{user}{colon and f':{MASK}'}{at}{place}"
+
+
+def secret_values() -> frozenset[str]:
+    """Everything in the environment that must not be shown, in each spelling that an error might use."""
+    secrets = {value for name, value in os.environ.items() if name.startswith(SECRET_PREFIX)}
+    names = [alias.name for alias in ALIASES if alias.is_secret] + [_variable(name) for name in _SECRETS]
+    for name in [*names, "PGPASSWORD"]:
+        secrets |= _secrets_in(os.environ.get(name, ""))
+    return frozenset(secret for secret in secrets if secret)
+
+
+_SECRETS: Final = ("database_url", "database_direct_url")
+_HOST: Final = r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:@,]*)(:[0-9]*)?"
+_HOSTS: Final = rf"{_HOST}(,{_HOST})*"
+
+
+def _variable(setting: str) -> str:
+    return f"{PREFIX}{setting.upper()}"
+
+
+def _from_aliases(taken: dict[str, str]) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
+    """What the sources' names give: values and origins by setting, and a sentence for each that does nothing."""
+    there = [alias for alias in ALIASES if os.environ.get(alias.name)]
+    values: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    unused = [f"{alias.name} is known and not used: {alias.instead}." for alias in there if not alias.setting]
+    for alias in [alias for alias in there if alias.setting and not alias.part]:
+        winner = taken.get(alias.setting) or origins.get(alias.setting)
+        if winner:
+            unused.append(f"{alias.name} is set and not used: {winner} wins.")
+        else:
+            values[alias.setting], origins[alias.setting] = os.environ[alias.name], alias.name
+    parts: dict[str, Alias] = {}
+    for alias in [alias for alias in there if alias.part]:
+        winner = taken.get(alias.setting) or origins.get(alias.setting)
+        if not winner and alias.part in parts:
+            winner = parts[alias.part].name
+        if winner:
+            unused.append(f"{alias.name} is set and not used: {winner} wins.")
+        else:
+            parts[alias.part] = alias
+    if "host" in parts:
+        values["database_url"] = _url_of({part: os.environ[alias.name] for part, alias in parts.items()})
+        origins["database_url"] = " + ".join(alias.name for alias in parts.values())
+    else:
+        unused += [f"{alias.name} is set and not used: there is no POSTGRES_HOST." for alias in parts.values()]
+    return values, origins, tuple(unused)
+
+
+def _url_of(parts: dict[str, str]) -> str:
+    user = quote(parts.get("user", ""), safe="")
+    if "password" in parts:
+        user += f":{quote(parts['password'], safe='')}"
+    host, port = parts["host"].strip(), parts.get("port", "").strip()
+    path = quote(parts.get("database", ""), safe="")
+    at = f"{user}@" if user else ""
+    if host.startswith("/"):
+        # A directory with a socket.
+        return f"postgresql://{at}/{path}?host={quote(host, safe='/')}" + (f"&port={port}" if port else "")
+    host = f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else host
+    return f"postgresql://{at}{host}{port and f':{port}'}/{path}"
+
+
+def _checked_url(url: str) -> str:
+    """Refuse what no driver understands, without saying it: it may hold a password."""
+    scheme, mark, rest = url.partition("://")
+    # SQLAlchemy's spelling names a driver: postgresql+asyncpg://
+    if not mark or scheme.partition("+")[0] not in {"postgresql", "postgres"}:
+        raise ValueError("has to be written postgresql://user:password@host/database")
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+    except ValueError:
+        parts = None
+    if parts is None or "@" in parts.path + parts.fragment or not re.fullmatch(_HOSTS, parts.netloc.rpartition("@")[2]):
+        raise ValueError(
+            "cannot be taken apart: its port has to be a number, and / ? # @ : in a password are written"
+            " %2F %3F %23 %40 %3A"
+        )
+    return f"postgresql://{rest}"
+
+
+def _what_is_wrong(error: dict[str, Any]) -> str:
+    limits = error.get("ctx", {})
+    match error["type"]:
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "has to be a whole number"
+        case "float_parsing" | "float_type" | "finite_number":
+            return "has to be a number"
+        case "bool_parsing" | "bool_type":
+            return "has to be true or false"
+        case "greater_than_equal":
+            return f"has to be at least {limits['ge']:g}"
+        case "greater_than":
+            return f"has to be more than {limits['gt']:g}"
+        case "less_than_equal":
+            return f"has to be at most {limits['le']:g}"
+        case "value_error":
+            return str(limits["error"])
+    return f"does not fit: {error['msg']}"
+
+
+def _as_written(setting: str, origins: dict[str, str]) -> str:
+    return "." if setting in _SECRETS else f", not {_raw(setting, origins)!r}."
+
+
+def _raw(setting: str, origins: dict[str, str]) -> str:
+    return MASK if setting in _SECRETS else os.environ.get(origins[setting], "")[:100]
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return masked_url(value.get_secret_value())
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _typos(spelled: dict[str, str]) -> tuple[str, ...]:
+    known = {_variable(name) for name in Settings.model_fields}
+    told = []
+    for name, written in sorted(spelled.items()):
+        if not name.startswith(PREFIX) or name in known | _OF_THE_TESTS or written.startswith(SECRET_PREFIX):
+            continue
+        # Without the beginning that all share, which would make everything near everything.
+        near = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+        told.append(f"{written} is no setting" + (f": did you mean {PREFIX}{near}?" if near else "."))
+    return tuple(told)
+
+
+def _secrets_in(text: str) -> set[str]:
+    """A value that is a secret, and the passwords inside it if it is a URL."""
+    _, mark, rest = text.partition("://")
+    if not mark:
+        return {text}
+    found = {text}
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    for users in (rest.rpartition("@")[0], authority.rpartition("@")[0]):
+        found |= {users.partition(":")[2], unquote(users.partition(":")[2])}
+    query = parse_qsl(rest.partition("?")[2])
+    return found | {value for name, value in query if re.search("pass|secret|key|token", name, re.IGNORECASE)}

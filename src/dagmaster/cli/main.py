@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COMPLETED: Final = 0
 FAILED: Final = 1
 BAD_INPUT: Final = 2
+UNAVAILABLE: Final = 3
 INTERRUPTED: Final = 130
 
 
@@ -63,9 +64,17 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     lazy={
         "run": ("dagmaster.cli.run:run", "Run a workflow file to its end, here and now."),
+        "dev": ("dagmaster.cli.dev:dev", "Run everything on this machine: database, orchestrator, worker."),
+        "submit": ("dagmaster.cli.submit:submit", "Submit a job, and wait for it if you like."),
+        "jobs": ("dagmaster.cli.jobs:jobs", "List, watch, explain and steer jobs."),
         "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
         "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
+        "fleet": ("dagmaster.cli.fleet:fleet", "Show the orchestrators, the workers and the queues."),
+        "orchestrator": ("dagmaster.cli.services:orchestrator", "Run an orchestrator."),
+        "worker": ("dagmaster.cli.services:worker", "Run a worker for some queues."),
         "migrate": ("dagmaster.cli.migrate:migrate", "Bring a database's schema to the version of this code."),
+        "config": ("dagmaster.cli.config:config", "Show the settings, and where each comes from."),
+        "doctor": ("dagmaster.cli.doctor:doctor", "Say what is wrong with this installation, and how to mend it."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with:  dagmaster run workflows/hello_world.yaml -i name=Ada",
@@ -80,12 +89,12 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted."""
+    """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad input, 3 no database, 130 interrupted."""
     try:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        code = BAD_INPUT if error.exit_code == 1 else error.exit_code
+        code = _code_of(error)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = INTERRUPTED
@@ -94,3 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         code = COMPLETED
     sys.exit(code if isinstance(code, int) else COMPLETED)
+
+
+def _code_of(error: click.ClickException) -> int:
+    from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable  # noqa: PLC0415 - after a mistake
+
+    if isinstance(error.__cause__, DatabaseUnavailable | EmbeddedPostgresUnavailable):
+        return UNAVAILABLE
+    return BAD_INPUT if error.exit_code == 1 else error.exit_code

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +14,15 @@ from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import DagmasterError, Problem
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable, Iterable
 
     from dagmaster.authoring.handlers import Registry
 
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=pathlib.Path, file_okay=False),
+    help="The embedded PostgreSQL's data. Default: DAGMASTER_DATA_DIR, else one for each user.",
+)
 handlers_option = click.option(
     "--handlers",
     "modules",
@@ -33,6 +40,14 @@ def load_registry(modules: Iterable[str]) -> Registry:
         return find_handlers(tuple(modules))
     except DagmasterError as error:
         raise click.ClickException(str(error)) from error
+
+
+def who() -> str:
+    """Name the person at the command line. In a container, the user may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def say_problems(problems: Iterable[Problem]) -> None:

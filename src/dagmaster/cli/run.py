@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import getpass
 import json
 import os
 import pathlib
@@ -18,22 +17,33 @@ import click
 from rich.console import Console
 from rich.json import JSON
 
-from dagmaster.authoring.compiler import compile_file
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.authoring.names import did_you_mean
-from dagmaster.bootstrap import one_process
+from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, reached
 from dagmaster.cli.display import LiveDisplay, NoDisplay, PlainDisplay, duration
+from dagmaster.cli.durable import DurableRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
-from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs, say_problems
+from dagmaster.cli.options import (
+    data_dir_option,
+    handlers_option,
+    json_or_text,
+    load_registry,
+    read_json_file,
+    read_pairs,
+    say_problems,
+    who,
+)
 from dagmaster.engine.graph import Kind
-from dagmaster.errors import InputsInvalid, SettingsInvalid, WorkflowInvalid
+from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
+from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.engine.graph import Graph
     from dagmaster.orchestrator.turn import ApprovalRequest
-    from dagmaster.testing.one_process import OneProcess, Report
+    from dagmaster.ports.store import JobReport
+    from dagmaster.testing.one_process import OneProcess
 
 Display = LiveDisplay | PlainDisplay
 
@@ -59,7 +69,8 @@ Display = LiveDisplay | PlainDisplay
 @click.option("--approve", multiple=True, metavar="NODE", help="Say yes to this approval ('all': to every one).")
 @click.option("--reject", multiple=True, metavar="NODE", help="Say no to this approval ('all': to every one).")
 @click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal at the start.")
-@click.option("--ephemeral", is_flag=True, help="Keep the job in memory only. This version always does.")
+@click.option("--ephemeral", is_flag=True, help="Keep the job in memory only: no database, nothing left behind.")
+@data_dir_option
 def run(  # noqa: PLR0913 - the options of a command
     file: pathlib.Path,
     *,
@@ -73,18 +84,21 @@ def run(  # noqa: PLR0913 - the options of a command
     approve: tuple[str, ...],
     reject: tuple[str, ...],
     signals: tuple[str, ...],
-    ephemeral: bool,  # noqa: ARG001 - the only way there is, so far
+    ephemeral: bool,
+    data_dir: pathlib.Path | None,
 ) -> int:
-    """Run a workflow file to its end, in this process.
+    """Run a workflow file to its end, here and now.
 
-    The file is checked first; then its nodes run, with real retries, timeouts and timers. On a terminal the nodes are
-    shown live. Ctrl-C cancels the job and waits for what runs; a second one leaves at once.
+    The file is checked first; then the job is stored (in the embedded PostgreSQL, or in DAGMASTER_DATABASE_URL) and its
+    nodes run in this process. On a terminal the nodes are shown live. Ctrl-C cancels the job and waits for what runs;
+    a second one leaves at once. If this process dies, the job is not lost: `dagmaster dev` goes on with it.
 
     \b
     Examples:
       dagmaster run workflows/hello_world.yaml -i name=Ada
       dagmaster run workflows/fan_out.yaml -i count=100000 --json
       dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
+      dagmaster run flow.yaml --ephemeral
     """
     # A run makes many objects that stay to its end, and looking for garbage among them is work for nothing: with the
     # usual thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
@@ -92,7 +106,7 @@ def run(  # noqa: PLR0913 - the options of a command
     with _stdout_for_the_result() as stdout:
         registry = load_registry(modules)
         try:
-            compiled = compile_file(file, handlers=registry)
+            compiled, children = compile_with_children(file, registry)
         except WorkflowInvalid as error:
             return _refuse(error, stdout if as_json else None)
         graph = compiled.graph
@@ -104,12 +118,28 @@ def run(  # noqa: PLR0913 - the options of a command
         display = _display(graph, plain=plain, quiet=quiet or as_json)
         answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
         try:
-            process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
-            answers.process = process
-            report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
+            if ephemeral:
+                process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
+                answers.process = process
+                report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
+            else:
+                settings = load_settings()
+                job = DurableRun(
+                    [graph, *children],
+                    registry=registry,
+                    modules=modules,
+                    display=display,
+                    concurrency=concurrency,
+                    settings=settings,
+                )
+                job.answers, answers.process = answers, job
+                with reached(settings, data_dir) as address:
+                    blobs = blob_directory(settings, data_dir)
+                    report = asyncio.run(job.run(address, blobs, given, _signals(signals)))
+                interrupted = job.interrupts > 0
         except InputsInvalid as error:
             return _refuse(error, stdout if as_json else None)
-        except SettingsInvalid as error:
+        except DagmasterError as error:
             raise click.ClickException(str(error)) from error
         _say(report, stdout, as_json=as_json, note=answers.note or report.note)
     if interrupted:
@@ -147,7 +177,7 @@ def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ..
 
 async def _drive(
     process: OneProcess, graph: Graph, given: dict[str, Any], display: Display, signals: dict[str, Any]
-) -> tuple[Report, bool]:
+) -> tuple[JobReport, bool]:
     interrupts = 0
 
     def interrupt() -> None:
@@ -184,23 +214,23 @@ class _CommandLineAnswers:
         self.display = display
         self.yes = approve
         self.no = reject
-        self.process: OneProcess | None = None
+        self.process: OneProcess | DurableRun | None = None
         self.note = ""
         self._one_at_a_time = asyncio.Lock()
 
     async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
         """Answer one approval."""
-        who = _who()
+        person = who()
         if self.yes & {request.node, "all"}:
-            return True, who, "by --approve"
+            return True, person, "by --approve"
         if self.no & {request.node, "all"}:
-            return False, who, "by --reject"
+            return False, person, "by --reject"
         if sys.stdin.isatty() and sys.stderr.isatty():
             async with self._one_at_a_time:
                 self.display.pause()
                 answer = await _ask(f"{request.node}: {request.message or 'approve?'}")
                 self.display.go_on()
-            return None if answer is None else (answer, who, "")
+            return None if answer is None else (answer, person, "")
         if request.approval.timeout_seconds is None and self.process is not None:
             self.note = (
                 f"node {request.node} waits for an approval and nobody is there to give it: "
@@ -231,14 +261,6 @@ async def _ask(question: str) -> bool | None:
             return False
 
 
-def _who() -> str:
-    """Name the person at the command line. In a container, the user may have no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
 def _display(graph: Graph, *, plain: bool, quiet: bool) -> Display:
     if quiet:
         return NoDisplay()
@@ -264,7 +286,7 @@ def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> in
     return BAD_INPUT
 
 
-def _say(report: Report, stdout: TextIO, *, as_json: bool, note: str) -> None:
+def _say(report: JobReport, stdout: TextIO, *, as_json: bool, note: str) -> None:
     if as_json:
         stdout.write(_json(report.to_json(), indent=None) + "\n")
         if note:

@@ -111,6 +111,26 @@ class ClaimedJob:
     """Ids of the tasks that are out, by node."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A job that is over, as `run` tells it."""
+
+    job_id: str
+    workflow_id: str
+    version: int
+    status: str
+    result: Any
+    error: dict[str, Any] | None
+    duration_seconds: float
+    nodes: dict[str, dict[str, Any]] = field(repr=False)
+    # Why the runner itself ended the job, if it did.
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the one document that `--json` prints."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "note"}
+
+
 # ── What an orchestrator takes and writes ───────────────────────────────────────────────────────────────────────────
 
 
@@ -324,7 +344,10 @@ class WorkerStore(Protocol):
         """Stay alive; give those of the held tasks that are to stop. None if this worker was given up: all are."""
 
     async def claim(self, limit: int) -> list[ClaimedTask]:
-        """Hold tasks: the most urgent first, then the oldest."""
+        """Hold tasks: the most urgent first, then the oldest. Fewer than the limit: there are no more."""
+
+    def look_around(self) -> None:
+        """Let the next claim look at every queue, not only at those that something was heard of."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks, and give those that were still held."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # The newest version. A test compares it with the files.
 HEAD: Final = "0001"
+# Those before it, which are brought to it.
+OLDER: Final[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,15 @@ class Address:
     dsn: str
     is_pooled: bool = False
     direct: str | None = None
+    # Starts an embedded server that died. Called on a thread, when nothing answers.
+    revive: Callable[[], object] | None = None
 
 
 class Session:
     """One connection, one statement at a time. Each statement is a transaction of its own."""
 
     def __init__(self, address: Address, name: str, *, quick: bool = False, listens: bool = False) -> None:
+        self._revive = address.revive
         self._dsn = (address.direct or address.dsn) if listens else address.dsn
         self._is_pooled = address.is_pooled and not (listens and address.direct)
         self.can_listen = listens and not self._is_pooled
@@ -130,20 +133,29 @@ class Session:
         if connection is not None and not connection.is_closed():
             return connection
         try:
-            # Behind a pooler, one statement may not find what another prepared.
-            connection = await asyncpg.connect(
-                self._dsn,
-                timeout=CONNECT_SECONDS,
-                command_timeout=60,
-                server_settings=self._settings,
-                statement_cache_size=0 if self._is_pooled else 100,
-            )
+            try:
+                connection = await self._connect()
+            except OSError:
+                if self._revive is None:
+                    raise
+                await asyncio.to_thread(self._revive)
+                connection = await self._connect()
             for channel in self._channels:
                 await self._add_listener(connection, channel)
         except (*_LOST, PostgresError, ValueError) as error:
             raise self._translated(error, "connect") from error
         self._connection = connection
         return connection
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        return await asyncpg.connect(
+            self._dsn,
+            timeout=CONNECT_SECONDS,
+            command_timeout=60,
+            server_settings=self._settings,
+            # Behind a pooler, one statement may not find what another prepared.
+            statement_cache_size=0 if self._is_pooled else 100,
+        )
 
     async def _add_listener(self, connection: asyncpg.Connection[asyncpg.Record], channel: str) -> None:
         heard = self._channels[channel]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.errors import SubmitRefused
-from dagmaster.ports.store import Accepted, StoredWorkflow
+from dagmaster.errors import JobUnknown, SubmitRefused
+from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
 from dagmaster.store.identity import Identity
 from dagmaster.store.queries import queries
 from dagmaster.store.session import Address, Session
@@ -14,6 +15,7 @@ from dagmaster.store.session import Address, Session
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.store import NewJob
 
 _SQL = queries("submit")
@@ -81,12 +83,57 @@ class PostgresSubmitStore:
         given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
         return await self.session.row(_SQL["send"], given) is not None
 
+    async def report(self, job_id: str, blobs: Blobs) -> JobReport:
+        """A job that is over, with all its nodes."""
+        row = await self.session.row(_SQL["job_report"], {"job_id": int(job_id)})
+        if row is None:
+            raise JobUnknown(f"there is no job {job_id}")
+
+        async def value(text: str | None, ref: str | None) -> Any:
+            return json.loads(await blobs.read(ref)) if ref is not None else None if text is None else json.loads(text)
+
+        nodes = {
+            each["node_id"]: {
+                "status": each["status"],
+                "attempts": each["attempt"],
+                "output": await value(each["output"], each["output_ref"]),
+                "error": None if each["error"] is None else json.loads(each["error"]),
+            }
+            for each in await self.session.fetch(_SQL["node_reports"], {"job_id": int(job_id)})
+        }
+        return JobReport(
+            job_id=job_id,
+            workflow_id=row["workflow_id"],
+            version=row["version"],
+            status=row["status"],
+            result=await value(row["result"], row["result_ref"]),
+            error=None if row["error"] is None else json.loads(row["error"]),
+            duration_seconds=round(row["seconds"] or 0.0, 6),
+            nodes=nodes,
+        )
+
+    async def bury(self, pid: int) -> None:
+        """Say that a process of this host is dead, so that nobody waits for its lease to end."""
+        await self.session.fetch(_SQL["bury"], {"host": socket.gethostname(), "pid": pid})
+
     # ── Workflows ──
 
     async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
         """The published versions of a workflow, and which is active."""
         rows = await self.session.fetch(_SQL["workflows_with_id"], {"workflow_id": workflow_id})
         return [(StoredWorkflow(workflow_id, row["version"], row["content_hash"]), row["is_active"]) for row in rows]
+
+    async def workflow_ids(self) -> list[str]:
+        """The ids of all published workflows."""
+        return [row["workflow_id"] for row in await self.session.fetch(_SQL["workflow_ids"], {})]
+
+    async def definition(self, content_hash: str) -> dict[str, Any]:
+        """A stored graph."""
+        row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
+        if row is None:
+            raise SubmitRefused(f"the graph {content_hash} is not stored")
+        found: dict[str, Any] = json.loads(row["definition"])
+        return found
 
     async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
         """Publish a version, and let it be the active one."""

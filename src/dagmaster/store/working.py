@@ -38,6 +38,7 @@ class PostgresWorkerStore:
         self.identity = Identity(self._side)
         self.worker_id = 0
         self._queues: list[str] = []
+        self._heard: set[str] = set()
 
     async def register(self, queues: Sequence[str], concurrency: int) -> None:
         """Be known, as alive."""
@@ -52,7 +53,8 @@ class PostgresWorkerStore:
         served = set(self._queues)
 
         def heard(queue: str) -> None:
-            if not served or queue in served:
+            if queue in served or (not served and not queue.startswith("run:")):
+                self._heard.add(queue)
                 self.woken.set()
 
         await self._side.listen("dagmaster_tasks", heard)
@@ -74,17 +76,25 @@ class PostgresWorkerStore:
 
     async def claim(self, limit: int) -> list[ClaimedTask]:
         """Hold tasks."""
-        queues = self._queues
+        queues = self._queues or await self._any_queues()
         if not queues:
-            queues = [row["queue"] for row in await self._tasks.fetch(_SQL["queues"], {})]
-            if not queues:
-                return []
+            return []
         token = int(self.identity.ids.new())
         given = {"queues": queues, "most": limit, "worker_id": self.worker_id, "token": token}
         return [
             ClaimedTask(str(task_id), token, str(job_id), *rest)
             for task_id, job_id, *rest in await self._tasks.fetch(_SQL["claim"], given)
         ]
+
+    def look_around(self) -> None:
+        """Let the next claim look at every queue."""
+        self._heard.clear()
+
+    async def _any_queues(self) -> list[str]:
+        """The queues to claim from: those that were heard of. Who heard of none looks which have tasks."""
+        if not self._heard:
+            self._heard.update(row["queue"] for row in await self._tasks.fetch(_SQL["queues"], {}))
+        return sorted(self._heard)
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks."""

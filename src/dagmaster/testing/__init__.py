@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagmaster.ports.store import JobReport
     from dagmaster.testing.clock import FakeClock
     from dagmaster.testing.driver import Driver, through_json
     from dagmaster.testing.factories import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         workflow,
     )
     from dagmaster.testing.memory_store import MemoryStore
-    from dagmaster.testing.one_process import Answers, Observer, OneProcess, Report
+    from dagmaster.testing.one_process import Answers, Observer, OneProcess
     from dagmaster.testing.run import run_workflow
 
 __all__ = [
@@ -41,10 +42,10 @@ __all__ = [
     "Builder",
     "Driver",
     "FakeClock",
+    "JobReport",
     "MemoryStore",
     "Observer",
     "OneProcess",
-    "Report",
     "a_graph",
     "a_job",
     "a_spec",
@@ -69,7 +70,7 @@ _PLACES = {
     "clock": ("FakeClock",),
     "driver": ("Driver", "through_json"),
     "memory_store": ("MemoryStore",),
-    "one_process": ("Answers", "Observer", "OneProcess", "Report"),
+    "one_process": ("Answers", "JobReport", "Observer", "OneProcess"),
     "run": ("run_workflow",),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.authoring.inputs import accept_inputs
@@ -39,6 +39,7 @@ from dagmaster.orchestrator.scopes import Scopes
 from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnWrites, take_turn
 from dagmaster.ports.clock import Clock, SystemClock
 from dagmaster.ports.ids import Snowflakes
+from dagmaster.ports.store import JobReport
 from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded, TaskMessage
 from dagmaster.testing.memory_store import MemoryStore
 from dagmaster.worker.executor import Executor
@@ -69,26 +70,6 @@ class Observer(Protocol):
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
         """A handler reported how far it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A job that is over."""
-
-    job_id: str
-    workflow_id: str
-    version: int
-    status: str
-    result: Any
-    error: dict[str, Any] | None
-    duration_seconds: float
-    nodes: dict[str, dict[str, Any]] = field(repr=False)
-    # Why the runner itself ended the job, if it did.
-    note: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the one document that `--json` prints."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "note"}
 
 
 @dataclass(slots=True)
@@ -132,7 +113,7 @@ class OneProcess:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, _Queued] = {}
 
-    async def run(self, graph: Graph, inputs: Mapping[str, Any]) -> Report:
+    async def run(self, graph: Graph, inputs: Mapping[str, Any]) -> JobReport:
         """Run a job to its end. Inputs that do not fit are `InputsInvalid`, and nothing runs."""
         accepted = accept_inputs(graph, inputs)
         self.executor = Executor(self.handlers, reports=self, threads=self.concurrency)
@@ -261,7 +242,7 @@ class _Run:
             value for name, value in inputs.items() if isinstance(value, str) and graph.inputs[name].get("secret")
         ]
 
-    async def drive(self) -> Report:
+    async def drive(self) -> JobReport:
         """Take turns until the job is over."""
         clock, started = self.process.clock, self.process.clock.now()
         while True:
@@ -430,9 +411,9 @@ class _Run:
         del self.children[node]
         self.tell(ChildJobFinished(node, attempt, report.status, report.result, report.error))
 
-    def _report(self, duration: float) -> Report:
+    def _report(self, duration: float) -> JobReport:
         stored, graph = self.stored, self.job.graph
-        return Report(
+        return JobReport(
             job_id=self.job.id,
             workflow_id=graph.workflow_id,
             version=graph.version,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.authoring.compiler import compile_file, compile_text
 from dagmaster.authoring.handlers import Registry
 from dagmaster.testing.clock import FakeClock
-from dagmaster.testing.one_process import Answers, OneProcess, Report
+from dagmaster.testing.one_process import Answers, OneProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
+    from dagmaster.ports.store import JobReport
 
 
 def run_workflow(
@@ -25,7 +26,7 @@ def run_workflow(
     handlers: Registry | Iterable[Callable[..., Any]] = (),
     answers: Answers | None = None,
     clock: Clock | None = None,
-) -> Report:
+) -> JobReport:
     """Run a workflow (a graph, a file, or YAML text) to its end and give the report.
 
     Handlers are decorated functions. Without a clock, waits and retry delays pass at once.

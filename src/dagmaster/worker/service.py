@@ -169,9 +169,16 @@ class Worker:
                 continue
             if claimed:
                 self._start(claimed)
-            else:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.store.woken.wait(), self._poll_seconds)
+            if len(claimed) < room:
+                # There are no more. Asking again at once would only keep the reports waiting.
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        try:
+            await asyncio.wait_for(self.store.woken.wait(), self._poll_seconds)
+        except TimeoutError:
+            # Nobody woke us: look everywhere.
+            self.store.look_around()
 
     def _room(self) -> int:
         """How many more to hold; none until it is worth a claim."""

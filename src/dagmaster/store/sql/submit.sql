@@ -68,3 +68,29 @@ UPDATE dag_workflows SET is_active = false WHERE workflow_id = :workflow_id AND 
 -- name: activate
 -- One version of a workflow is the active one.
 UPDATE dag_workflows SET is_active = true WHERE workflow_id = :workflow_id AND version = :version
+
+-- name: workflow_ids
+-- The ids of all published workflows.
+SELECT DISTINCT workflow_id FROM dag_workflows ORDER BY workflow_id
+
+-- name: definition
+-- A stored graph.
+SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
+
+-- name: job_report
+-- How a job ended.
+SELECT workflow_id, version, status, result, result_ref, error,
+       extract(epoch FROM finished_at - created_at)::float8 AS seconds
+FROM dag_jobs WHERE id = :job_id
+
+-- name: node_reports
+-- How the nodes of a job ended. One that nothing happened to has no row.
+SELECT node_id, status, attempt, output, output_ref, error FROM dag_node_states WHERE job_id = :job_id
+ORDER BY fan_out_index, node_id
+
+-- name: bury
+-- A process of this host is known to be dead: nobody has to wait for its lease to end.
+WITH orchestrator AS (
+    UPDATE dag_orchestrators SET heartbeat_at = to_timestamp(0) WHERE host = :host AND pid = :pid AND stopped_at IS NULL
+)
+UPDATE dag_workers SET heartbeat_at = to_timestamp(0) WHERE host = :host AND pid = :pid AND stopped_at IS NULL

@@ -1,0 +1,197 @@
+"""A run that is stored: orchestrator and worker in this process, the job in PostgreSQL.
+
+The tasks of the job go to a queue of its own, which only this process serves while it lives: others may not have its
+handlers. When this process dies, the job waits; `dagmaster dev` picks it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagmaster.cli.main import INTERRUPTED
+from dagmaster.cli.options import who
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dagmaster.authoring.handlers import Registry
+    from dagmaster.cli.display import LiveDisplay, PlainDisplay
+    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.model import Job
+    from dagmaster.orchestrator.turn import ApprovalRequest, TurnWrites
+    from dagmaster.ports.handler import Progress
+    from dagmaster.ports.store import JobReport
+    from dagmaster.ports.task import TaskMessage
+    from dagmaster.settings import Settings
+    from dagmaster.store.session import Address
+    from dagmaster.testing.one_process import Answers
+
+
+class DurableRun:
+    """One job from its inputs to its end."""
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        *,
+        registry: Registry,
+        modules: tuple[str, ...],
+        display: LiveDisplay | PlainDisplay,
+        concurrency: int | None,
+        settings: Settings,
+    ) -> None:
+        self.graph, *self.children = graphs
+        self.registry = registry
+        self.modules = modules
+        self.display = display
+        self.concurrency = concurrency
+        self.settings = settings
+        self.answers: Answers | None = None
+        self.interrupts = 0
+        self.job_id = ""
+        self._asking: dict[asyncio.Task[None], tuple[str, str]] = {}
+        self._over = asyncio.Event()
+        self._commands: asyncio.Queue[tuple[str, str, dict[str, Any]]] = asyncio.Queue()
+
+    def cancel(self) -> None:
+        """Ask the job to stop."""
+        self._commands.put_nowait((self.job_id, "cancel", {}))
+
+    async def run(
+        self, address: Address, blob_dir: pathlib.Path, given: Mapping[str, Any], signals: Mapping[str, Any]
+    ) -> JobReport:
+        """Submit the job, run it, and give its report."""
+        from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - slow to import
+        from dagmaster.bootstrap import allowed_env, make_orchestrator, make_worker, prepare  # noqa: PLC0415
+        from dagmaster.orchestrator.intake import Intake, Submission  # noqa: PLC0415 - likewise
+        from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - likewise
+
+        await prepare(address, migrate=address.revive is not None)
+        client = PostgresSubmitStore(address, "dagmaster run")
+        await client.open()
+        queue = f"run:{client.identity.ids.new()}"
+        blobs = LocalBlobs(blob_dir)
+        orchestrator = make_orchestrator(address, blobs, self.settings, queue=queue, observer=self)
+        worker = make_worker(
+            address,
+            blobs,
+            self.settings,
+            modules=self.modules,
+            registry=self.registry,
+            queues=[queue],
+            concurrency=self.concurrency,
+        )
+        worker.notes.on_progress = self._progress
+        intake = Intake(client, client.identity.ids)
+        for child in self.children:
+            await intake.keep(child)
+        # Stored before anything runs, so that inputs that do not fit change nothing.
+        accepted = await intake.submit(
+            [
+                Submission(
+                    graph=self.graph,
+                    inputs=given,
+                    env=allowed_env(self.settings),
+                    submitted_by=who()[:64],
+                    queue=queue,
+                    workflows={child.workflow_id: child.content_hash for child in self.children},
+                )
+            ]
+        )
+        self.job_id = accepted[0].job_id
+        for name, payload in signals.items():
+            await client.send(self.job_id, "signal", {"name": name, "payload": payload}, who())
+        services = [asyncio.create_task(orchestrator.run()), asyncio.create_task(worker.run())]
+        sending = asyncio.create_task(self._send(client))
+        try:
+            with self._listening(), self.display:
+                await self._wait(services)
+        finally:
+            for question in self._asking:
+                question.cancel()
+            orchestrator.stop()
+            worker.stop()
+            await asyncio.gather(*services, return_exceptions=True)
+            sending.cancel()
+        try:
+            report = await client.report(self.job_id, blobs)
+        finally:
+            await client.close()
+        in_order = [*(each for each in self.graph.specs if each in report.nodes), *report.nodes]
+        return replace(report, nodes={each: report.nodes[each] for each in in_order})
+
+    async def _wait(self, services: list[asyncio.Task[None]]) -> None:
+        over = asyncio.create_task(self._over.wait())
+        await asyncio.wait([over, *services], return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+        for service in services:
+            if service.done() and not self._over.is_set():
+                service.result()
+
+    async def _send(self, client: Any) -> None:
+        while True:
+            job_id, kind, body = await self._commands.get()
+            await client.send(job_id, kind, body, who())
+
+    # ── What happens ──
+
+    def turn(self, job: Job, writes: TurnWrites) -> None:
+        """A turn was written: show it, ask who is to be asked."""
+        self.display.turn(job, writes)
+        for request in writes.approvals:
+            question = asyncio.create_task(self._ask(job.id, request))
+            self._asking[question] = (job.id, request.node)
+            question.add_done_callback(lambda done: self._asking.pop(done, None))
+        for question, (job_id, node_id) in list(self._asking.items()):
+            if job_id == job.id and job.nodes[node_id].is_terminal:
+                question.cancel()
+        if writes.finished is not None and job.id == self.job_id:
+            self._over.set()
+
+    def _progress(self, task: TaskMessage, progress: Progress) -> None:
+        # On a handler's thread.
+        self.display.progress(task.job_id, task.node_id, progress)
+
+    async def _ask(self, job_id: str, request: ApprovalRequest) -> None:
+        answer = None if self.answers is None else await self.answers.approval(request)
+        if answer is not None:
+            yes, _, comment = answer
+            body = {"node": request.node, "comment": comment}
+            self._commands.put_nowait((job_id, "approve" if yes else "reject", body))
+
+    # ── Ctrl-C ──
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, self._interrupt)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _interrupt(self) -> None:
+        self.interrupts += 1
+        if self.interrupts > 1:
+            self.display.pause()
+            click.echo(
+                f"left at once. The job {self.job_id} is stored: `dagmaster dev` goes on with it,"
+                f" `dagmaster jobs cancel {self.job_id}` ends it.",
+                err=True,
+            )
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        self.display.note("cancelling: waiting for what runs (Ctrl-C again to leave at once; the job is stored)")
+        self.cancel()
