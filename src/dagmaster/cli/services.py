@@ -16,17 +16,17 @@ import click
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, handlers_option
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.ports.outage import Outage
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from dagmaster.ports.blobs import Blobs
     from dagmaster.settings import Settings
     from dagmaster.store.session import Address
 
 _LOGGER = logging.getLogger("dagmaster")
-MOST_PATIENCE_SECONDS = 5.0
 
 
 class Service(Protocol):
@@ -176,20 +176,15 @@ def _parent_is_gone(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
         stop()
 
 
-async def _patiently(work: Callable[[], object], stopped: asyncio.Event) -> None:
+async def _patiently(work: Callable[[], Awaitable[None]], stopped: asyncio.Event) -> None:
     """Wait for a database that is away: say so once, and try again."""
-    patience, told = 0.1, False
+    outage = Outage(_LOGGER)
     while not stopped.is_set():
         try:
-            await work()  # type: ignore[misc]
+            await work()
         except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
-            if not told:
-                _LOGGER.warning("%s; trying again until it is there", error)
-            told = True
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), patience)
-            patience = min(patience * 2, MOST_PATIENCE_SECONDS)
+                await asyncio.wait_for(stopped.wait(), outage.away(error))
         else:
-            if told:
-                _LOGGER.info("the database is there")
+            outage.over()
             return

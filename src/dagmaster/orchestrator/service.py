@@ -26,6 +26,7 @@ from dagmaster.orchestrator.inbox import of_command, of_result
 from dagmaster.orchestrator.trail import events_of
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
 from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.outage import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -118,38 +119,33 @@ class Orchestrator:
 
     async def run(self) -> None:
         """Live until stopped; then release every job. An outage of the database is waited for."""
-        backoff = 0.1
+        outage = Outage(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
         registered = False
         while not self._stopping.is_set():
             try:
                 if not registered:
                     await self.store.register()
                     registered = True
-                await self._live()
+                await self._live(outage)
             except OwnershipLost as error:
                 _LOGGER.warning("%s: starting anew", error)
                 registered = False
             except DatabaseUnavailable as error:
-                _LOGGER.warning("%s; trying again in %.1f s", error, backoff)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), backoff)
-                backoff = min(backoff * 2, self.timing.most_backoff_seconds)
-            else:
-                continue
+                    await asyncio.wait_for(self._stopping.wait(), outage.away(error))
             finally:
                 self._forget()
-            if self.ready.is_set():
-                backoff = max(backoff, 0.1)
         if registered:
             try:
                 await self.store.leave()
             except DatabaseUnavailable as error:
                 _LOGGER.warning("%s; its jobs are claimed by others when its lease is over", error)
 
-    async def _live(self) -> None:
+    async def _live(self, outage: Outage) -> None:
         """Take turns, with the duties beside; until stopped, or until one of them fails."""
         for claimed in await self.store.mine():
             await self._hold(claimed)
+        outage.over()
         self.store.waiting.update(("results", "commands", "jobs"))
         fresh = self._take_all_up()
         work = [

@@ -345,6 +345,7 @@ class PostgresReadStore:
     def _tell_life(self, each: dict[str, Any], key: str, lease: float) -> None:
         each[key] = str(each[key])
         each["counters"] = _value(each["counters"])
+        each["lease_seconds"] = lease
         each["alive"] = each["stopped_seconds"] is None and each["silent_seconds"] < lease
 
     # ── Workflows ──

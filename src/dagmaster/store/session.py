@@ -63,6 +63,7 @@ class Session:
 
     def __init__(self, address: Address, name: str, *, quick: bool = False, listens: bool = False) -> None:
         self._revive = address.revive
+        self.connections = 0
         self._dsn = (address.direct or address.dsn) if listens else address.dsn
         self._is_pooled = address.is_pooled and not (listens and address.direct)
         self.can_listen = listens and not self._is_pooled
@@ -135,7 +136,7 @@ class Session:
         try:
             try:
                 connection = await self._connect()
-            except OSError:
+            except (OSError, CannotConnectNowError):
                 if self._revive is None:
                     raise
                 await asyncio.to_thread(self._revive)
@@ -145,6 +146,7 @@ class Session:
         except (*_LOST, PostgresError, ValueError) as error:
             raise self._translated(error, "connect") from error
         self._connection = connection
+        self.connections += 1
         return connection
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -172,7 +174,8 @@ class Session:
             if self._connection is not None and not self._connection.is_closed():
                 self._connection.terminate()
             self._connection = None
-            return DatabaseUnavailable(f"the database cannot be reached: {str(error) or type(error).__name__}")
+            said = str(error).split("\n", 1)[0] or type(error).__name__
+            return DatabaseUnavailable(f"the database cannot be reached: {said}")
         return StatementFailed(f"{where}: {error}")
 
 

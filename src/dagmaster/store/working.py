@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import socket
+import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.store import ClaimedTask
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
 
 _SQL = queries("worker")
+RECONCILE_SECONDS: Final = 5.0
 
 
 class PostgresWorkerStore:
@@ -39,6 +42,8 @@ class PostgresWorkerStore:
         self.worker_id = 0
         self._queues: list[str] = []
         self._heard: set[str] = set()
+        self._connections = 1
+        self._reconcile_at = math.inf
 
     async def register(self, queues: Sequence[str], concurrency: int) -> None:
         """Be known, as alive."""
@@ -72,7 +77,18 @@ class PostgresWorkerStore:
             await self.identity.renew()
         except OwnershipLost:
             return None
+        await self._reconcile(given)
         return {str(task_id) for task_id in row["to_stop"]}
+
+    async def _reconcile(self, given: Mapping[str, Any]) -> None:
+        """Some time after the connection was lost, hand back what this worker does not know that it holds."""
+        if self._tasks.connections > self._connections:
+            self._connections = self._tasks.connections
+            # A claim that is under way now is known by then.
+            self._reconcile_at = time.monotonic() + RECONCILE_SECONDS
+        elif time.monotonic() >= self._reconcile_at:
+            self._reconcile_at = math.inf
+            await self._side.fetch(_SQL["reconcile"], {**given, "seconds": RECONCILE_SECONDS})
 
     async def claim(self, limit: int) -> list[ClaimedTask]:
         """Hold tasks."""

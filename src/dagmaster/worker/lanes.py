@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.store import ClaimedTask
     from dagmaster.worker.runner import TaskRunner
+
+_LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class Lane:
@@ -63,7 +67,15 @@ class Lane:
 
     async def _serve(self) -> None:
         while self._waiting:
-            self._done(await self._runner.run(self._waiting.popleft()))
+            task = self._waiting.popleft()
+            try:
+                report = await self._runner.run(task)
+            except Exception as error:
+                # A mistake of ours. Without a report the task would be held for ever.
+                _LOGGER.exception("task %s could not be run", task.task_id)
+                problem = {"kind": "internal", "message": f"the worker failed: {type(error).__name__}: {error}"}
+                report = TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem))
+            self._done(report)
 
 
 class ThreadLane:

@@ -53,6 +53,12 @@ class Notes:
         with self._lock:
             self._tasks[task_id] = _Said(token)
 
+    def renew(self, task_id: str, token: int) -> None:
+        """The task is held by another claim from here on."""
+        said = self._tasks.get(task_id)
+        if said is not None:
+            said.token = token
+
     def hide(self, task_id: str, secrets: Collection[str]) -> None:
         """Leave these out of what the task says."""
         if secrets:

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.outage import Outage
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.lanes import Lane, ThreadLane
 from dagmaster.worker.logs import capture
@@ -20,7 +21,7 @@ from dagmaster.worker.notes import Notes
 from dagmaster.worker.runner import TaskRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.ports.blobs import Blobs
@@ -72,6 +73,7 @@ class Worker:
         self._finished: list[TaskReport] = []
         self._has_finished = asyncio.Event()
         self._has_room = asyncio.Event()
+        self._outage = Outage(_LOGGER, most_seconds=1.0)
         self._speed = 0.0
         self._counted = (0.0, 0)
 
@@ -191,6 +193,12 @@ class Worker:
         on_loop: list[ClaimedTask] = []
         here: list[ClaimedTask] = []
         for task in claimed:
+            before = self.held.get(task.task_id)
+            if before is not None:
+                # It runs here: the database lost the claim in a crash, and this one takes its place.
+                before.token = task.token
+                self.notes.renew(task.task_id, task.token)
+                continue
             self.held[task.task_id] = task
             spec = self._registry.find(task.handler)
             is_async = spec is not None and self._executor.place(spec) is Place.LOOP
@@ -218,19 +226,29 @@ class Worker:
         accepted: set[str] | None = None
         while accepted is None:
             try:
+                for report in reports:
+                    held = self.held.get(report.task_id)
+                    report.token = report.token if held is None else held.token
                 if self.notes:
                     await self._store_notes()
                 accepted = await self.store.report(reports)
             except DatabaseUnavailable as error:
                 await self._rest(error)
         self._measure(len(reports))
+        dropped: list[str] = []
         for report in reports:
+            held = self.held.get(report.task_id)
+            if report.task_id not in accepted and held is not None and held.token != report.token:
+                # Another claim took the place of this one meanwhile.
+                self._done([report])
+                continue
             self.held.pop(report.task_id, None)
             self.notes.end(report.task_id)
             what = report.status.lower() if report.task_id in accepted else "dropped"
             self.counters[what] += 1
-            if what == "dropped":
-                _LOGGER.warning("task %s was not ours any more: its report is dropped", report.task_id)
+            dropped += [report.task_id] if what == "dropped" else []
+        if dropped:
+            _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(dropped), dropped[:3])
         self._has_room.set()
 
     def _measure(self, count: int) -> None:
@@ -275,6 +293,7 @@ class Worker:
             except DatabaseUnavailable as error:
                 await self._rest(error)
                 continue
+            self._outage.over()
             for task_id in self.held.keys() if stops is None else stops:
                 self._lane.stop(task_id)
                 self._async_lane.stop(task_id)
@@ -285,18 +304,12 @@ class Worker:
                 await asyncio.wait_for(self.store.stops.wait(), self._heartbeat_seconds)
 
     async def _rest(self, error: DatabaseUnavailable) -> None:
-        now = time.monotonic()
-        if now - self._said_at > 10:  # noqa: PLR2004 - one line, not one a try
-            self._said_at = now
-            _LOGGER.warning("%s; trying again every second", error)
-        await asyncio.sleep(min(1.0, self._poll_seconds))
+        await asyncio.sleep(self._outage.away(error))
 
-    _said_at = -1e9
-
-    async def _patiently(self, work: Callable[[], object]) -> bool:
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> bool:
         while not self._stopping.is_set():
             try:
-                await work()  # type: ignore[misc]
+                await work()
             except DatabaseUnavailable as error:
                 await self._rest(error)
             else:

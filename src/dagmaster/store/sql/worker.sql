@@ -17,6 +17,29 @@ SELECT array(SELECT q.task_id FROM dag_task_queue q
                AND q.stop_requested_at IS NOT NULL) AS to_stop
 FROM alive
 
+-- name: reconcile
+-- The connection was lost: with it the answer to a claim, or a report that had not reached the disk of a server that
+-- died. What this worker is said to hold and does not know of is handed back.
+WITH gone AS (
+    DELETE FROM dag_task_queue q
+    WHERE q.worker_id = :worker_id AND q.claimed_at < clock() - make_interval(secs => :seconds)
+      AND q.task_id <> ALL(:task_ids::bigint[])
+    RETURNING q.*
+),
+reported AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
+                                  claimed_at, reported_at)
+    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'HANDED_BACK', progress, dispatched_at, claimed_at,
+           clock()
+    FROM gone
+    RETURNING job_id
+)
+SELECT count(*) AS handed_back,
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
+        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+FROM reported
+
 -- name: claim
 -- Hold tasks of some queues. One queue after the other: an index gives each in order.
 WITH ready AS (
