@@ -1,4 +1,4 @@
-"""`dagmaster workflows`: check, draw and describe workflow files."""
+"""`dagmaster workflows`: check, draw and describe workflow files. What a database has is in `publishing`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.authoring.compiler import compile_file
-from dagmaster.cli.main import BAD_INPUT, COMPLETED
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
 from dagmaster.cli.options import handlers_option, load_registry, say_problems
 from dagmaster.errors import Problem, WorkflowInvalid
 
@@ -19,9 +19,16 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handlers import Registry
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "push": ("dagmaster.cli.publishing:push", "Publish workflow files."),
+        "list": ("dagmaster.cli.publishing:list_workflows", "List the published workflows."),
+        "show": ("dagmaster.cli.publishing:show", "Show a published workflow: inputs, versions, nodes."),
+    },
+)
 def workflows() -> None:
-    """Check, draw and describe workflow files."""
+    """Check, draw and publish workflow files, and look at the published ones."""
 
 
 @workflows.command(epilog="Exit codes: 0 all are right, 2 one is not.")
@@ -44,7 +51,7 @@ def validate(
     """
     began = time.monotonic()
     registry = load_registry(modules)
-    found = _unfold(files)
+    found = unfold(files)
     outcomes = {file: _check(file, registry, allow_missing=allow_missing_handlers) for file in found}
     wrong = [file for file, problems in outcomes.items() if any(p.severity == "error" for p in problems)]
     if as_json:
@@ -66,7 +73,8 @@ def validate(
     return BAD_INPUT if wrong else COMPLETED
 
 
-def _unfold(files: tuple[pathlib.Path, ...]) -> list[pathlib.Path]:
+def unfold(files: tuple[pathlib.Path, ...]) -> list[pathlib.Path]:
+    """The files, and those in the folders, each once."""
     found: list[pathlib.Path] = []
     for file in files:
         if not file.is_dir():

@@ -32,6 +32,8 @@ class TaskMessage:
     checkpoint: Checkpoint | None = field(default=None, repr=False)
     dispatched_at: str | None = None
     trace_parent: str | None = None
+    # The params were made for this message alone, from JSON: a handler may have them as they are. Not part of the JSON.
+    own_params: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The message as plain JSON data."""

@@ -25,7 +25,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "job_ids", "epochs", "event_seqs", "statuses", "runs", "endings", "stoppings", "deadlines_passed", "deadlines",
         "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "releases",
     ),
-    "results": ("result_ids",),
+    "results": ("result_ids", "result_job_ids"),
     "commands": ("command_ids",),
     "new_nodes": (
         "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids", "new_tries",
@@ -95,7 +95,7 @@ def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float
 def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
-    rows["results"] += [(each,) for each in turn.results]
+    rows["results"] += [(each, job_id) for each in turn.results]
     rows["commands"] += [(each,) for each in turn.commands]
     if turn.added:
         rows["new_nodes"] += _new_rows(turn, job_id, turn.added)
@@ -129,7 +129,7 @@ def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
         rows["parents"].append((job_id, int(parent.job_id), json.dumps(body)))
     first = turn.event_seq - len(turn.events) + 1
     rows["events"] += [
-        (job_id, first + place, e.type.value, e.by, e.node, e.attempt, e.data) for place, e in enumerate(turn.events)
+        (job_id, first + place, e.type, e.by, e.node, e.attempt, e.data) for place, e in enumerate(turn.events)
     ]
 
 
@@ -139,7 +139,7 @@ def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
     error = None if finished is None or finished.error is None else json.dumps(finished.error)
     is_over = job.status not in (JobStatus.PENDING, JobStatus.RUNNING)
     return (
-        job_id, turn.epoch, turn.event_seq, job.status.value, job.run, job.ending, job.stopping, job.deadline_passed,
+        job_id, turn.epoch, turn.event_seq, job.status, job.run, job.ending, job.stopping, job.deadline_passed,
         job.deadline_at, job.cancel_requested, json.dumps(job.signals) if job.signals else "{}",
         None if result is None else result.text, None if result is None else result.ref, error, finished is not None,
         is_over or turn.release,
@@ -154,7 +154,7 @@ def _new_rows(turn: JobTurn, job_id: int, nodes: Iterable[Node]) -> Rows:
         node_id = node.id
         output, task_id = outputs.get(node_id), task_ids.get(node_id)
         rows.append((
-            job_id, node_id, node.status.value, node.skip_reason and node.skip_reason.value, node.attempt,
+            job_id, node_id, node.status, node.skip_reason, node.attempt,
             None if task_id is None else int(task_id), node.tries_used, node.lost_used,
             None if node.parent is None else node.parent.id, node.index, sources.get(node_id), total, expanded, stopped,
             node.upstream, node.branch, node.wake_at, node.finished_seq, None if output is None else output.text,
@@ -172,7 +172,7 @@ def _node_rows(turn: JobTurn, job_id: int, nodes: Iterable[Node]) -> Rows:
         node_id = node.id
         output, task_id = outputs.get(node_id), task_ids.get(node_id)
         rows.append((
-            job_id, node_id, node.status.value, node.skip_reason and node.skip_reason.value, node.attempt,
+            job_id, node_id, node.status, node.skip_reason, node.attempt,
             None if task_id is None else int(task_id), node.tries_used, node.lost_used, sources.get(node_id), total,
             expanded, stopped, node.upstream, node.branch, node.wake_at, node.finished_seq,
             None if output is None else output.text, None if output is None else output.ref,

@@ -29,10 +29,10 @@ def blocks(spec: HandlerSpec) -> bool:
     )
 
 
-def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any) -> Outcome:
-    """Run a plain function or generator to its outcome."""
+def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
+    """Run a plain function or generator to its outcome. `own`: nobody else has the params, and they are JSON."""
     try:
-        context.params = json_copy(params, kind="invalid_params", what="the params")
+        context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
         produced = spec.call(context)
         value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
         return outcome_of(value, spec)
@@ -40,10 +40,10 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any) -> Ou
         return failure_of(error)
 
 
-async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any) -> Outcome:
-    """Run a coroutine function, an async generator or a class to its outcome."""
+async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
+    """Run a coroutine function, an async generator or a class to its outcome, likewise."""
     try:
-        context.params = json_copy(params, kind="invalid_params", what="the params")
+        context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
         produced = spec.call(context)
         value = await (produced if spec.style is HandlerStyle.ASYNC else _drained(produced, context))
         return outcome_of(value, spec)

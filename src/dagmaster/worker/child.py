@@ -159,7 +159,7 @@ class Attempt:
             text = f"the worker knows the handler {self._handler!r}, but its process does not: was its module changed?"
             return failed("handlers_unavailable", f"{text} Start the worker again.")
         if blocks(spec):
-            return run_on_thread(spec, self._context, self._params)
+            return run_on_thread(spec, self._context, self._params, own=True)
 
         async def on_loop() -> Outcome:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -167,7 +167,7 @@ class Attempt:
                 self._wake = lambda: loop.call_soon_threadsafe(task.cancel)
                 if self._context.cancelled:
                     task.cancel()
-            return await run_on_loop(spec, self._context, self._params)
+            return await run_on_loop(spec, self._context, self._params, own=True)
 
         return asyncio.run(on_loop())
 

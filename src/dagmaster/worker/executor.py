@@ -222,7 +222,9 @@ class _Run:
             "job_id": message.job_id,
             "node_id": message.node_id,
             "attempt": message.attempt,
-            "params": json_copy(message.params, kind="invalid_params", what="the params"),
+            "params": message.params
+            if message.own_params
+            else json_copy(message.params, kind="invalid_params", what="the params"),
             "checkpoint": message.checkpoint and message.checkpoint.to_json(),
         }
 
@@ -245,7 +247,7 @@ class _Run:
     async def _work_on_loop(self) -> Outcome:
         token = TASK_LOG.set(self._log)
         try:
-            return await run_on_loop(self._spec, self._context, self._message.params)
+            return await run_on_loop(self._spec, self._context, self._message.params, own=self._message.own_params)
         finally:
             TASK_LOG.reset(token)
 
@@ -253,7 +255,7 @@ class _Run:
         """Run the handler on this thread."""
         token = TASK_LOG.set(self._log)
         try:
-            return run_on_thread(self._spec, self._context, self._message.params)
+            return run_on_thread(self._spec, self._context, self._message.params, own=self._message.own_params)
         finally:
             TASK_LOG.reset(token)
 

@@ -69,6 +69,7 @@ class TaskRunner:
             retry_count=task.attempt - 1,
             attempt=task.attempt,
             checkpoint=checkpoint,
+            own_params=True,
         )
 
     async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:

@@ -34,6 +34,10 @@ MAX_PREFETCH: Final = 2_000
 AHEAD_SECONDS: Final = 0.1
 """So much work is held beside what runs."""
 
+BUSY: Final = 1_000.0
+GATHER_SECONDS: Final = 0.003
+"""With so many tasks a second, a report waits so long for others, unless nothing else runs."""
+
 NOTES_SECONDS: Final = 0.25
 """How long a line of a log or a progress may wait until it is stored with others."""
 
@@ -217,6 +221,9 @@ class Worker:
     async def _report_loop(self) -> None:
         while True:
             await self._has_finished.wait()
+            if self._speed > BUSY and len(self.held) > len(self._finished):
+                # Others end in a moment: a report of many costs hardly more than a report of one.
+                await asyncio.sleep(GATHER_SECONDS)
             self._has_finished.clear()
             reports, self._finished = self._finished, []
             if reports:

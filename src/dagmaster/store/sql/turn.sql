@@ -28,8 +28,8 @@ owned AS (
 -- Take what was reported; each report that is taken is an attempt that is over.
 taken AS (
     DELETE FROM dag_task_results r
-    USING unnest(:result_ids::bigint[]) AS n (id)
-    WHERE r.id = n.id AND r.job_id IN (SELECT id FROM owned)
+    USING unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
+    WHERE r.id = n.id AND r.job_id = n.job_id AND n.job_id IN (SELECT id FROM owned)
     RETURNING r.*
 ),
 attempts AS (

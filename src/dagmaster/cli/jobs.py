@@ -1,0 +1,51 @@
+"""`dagmaster jobs`: the group. Each command lives in a module of its own, imported when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dagmaster.cli.main import LazyGroup
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from dagmaster.store.session import Address
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "list": ("dagmaster.cli.listing:list_jobs", "List the newest jobs."),
+        "show": ("dagmaster.cli.showing:show", "Show a job: its nodes, and what it waits for."),
+        "watch": ("dagmaster.cli.watching:watch", "Watch a job until it is over."),
+        "logs": ("dagmaster.cli.logs:logs", "Print what the tasks of a job wrote."),
+        "events": ("dagmaster.cli.events:events", "Tell all that happened to a job."),
+        "cancel": ("dagmaster.cli.asking:cancel", "Ask a job to stop."),
+        "approve": ("dagmaster.cli.asking:approve", "Say yes to an approval."),
+        "reject": ("dagmaster.cli.asking:reject", "Say no to an approval."),
+        "signal": ("dagmaster.cli.asking:signal", "Send a signal to a job."),
+        "retry": ("dagmaster.cli.asking:retry", "Run one node again."),
+        "resume": ("dagmaster.cli.asking:resume", "Run again what did not work out."),
+    },
+    epilog="JOB is an id, or `last` for the newest one.",
+)
+def jobs() -> None:
+    """List, watch, explain and steer jobs.
+
+    The database is DAGMASTER_DATABASE_URL, else the embedded one.
+
+    \b
+    Examples:
+      dagmaster jobs list --status failed --since 1d
+      dagmaster jobs watch
+      dagmaster jobs show last
+    """
+
+
+def watch_to_end(address: Address, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None) -> int:
+    """Watch a job of a database that was reached, and give the exit code that tells how it ended."""
+    from dagmaster.cli import watching  # noqa: PLC0415 - slow to import
+
+    return watching.watch_to_end(address, job_id, as_json=as_json, data_dir=data_dir)

@@ -1,0 +1,308 @@
+"""A job as it stands: what was read of it, as views, as sentences about what it waits for, and as a document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.cli.rendering import FanView, JobView, NodeView, age, describe, duration
+from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, WaitSpec
+from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
+from dagmaster.ports.handler import Progress
+from dagmaster.store.reading import Alive, ChildCounts, NodeLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.store.reading import JobHead, PostgresReadStore, Question, QueueWait
+
+MASKED: Final = "***"
+_OVER: Final = frozenset(status.value for status in TERMINAL_NODE)
+# Those who wait in a queue for less than this are not stuck.
+_PATIENCE_SECONDS: Final = 5.0
+_MOST_SENTENCES: Final = 6
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What was read of a job at one moment."""
+
+    head: JobHead
+    graph: Graph
+    nodes: dict[str, NodeLine]
+    children: dict[str, ChildCounts] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
+    waits: list[QueueWait] = field(default_factory=list)
+    alive: Alive = field(default_factory=lambda: Alive(0, 0))
+    child_jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def line(self, node_id: str) -> NodeLine:
+        """A node's row. One that nothing happened to has none, and is PENDING."""
+        return self.nodes.get(node_id) or NodeLine(node_id=node_id, status="PENDING")
+
+    @property
+    def status(self) -> str:
+        """The job's status: WAITING while only outsiders can move it."""
+        if self.head.status != JobStatus.RUNNING:
+            return self.head.status
+        counts = self.counts(fans=False)
+        moving = sum(counts.get(status, 0) for status in ("READY", "DISPATCHED", "RUNNING"))
+        return JobStatus.WAITING if counts.get("WAITING") and not moving else JobStatus.RUNNING
+
+    def counts(self, *, fans: bool = True) -> dict[str, int]:
+        """How many nodes stand where, children of fan-outs too."""
+        counts: dict[str, int] = {}
+        for node_id, spec in self.graph.specs.items():
+            line = self.line(node_id)
+            if fans or not isinstance(spec, FanOutSpec):
+                counts[line.status] = counts.get(line.status, 0) + 1
+            children = self.children.get(node_id)
+            if children is not None:
+                for status, count in children.counts.items():
+                    counts[status] = counts.get(status, 0) + count
+                missing = (line.source_count or 0) - sum(children.counts.values())
+                if missing > 0:
+                    counts["PENDING"] = counts.get("PENDING", 0) + missing
+        return counts
+
+    @property
+    def seconds(self) -> float:
+        """How long the job has been running, or ran."""
+        head = self.head
+        return max((head.finished_at or head.now) - (head.started_at or head.created_at), 0.0)
+
+
+async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before: Snapshot | None = None) -> Snapshot:
+    """Read a job. What was over in the snapshot `before` is not counted again."""
+    rows = {line.node_id: line for line in await store.nodes(head.id, list(graph.specs))}
+    snapshot = Snapshot(head, graph, rows)
+    fans = [node_id for node_id, line in rows.items() if line.source_count is not None]
+    settled = (
+        {}
+        if before is None
+        else {
+            fan: before.children[fan]
+            for fan in fans
+            if fan in before.children and _is_settled(rows[fan], before.nodes.get(fan))
+        }
+    )
+    snapshot.children = settled | await store.children(head.id, [fan for fan in fans if fan not in settled])
+    if not head.is_over:
+        waiting = [node_id for node_id, line in rows.items() if line.status == "WAITING"]
+        known = {} if before is None else before.questions
+        snapshot.questions = {node_id: known[node_id] for node_id in waiting if node_id in known}
+        unknown = [node_id for node_id in waiting if node_id not in known]
+        snapshot.questions |= await store.questions(head.id, unknown)
+        snapshot.waits = await store.waiting_tasks(head.id)
+        snapshot.alive = await store.alive()
+    if any(spec.kind.value == "workflow" for spec in graph.specs.values()):
+        snapshot.child_jobs = await store.child_jobs(head.id)
+    return snapshot
+
+
+def _is_settled(line: NodeLine, before: NodeLine | None) -> bool:
+    return before is not None and line.status in _OVER and line.status == before.status
+
+
+# ── Views ──
+
+
+def view_of(snapshot: Snapshot, node_id: str, *, rate: float | None = None) -> NodeView:
+    """What is shown of a node."""
+    line, spec = snapshot.line(node_id), snapshot.graph.specs[node_id]
+    children = snapshot.children.get(node_id)
+    started = line.started_at
+    if children is not None:
+        started = children.first_started_at
+    question = snapshot.questions.get(node_id)
+    if started is None and question is not None:
+        started = question.at
+    progress = line.progress
+    return NodeView(
+        id=node_id,
+        status=NodeStatus(line.status),
+        what=describe(spec),
+        attempt=line.attempt,
+        branch=line.branch,
+        skip_reason=line.skip_reason,
+        error=line.error,
+        started=started,
+        ended=line.finished_at,
+        progress=None if progress is None else Progress(progress["current"], progress["total"], progress["message"]),
+        fan=None if children is None else _fan_view(line, children, rate),
+        note=_note(snapshot, line),
+    )
+
+
+def _fan_view(line: NodeLine, children: ChildCounts, rate: float | None) -> FanView:
+    counts = children.counts
+    running = counts.get("RUNNING", 0)
+    return FanView(
+        total=line.source_count or 0,
+        completed=counts.get("COMPLETED", 0),
+        failed=counts.get("FAILED", 0),
+        stopped=counts.get("SKIPPED", 0) + counts.get("CANCELLED", 0),
+        out=running + counts.get("DISPATCHED", 0),
+        running=running,
+        rate=rate,
+    )
+
+
+def _note(snapshot: Snapshot, line: NodeLine) -> str:
+    spec = snapshot.graph.specs[line.node_id]
+    question = snapshot.questions.get(line.node_id)
+    if line.status == "WAITING" and isinstance(spec, ApprovalSpec):
+        return f"waits for approval: {question.message}" if question and question.message else "waits for approval"
+    if line.status == "WAITING" and line.wake_at is not None:
+        return f"until {rfc3339(line.wake_at)[:19]}Z"
+    if line.status == "DISPATCHED" and line.queue is not None:
+        return f"in queue {line.queue}"
+    if line.status == "READY" and line.wake_at is not None and line.wake_at > snapshot.head.now:
+        return f"in {duration(line.wake_at - snapshot.head.now)}"
+    child = snapshot.child_jobs.get(line.node_id)
+    return "" if child is None else f"job {child[0]} ({child[1].lower()})"
+
+
+def job_view(snapshot: Snapshot, *, rate: float | None = None) -> JobView:
+    """What is shown of the job."""
+    head, counts = snapshot.head, snapshot.counts()
+    return JobView(
+        title=f"{head.workflow_id} v{head.version}",
+        status="CANCELLING" if head.cancelling and not head.is_over else snapshot.status,
+        over=sum(count for status, count in counts.items() if status in _OVER),
+        nodes=sum(counts.values()),
+        seconds=snapshot.seconds,
+        rate=rate,
+        hints=waits_for(snapshot),
+    )
+
+
+# ── What it waits for ──
+
+
+def waits_for(snapshot: Snapshot) -> list[str]:
+    """Say why a job is not moving, and what to do about it."""
+    if snapshot.head.is_over:
+        return []
+    said = [*_of_the_owner(snapshot), *_of_queues(snapshot.waits), *_of_nodes(snapshot)]
+    more = len(said) - _MOST_SENTENCES
+    return said if more <= 0 else [*said[:_MOST_SENTENCES], f"and {more} more"]
+
+
+def _of_the_owner(snapshot: Snapshot) -> Iterator[str]:
+    head = snapshot.head
+    if snapshot.alive.orchestrators == 0:
+        yield "no live orchestrator (start one: dagmaster orchestrator, or dagmaster dev)"
+    elif head.owner_id is None and head.queue is not None:
+        yield "it came from a `dagmaster run` that is gone: an orchestrator takes it over"
+    elif head.owner_id is None:
+        yield "no orchestrator owns it yet: one claims it within a second, unless they are busy"
+    if head.cancelling:
+        yield "it is being cancelled: what runs is asked to stop"
+
+
+def _of_queues(waits: Sequence[QueueWait]) -> Iterator[str]:
+    for wait in waits:
+        tasks = f"{wait.tasks:,} tasks wait" if wait.tasks > 1 else "1 task waits"
+        if wait.workers == 0:
+            yield (
+                f"{tasks} in queue {wait.queue}: no live worker serves it "
+                f"(start one: dagmaster worker --queue {wait.queue})"
+            )
+        elif wait.oldest_seconds > _PATIENCE_SECONDS:
+            workers = "worker is" if wait.workers == 1 else f"{wait.workers} workers are"
+            yield f"{tasks} in queue {wait.queue}, the oldest for {age(wait.oldest_seconds)}: its {workers} busy"
+
+
+def _of_nodes(snapshot: Snapshot) -> Iterator[str]:
+    job_id = snapshot.head.id
+    for node_id, line in snapshot.nodes.items():
+        spec = snapshot.graph.specs[node_id]
+        child = snapshot.child_jobs.get(node_id)
+        if line.status == "WAITING" and isinstance(spec, ApprovalSpec):
+            who = f" of {', '.join(spec.approvers)}" if spec.approvers else ""
+            yield f"{node_id} waits for approval{who}: dagmaster jobs approve {job_id} {node_id}"
+        elif line.status == "WAITING" and isinstance(spec, WaitSpec) and spec.signal is not None:
+            yield f"{node_id} waits for a signal: dagmaster jobs signal {job_id} {spec.signal}"
+        elif line.status == "WAITING" and line.wake_at is not None:
+            yield f"{node_id} waits for another {duration(max(line.wake_at - snapshot.head.now, 0))}"
+        elif line.status == "READY" and line.wake_at is not None:
+            yield f"{node_id} is tried again in {duration(max(line.wake_at - snapshot.head.now, 0))}"
+        elif child is not None and line.status not in _OVER:
+            yield f"{node_id} waits for job {child[0]}: dagmaster jobs show {child[0]}"
+
+
+# ── Documents ──
+
+
+def visible_inputs(snapshot: Snapshot) -> dict[str, Any]:
+    """The inputs; secret ones are masked."""
+    declared = snapshot.graph.inputs
+    return {
+        name: MASKED if declared.get(name, {}).get("secret") else value for name, value in snapshot.head.inputs.items()
+    }
+
+
+def document(snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[NodeLine] | None = None) -> dict[str, Any]:
+    """All of a job, for programs. `lines`: the rows of all nodes, if children of fan-outs are wanted, too."""
+    head, counts = snapshot.head, snapshot.counts()
+    shown = [snapshot.line(node_id) for node_id in snapshot.graph.specs]
+    if lines is not None:
+        shown += [line for line in lines if line.parent_node_id is not None]
+    return {
+        "job_id": head.id,
+        "workflow_id": head.workflow_id,
+        "version": head.version,
+        "status": snapshot.status,
+        "run": head.run,
+        "priority": head.priority,
+        "submitted_by": head.submitted_by,
+        "correlation_id": head.correlation_id,
+        "idempotency_key": head.idempotency_key,
+        "parent": None if head.parent_job_id is None else {"job_id": head.parent_job_id, "node": head.parent_node_id},
+        "owner": None if head.owner_id is None else {"id": head.owner_id, "host": head.host, "pid": head.pid},
+        "cancelling": head.cancelling and not head.is_over,
+        "created_at": spell_time(head.created_at),
+        "started_at": spell_time(head.started_at),
+        "finished_at": spell_time(head.finished_at),
+        "deadline_at": spell_time(head.deadline_at),
+        "duration_seconds": None if head.started_at is None else round(snapshot.seconds, 6),
+        "event_seq": head.event_seq,
+        "attempts": attempts,
+        "counts": counts,
+        "waits_for": waits_for(snapshot),
+        "inputs": visible_inputs(snapshot),
+        "result": result,
+        "error": head.error,
+        "nodes": {line.node_id: _node_document(snapshot, line) for line in shown},
+    }
+
+
+def _node_document(snapshot: Snapshot, line: NodeLine) -> dict[str, Any]:
+    children = snapshot.children.get(line.node_id)
+    found: dict[str, Any] = {
+        "status": line.status,
+        "attempts": line.attempt,
+        "started_at": spell_time(line.started_at if children is None else children.first_started_at),
+        "finished_at": spell_time(line.finished_at),
+    }
+    optional = {
+        "parent": line.parent_node_id,
+        "skip_reason": line.skip_reason,
+        "branch": line.branch,
+        "error": line.error,
+        "queue": line.queue,
+        "worker_id": line.worker_id,
+        "progress": line.progress,
+        "wakes_at": spell_time(line.wake_at),
+        "children": None if children is None else {"total": line.source_count, **children.counts},
+        "job_id": snapshot.child_jobs.get(line.node_id, (None,))[0],
+    }
+    return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def spell_time(at: float | None) -> str | None:
+    """A time in RFC 3339."""
+    return None if at is None else rfc3339(at)

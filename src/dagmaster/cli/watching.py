@@ -1,0 +1,288 @@
+"""`dagmaster jobs watch`: a job of the database, live on a terminal and as lines elsewhere, until it is over.
+
+The end is heard (NOTIFY); what happens before is polled, and read only if the trail has grown. A read that took long is
+followed by a longer rest, so that a job of 100,000 nodes does not pay for being watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+from rich.json import JSON
+from rich.live import Live
+
+from dagmaster.cli.database import json_option, look_at, on_database
+from dagmaster.cli.events import sentence_of
+from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
+from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.rendering import JOB_ICONS, duration, screen, spell_error
+from dagmaster.cli.showing import graph_of
+from dagmaster.cli.snapshots import document, job_view, look, view_of, waits_for
+from dagmaster.cli.tree import Tree
+from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import DagmasterError
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from rich.console import RenderableType
+
+    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.snapshots import Snapshot
+    from dagmaster.engine.graph import Graph
+    from dagmaster.store.reading import JobHead
+    from dagmaster.store.session import Address
+
+POLL_SECONDS: Final = 0.25
+FRAMES_PER_SECOND: Final = 8
+# A read may take this part of the time.
+_REST: Final = 4.0
+# What does not come with the trail is read at least this often: who lives, what a handler says of its progress.
+_STALE_SECONDS: Final = 1.0
+# Rates are those of the last seconds.
+_RATE_SECONDS: Final = 5.0
+_QUIET_EVENTS: Final = frozenset({"JobClaimed", "NodeDispatched", "NodeExpanded"})
+_TENTHS: Final = 10
+
+
+@click.command(epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted.")
+@click.argument("job_id", metavar="[JOB]", required=False)
+@click.option("--plain", is_flag=True, help="Lines instead of the live tree, on a terminal too.")
+@json_option
+@data_dir_option
+def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Watch a job until it is over; the newest one, unless one is named.
+
+    On a terminal its nodes are shown live: what moves and what failed first, when there are more than fit. Elsewhere
+    each thing that happens is a line. Ctrl-C stops the watching only: the job goes on.
+
+    \b
+    Examples:
+      dagmaster jobs watch
+      dagmaster jobs watch 115601869557067776 && echo done
+      dagmaster jobs watch last --json
+    """
+    return _interruptible(
+        job_id, lambda: on_database(data_dir, lambda onlooker: follow(onlooker, job_id, plain=plain, as_json=as_json))
+    )
+
+
+def watch_to_end(address: Address, job_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Watch a job of a database that was reached already."""
+    from dagmaster.settings import load_settings  # noqa: PLC0415 - slow to import
+
+    def work() -> int:
+        try:
+            return asyncio.run(
+                look_at(
+                    address,
+                    load_settings(),
+                    data_dir,
+                    lambda onlooker: follow(onlooker, job_id, plain=False, as_json=as_json),
+                )
+            )
+        except DagmasterError as error:
+            raise click.ClickException(str(error)) from error
+
+    return _interruptible(job_id, work)
+
+
+def _interruptible(job_id: str | None, work: Any) -> int:
+    try:
+        code: int = work()
+    except KeyboardInterrupt:
+        again = f"dagmaster jobs watch {job_id or 'last'}"
+        click.echo(f"\nstopped watching; the job goes on. To watch it again: {again}", err=True)
+        return INTERRUPTED
+    return code
+
+
+async def follow(onlooker: Onlooker, job_id: str | None, *, plain: bool, as_json: bool) -> int:
+    """Watch a job to its end and say how it ended."""
+    head = await onlooker.job(job_id)
+    graph = await graph_of(onlooker, head)
+    console = Console(stderr=True)
+    watched = Watched(onlooker, head, graph)
+    if as_json:
+        await watched.to_end(lambda: None)
+    elif console.is_terminal and not plain:
+        with Live(console=console, get_renderable=lambda: watched.frame(console), refresh_per_second=FRAMES_PER_SECOND):
+            await watched.to_end(lambda: None)
+    else:
+        lines = PlainLines(watched)
+        await watched.to_end(lines.say)
+    snapshot = watched.snapshot
+    if snapshot is None:
+        raise click.ClickException(f"job {head.id} is gone")
+    result = await onlooker.value(snapshot.head.result, snapshot.head.result_ref)
+    say_end(snapshot, result, await onlooker.store.attempts(head.id), as_json=as_json)
+    return COMPLETED if snapshot.head.status == "COMPLETED" else FAILED
+
+
+class Rates:
+    """How fast numbers grow, over the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def note(self, name: str, at: float, count: int) -> None:
+        """Note a number."""
+        seen = self._seen.setdefault(name, deque())
+        seen.append((at, count))
+        # One older than the window stays, to measure from.
+        second = 1
+        while len(seen) > second + 1 and seen[second][0] < at - _RATE_SECONDS:
+            seen.popleft()
+
+    def of(self, name: str) -> float | None:
+        """How many a second."""
+        seen = self._seen.get(name)
+        if not seen or seen[-1][0] <= seen[0][0]:
+            return None
+        return max(seen[-1][1] - seen[0][1], 0) / (seen[-1][0] - seen[0][0])
+
+
+class Watched:
+    """A job that is read again whenever its trail has grown."""
+
+    def __init__(self, onlooker: Onlooker, head: JobHead, graph: Graph) -> None:
+        self.onlooker = onlooker
+        self.graph = graph
+        self.job_id = head.id
+        self.tree = Tree(graph)
+        self.rates = Rates()
+        self.snapshot: Snapshot | None = None
+        self.read_at = time.monotonic()
+        self._stirred = asyncio.Event()
+
+    async def to_end(self, changed: Any) -> None:
+        """Read until the job is over. `changed` is called after each read, and may be a coroutine."""
+        store = self.onlooker.store
+        await store.on_end(self.job_id, self._stirred.set)
+        seen = -1
+        while True:
+            began = time.monotonic()
+            seq, status, _ = await store.pulse(self.job_id)
+            if not status:
+                return
+            took = 0.0
+            if seq != seen or began - self.read_at > _STALE_SECONDS:
+                await self._read()
+                seen = seq
+                took = time.monotonic() - began
+                told = changed()
+                if told is not None:
+                    await told
+            if self.snapshot is not None and self.snapshot.head.is_over:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stirred.wait(), max(POLL_SECONDS, took * _REST))
+            self._stirred.clear()
+
+    async def _read(self) -> None:
+        store = self.onlooker.store
+        head = await store.job(self.job_id)
+        if head is None:
+            return
+        before = self.snapshot
+        snapshot = self.snapshot = await look(store, head, self.graph, before=before)
+        self.read_at = time.monotonic()
+        for node_id, line in snapshot.nodes.items():
+            self.tree.mark(node_id, NodeStatus(line.status))
+        over = 0
+        for fan, children in snapshot.children.items():
+            done = sum(children.counts.get(status, 0) for status in ("COMPLETED", "FAILED"))
+            self.rates.note(fan, head.now, done)
+            over += done
+        self.rates.note("", head.now, over + len(self.tree.over))
+
+    def frame(self, console: Console) -> RenderableType:
+        """Draw the job as it was read last. The clock goes on meanwhile."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return ""
+        passed = 0.0 if snapshot.head.is_over else time.monotonic() - self.read_at
+        job = job_view(snapshot, rate=None if snapshot.head.is_over else self.rates.of(""))
+        job.seconds += passed
+        return screen(
+            job,
+            self.tree,
+            lambda node_id: view_of(snapshot, node_id, rate=self.rates.of(node_id)),
+            size=console.size,
+            now=snapshot.head.now + passed,
+        )
+
+
+class PlainLines:
+    """A line for each thing that happened; of children of fan-outs only what went wrong, and each tenth."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.after = 0
+        self.shares: dict[str, int] = {}
+        self.said: set[str] = set()
+
+    async def say(self) -> None:
+        """Say what is new."""
+        watched, snapshot = self.watched, self.watched.snapshot
+        if snapshot is None:
+            return
+        head = snapshot.head
+        began = head.created_at
+        # Events that came after the snapshot are said with the next one.
+        told = await watched.onlooker.store.events(
+            head.id, after=self.after, limit=10_000, node_ids=list(watched.graph.specs)
+        )
+        for event in told:
+            if event.seq > head.event_seq:
+                break
+            self.after = event.seq
+            if event.type not in _QUIET_EVENTS:
+                self._line(event.at - began, sentence_of(event))
+        for fan, children in snapshot.children.items():
+            total = snapshot.line(fan).source_count or 1
+            over = children.counts.get("COMPLETED", 0) + children.counts.get("FAILED", 0)
+            share = over * _TENTHS // total
+            if self.shares.get(fan, 0) < share < _TENTHS:
+                self.shares[fan] = share
+                self._line(head.now - began, f"{fan}: {over:,} of {total:,} children are over")
+        for sentence in waits_for(snapshot):
+            # The same wait is said once, however the seconds in it change.
+            if sentence.split(":")[0] not in self.said and " in " not in sentence.split(":")[0]:
+                self.said.add(sentence.split(":")[0])
+                self._line(head.now - began, sentence)
+
+    @staticmethod
+    def _line(seconds: float, sentence: str) -> None:
+        click.echo(f"{max(seconds, 0.0):8.2f}s  {sentence}", err=True)
+
+
+def say_end(snapshot: Snapshot, result: Any, attempts: int, *, as_json: bool) -> None:
+    """Say how a job ended and print its result, as `run` does."""
+    head = snapshot.head
+    if as_json:
+        click.echo(json.dumps(document(snapshot, result, attempts), ensure_ascii=False))
+        return
+    _, colour = JOB_ICONS[head.status]
+    nodes = sum(snapshot.counts().values())
+    said = f"{nodes:,} node{'s' if nodes != 1 else ''}, {attempts:,} attempt{'s' if attempts != 1 else ''}"
+    title = click.style(f"{head.status} in {duration(snapshot.seconds)}", fg=colour, bold=True)
+    click.echo(f"{title}  {said}, job {head.id}", err=True)
+    if head.error is not None:
+        click.echo(click.style(spell_error(head.error), fg="red"), err=True)
+    if head.status == "FAILED":
+        click.echo(f"To run again what failed: dagmaster jobs resume {head.id}", err=True)
+    if result is not None:
+        text = json.dumps(result, ensure_ascii=False, indent=2)
+        if sys.stdout.isatty():
+            Console().print(JSON(text))
+        else:
+            click.echo(text)

@@ -1,0 +1,150 @@
+"""The worker's door in memory, with the meaning of the one to PostgreSQL: both pass `tests/conformance`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.ports.store import ClaimedTask
+from dagmaster.testing.memory_database import Alive, CheckpointRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
+    from dagmaster.testing.memory_database import MemoryDatabase
+
+UNHEARD_SECONDS: Final = 30.0
+"""How long after its claim a task may be unknown to the worker that holds it."""
+
+
+class MemoryWorkerStore:
+    """The worker's door."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.woken = asyncio.Event()
+        self.stops = asyncio.Event()
+        self.worker_id = ""
+        self._database = database
+        self._ids = database.new_ids()
+        self._queues: frozenset[str] = frozenset()
+        self._heard: list[Callable[[str], None]] = []
+
+    async def register(self, queues: Sequence[str], concurrency: int) -> None:
+        """Be known, as alive."""
+        database = self._database
+        self.worker_id = self._ids.new()
+        self._queues = frozenset(queues)
+        database.workers[self.worker_id] = Alive(database.clock.now(), tuple(queues), concurrency)
+        database.deafen(self._heard)
+        self._heard = [self._hear_tasks, lambda _payload: self.stops.set()]
+        database.listen("tasks", self._heard[0])
+        database.listen(f"worker {self.worker_id}", self._heard[1])
+
+    def _hear_tasks(self, queue: str) -> None:
+        if queue in self._queues or (not self._queues and not queue.startswith("run:")):
+            self.woken.set()
+
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
+        """Stay alive; give the tasks to stop."""
+        database = self._database
+        me = database.workers[self.worker_id]
+        if me.stopped_at is not None:
+            return None
+        me.heartbeat_at = database.clock.now()
+        me.counters = dict(counters)
+        mine = [task for task in database.queue.values() if task.worker_id == self.worker_id]
+        for task in mine:
+            # Its claim was answered, and the answer never arrived: nobody runs it.
+            if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNHEARD_SECONDS:
+                database.give_back(task, "HANDED_BACK", me.heartbeat_at)
+                database.tell_owners([task.job_id])
+        return {task.task_id for task in mine if task.task_id in held and task.stop_requested_at is not None}
+
+    async def claim(self, limit: int) -> list[ClaimedTask]:
+        """Hold tasks."""
+        database = self._database
+        if database.workers[self.worker_id].stopped_at is not None:
+            return []
+        served = self._queues or self._all_queues()
+        ready = [
+            task
+            for task in database.queue.values()
+            if task.worker_id is None and task.stop_requested_at is None and task.queue in served
+        ]
+        token, now = int(self._ids.new()), database.clock.now()
+        claimed: list[ClaimedTask] = []
+        for task in sorted(ready, key=lambda task: task.rank)[:limit]:
+            task.worker_id, task.token, task.claimed_at = self.worker_id, token, now
+            checkpoint = database.checkpoints.get((task.job_id, task.node_id)) if task.attempt > 1 else None
+            claimed += [
+                ClaimedTask(
+                    task.task_id, token, task.job_id, task.node_id, task.attempt, task.handler, task.params,
+                    task.secrets, task.timeout_seconds, task.dispatched_at, _as_json(checkpoint),
+                )
+            ]  # fmt: skip
+        return claimed
+
+    def look_around(self) -> None:
+        """Nothing to do: every claim looks at every queue."""
+
+    def _all_queues(self) -> set[str]:
+        """Every queue, but none of a `run` that still lives."""
+        alive = {queue for who in self._database.workers.values() if who.stopped_at is None for queue in who.queues}
+        queues = {task.queue for task in self._database.queue.values()}
+        return {queue for queue in queues if not (queue.startswith("run:") and queue in alive)}
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Report tasks."""
+        database = self._database
+        taken: dict[str, str] = {}
+        for each in reports:
+            task = database.held(each.task_id, each.token)
+            if task is not None and task.worker_id == self.worker_id:
+                taken[task.task_id] = task.job_id
+                database.give_back(
+                    task, each.status, database.clock.now(), permanent=each.permanent, output=each.output,
+                    error=each.error, metrics=each.metrics,
+                )  # fmt: skip
+        database.tell_owners(taken.values())
+        return set(taken)
+
+    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+        """Keep pieces of logs."""
+        for each in chunks:
+            if self._database.held(each.task_id, each.token) is not None:
+                self._database.logs.setdefault((each.task_id, each.chunk), each.text)
+
+    async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
+        """Keep the newest checkpoint of each task."""
+        stored = self._database.checkpoints
+        for each in checkpoints:
+            task = self._database.held(each.task_id, each.token)
+            if task is None:
+                continue
+            before = stored.get((task.job_id, task.node_id))
+            if before is None or before.attempt <= task.attempt:
+                record = CheckpointRecord(task.attempt, each.phase, each.data, each.artifacts)
+                stored[task.job_id, task.node_id] = record
+
+    async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
+        """Keep how far tasks are."""
+        for task_id, (token, text) in progress.items():
+            task = self._database.held(task_id, token)
+            if task is not None:
+                task.progress = text
+
+    async def leave(self) -> None:
+        """Hand back what is held."""
+        database = self._database
+        database.give_all_back("HANDED_BACK", lambda worker_id: worker_id == self.worker_id)
+        database.workers[self.worker_id].stopped_at = database.clock.now()
+        database.deafen(self._heard)
+
+
+def _as_json(checkpoint: CheckpointRecord | None) -> str | None:
+    if checkpoint is None:
+        return None
+    data = json.loads(checkpoint.data)
+    return json.dumps({"phase": checkpoint.phase, "data": data, "artifacts": checkpoint.artifacts})
