@@ -10,9 +10,12 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from dagmaster.store.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[2]
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
@@ -30,6 +33,19 @@ def dagmaster(*arguments: str, stdin: str = "", **env: str) -> subprocess.Comple
         env={**os.environ, **env},
         check=False,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database():
+    """A database for this module's runs, which stays up between them."""
+    with (
+        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        Path(place).chmod(0o755)
+        patch.setenv("DAGMASTER_DATA_DIR", f"{place}/postgres")
+        with EmbeddedPostgres(Path(place) / "postgres"):
+            yield
 
 
 @pytest.fixture
@@ -316,7 +332,7 @@ def test_answers_that_make_no_sense_are_bad_usage(arguments, said):
     ("text", "arguments", "said"),
     [
         ("{name: n, nodes: {g: {type: approval, approvers: [nobody_here]}}}", ["--approve", "all"], "may not answer g"),
-        ("{name: n, nodes: {w: {type: wait, signal: go}}}", [], "nothing can go on: w"),
+        ("{name: n, nodes: {w: {type: wait, signal: go}}}", ["--ephemeral"], "nothing can go on: w"),
     ],
 )
 def test_a_job_that_nobody_here_can_move_ends_with_the_reason(write, text, arguments, said):
@@ -328,8 +344,8 @@ def test_a_job_that_nobody_here_can_move_ends_with_the_reason(write, text, argum
 def test_a_broken_child_workflow_is_told_as_broken(write):
     write("{workflow_id: child, nodes: {a: {handler: ecko}}}", "child.yaml")
     done = dagmaster("run", write("{name: p, nodes: {c: {type: workflow, workflow_id: child}}}"), "--json")
-    assert done.returncode == 1
-    assert "unknown handler 'ecko'" in json.loads(done.stdout)["nodes"]["c"]["error"]["message"]
+    assert done.returncode == 2
+    assert "unknown handler 'ecko'" in json.loads(done.stdout)["problems"][0]["message"]
 
 
 def test_on_a_terminal_the_nodes_are_shown_as_a_tree():

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.cli.display import LiveDisplay
 from dagmaster.cli.main import INTERRUPTED
 from dagmaster.cli.options import who
+from dagmaster.engine.graph import WaitSpec
+from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator, Mapping, Sequence
 
     from dagmaster.authoring.handlers import Registry
-    from dagmaster.cli.display import LiveDisplay, PlainDisplay
+    from dagmaster.cli.display import PlainDisplay
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnWrites
@@ -58,6 +61,7 @@ class DurableRun:
         self.answers: Answers | None = None
         self.interrupts = 0
         self.job_id = ""
+        self.note = ""
         self._asking: dict[asyncio.Task[None], tuple[str, str]] = {}
         self._over = asyncio.Event()
         self._commands: asyncio.Queue[tuple[str, str, dict[str, Any]]] = asyncio.Queue()
@@ -91,6 +95,7 @@ class DurableRun:
             concurrency=self.concurrency,
         )
         worker.notes.on_progress = self._progress
+        worker.notes.on_log = self._log
         intake = Intake(client, client.identity.ids)
         for child in self.children:
             await intake.keep(child)
@@ -127,7 +132,7 @@ class DurableRun:
         finally:
             await client.close()
         in_order = [*(each for each in self.graph.specs if each in report.nodes), *report.nodes]
-        return replace(report, nodes={each: report.nodes[each] for each in in_order})
+        return replace(report, nodes={each: report.nodes[each] for each in in_order}, note=self.note)
 
     async def _wait(self, services: list[asyncio.Task[None]]) -> None:
         over = asyncio.create_task(self._over.wait())
@@ -151,6 +156,10 @@ class DurableRun:
             question = asyncio.create_task(self._ask(job.id, request))
             self._asking[question] = (job.id, request.node)
             question.add_done_callback(lambda done: self._asking.pop(done, None))
+        for node in writes.changed:
+            if isinstance(node.spec, WaitSpec) and node.spec.signal and node.status is NodeStatus.WAITING:
+                signal_name = node.spec.signal
+                self.display.note(f"{node.id} waits: dagmaster jobs signal {job.id} {signal_name}")
         for question, (job_id, node_id) in list(self._asking.items()):
             if job_id == job.id and job.nodes[node_id].is_terminal:
                 question.cancel()
@@ -161,12 +170,24 @@ class DurableRun:
         # On a handler's thread.
         self.display.progress(task.job_id, task.node_id, progress)
 
+    def _log(self, _task: TaskMessage, text: str) -> None:
+        # On a handler's thread, too. It is stored as well; here it is for who watches.
+        if isinstance(self.display, LiveDisplay):
+            self.display.note(text.rstrip("\n"))
+        else:
+            click.echo(text, err=True, nl=False)
+
     async def _ask(self, job_id: str, request: ApprovalRequest) -> None:
         answer = None if self.answers is None else await self.answers.approval(request)
-        if answer is not None:
-            yes, _, comment = answer
-            body = {"node": request.node, "comment": comment}
-            self._commands.put_nowait((job_id, "approve" if yes else "reject", body))
+        if answer is None:
+            return
+        yes, person, comment = answer
+        allowed = request.approval.approvers
+        if allowed and person not in allowed:
+            self.note = f"{person} may not answer {request.node}: its approvers are {', '.join(allowed)}"
+            self.cancel()
+            return
+        self._commands.put_nowait((job_id, "approve" if yes else "reject", {"node": request.node, "comment": comment}))
 
     # ── Ctrl-C ──
 
@@ -187,8 +208,8 @@ class DurableRun:
         if self.interrupts > 1:
             self.display.pause()
             click.echo(
-                f"left at once. The job {self.job_id} is stored: `dagmaster dev` goes on with it,"
-                f" `dagmaster jobs cancel {self.job_id}` ends it.",
+                f"leaving at once: the job {self.job_id} is stored. `dagmaster dev` goes on with it,"
+                f" `dagmaster jobs cancel {self.job_id}` ends it",
                 err=True,
             )
             sys.stderr.flush()

@@ -46,7 +46,9 @@ class Notes:
         self._logs: dict[str, list[str]] = {}
         self._progress: dict[str, tuple[int, str]] = {}
         self._checkpoints: dict[str, CheckpointWrite] = {}
+        # Who else listens, in the same process.
         self.on_progress: Callable[[TaskMessage, Progress], None] | None = None
+        self.on_log: Callable[[TaskMessage, str], None] | None = None
 
     def begin(self, task_id: str, token: int) -> None:
         """A task starts."""
@@ -99,6 +101,8 @@ class Notes:
         said = self._tasks.get(task.task_id)
         if said is None or said.kept > MAX_LOG:
             return
+        if self.on_log is not None:
+            self.on_log(task, redact_value(text, said.secrets))
         with self._lock:
             said.kept += len(text)
             if said.kept > MAX_LOG:

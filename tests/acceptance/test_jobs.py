@@ -1,0 +1,218 @@
+"""Jobs as a user sees and steers them: real commands, an orchestrator and a worker as processes, a real database."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
+HANDLERS = """
+from dagmaster import handler
+
+@handler("talk", queue="default")
+async def talk(text: str) -> dict:
+    print(text)
+    return {"said": text}
+"""
+FLOW = """
+workflow_id: talk
+version: 1
+inputs:
+  token: {type: string, secret: true}
+nodes:
+  first: {handler: talk, queue: default, params: {text: "one\\ntwo"}, next: second}
+  second: {handler: talk, queue: default, params: {text: "three"}}
+"""
+FAILING = """
+workflow_id: failing
+version: 1
+nodes:
+  good: {handler: echo, queue: default, next: bad}
+  bad: {handler: fail, queue: default, params: {message: "no network", permanent: true}, next: after}
+  after: {handler: echo, queue: default}
+"""
+STUCK = "{workflow_id: stuck, version: 1, nodes: {a: {handler: echo, queue: nobody}}}"
+
+
+class Place:
+    """A database, and files beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.env = {**os.environ, "DAGMASTER_DATA_DIR": str(path / "data"), "COLUMNS": "80", "TERM": "dumb"}
+
+    def dagmaster(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [DAGMASTER, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120, env=self.env, check=False
+        )
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen([DAGMASTER, *arguments], text=True, cwd=ROOT, env=self.env, **options)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.dagmaster(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def write(self, name: str, text: str) -> str:
+        file = self.path / name
+        file.write_text(text)
+        return str(file)
+
+    def submit(self, workflow: str, *arguments: str) -> str:
+        job_id: str = self.json("submit", workflow, *arguments)["job_id"]
+        return job_id
+
+    def until(self, job_id: str, kind: str) -> None:
+        """Follow the trail until this happened."""
+        process = self.start("jobs", "events", job_id, "-f", "--json", stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        with process:
+            assert any(json.loads(line)["type"] == kind for line in process.stdout)
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def place():
+    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
+    path = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
+    path.chmod(0o755)
+    place = Place(path)
+    handlers = place.write("talking.py", HANDLERS)
+    services: list[subprocess.Popen[str]] = []
+    try:
+        done = place.dagmaster("migrate")
+        assert done.returncode == 0, done.stderr
+        services.append(place.start("orchestrator", stderr=subprocess.DEVNULL))
+        worker = ("worker", "--queue", "default", "--handlers", handlers)
+        services.append(place.start(*worker, stderr=subprocess.DEVNULL))
+        yield place
+    finally:
+        for service in services:
+            service.send_signal(signal.SIGTERM)
+        for service in services:
+            service.wait(timeout=60)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def talking(place: Place) -> str:
+    # The commands that compile need the handlers, too.
+    return place.write("talk.yaml", FLOW)
+
+
+def test_a_job_is_watched_listed_shown_and_its_logs_are_printed(place):
+    handlers = ("--handlers", str(place.path / "talking.py"))
+    job_id = place.submit(talking(place), "-i", "token=hunter2", *handlers)
+    watched = place.dagmaster("jobs", "watch", job_id)
+    assert watched.returncode == 0
+    assert "first completed" in watched.stderr
+    assert "COMPLETED in" in watched.stderr
+    assert "2 nodes, 2 attempts" in watched.stderr
+    listed = place.dagmaster("jobs", "list", "--workflow", "talk").stdout
+    assert job_id in listed
+    assert "✔ completed" in listed
+    shown = place.dagmaster("jobs", "show", job_id)
+    assert "✔ second  talk" in shown.stdout
+    told = place.json("jobs", "show", job_id)
+    assert told["nodes"]["second"]["status"] == "COMPLETED"
+    assert told["inputs"] == {"token": "***"}
+    assert "hunter2" not in shown.stdout + json.dumps(told)
+    assert place.dagmaster("jobs", "logs", job_id).stdout == "first │ one\nfirst │ two\nsecond │ three\n"
+    assert place.dagmaster("jobs", "logs", job_id, "second").stdout == "three\n"
+    assert "wrote nothing in attempt 2" in place.dagmaster("jobs", "logs", job_id, "first", "--attempt", "2").stderr
+
+
+def test_an_approval_waits_until_somebody_answers(place):
+    job_id = place.submit("workflows/approval.yaml")
+    place.until(job_id, "ApprovalRequested")
+    assert place.json("jobs", "list", "--status", "waiting")[0]["job_id"] == job_id
+    shown = place.dagmaster("jobs", "show", job_id).stdout
+    assert "waits for approval: Release dem_2026 to the public?" in shown
+    assert f"dagmaster jobs approve {job_id} release" in shown
+    wrong = place.dagmaster("jobs", "approve", job_id, "relase")
+    assert (wrong.returncode, wrong.stderr) == (2, "Error: approval has no node 'relase'. Did you mean 'release'?\n")
+    no_approval = place.dagmaster("jobs", "reject", job_id, "prepare")
+    assert (no_approval.returncode, "is no approval" in no_approval.stderr) == (2, True)
+    yes = place.dagmaster("jobs", "approve", job_id, "release", "--comment", "fine", "--as", "ada")
+    assert (yes.returncode, yes.stdout) == (0, "ada approved release: fine\n")
+    assert place.dagmaster("jobs", "watch", job_id).returncode == 0
+    assert "is over" in place.dagmaster("jobs", "approve", job_id, "release").stderr
+
+
+def test_a_job_that_failed_says_why_and_can_be_resumed(place):
+    job_id = place.submit(place.write("failing.yaml", FAILING))
+    watched = place.dagmaster("jobs", "watch", job_id)
+    assert watched.returncode == 1
+    assert "node bad failed: no network" in watched.stderr
+    shown = place.dagmaster("jobs", "show", job_id).stdout
+    assert "✘ bad" in shown
+    assert "↷ after  echo  upstream failed" in shown
+    assert place.dagmaster("jobs", "retry", job_id, "good").returncode == 2
+    resumed = place.dagmaster("jobs", "resume", job_id)
+    assert (resumed.returncode, resumed.stdout) == (0, "run 2 begins: 2 nodes run again\n")
+    assert place.dagmaster("jobs", "watch", job_id).returncode == 1
+    assert place.json("jobs", "show", job_id)["run"] == 2
+
+
+def test_a_fan_out_is_counted_and_its_children_are_listed_only_when_asked_for(place):
+    job_id = place.submit("workflows/fan_out.yaml", "-i", "count=500")
+    ended = place.json("jobs", "watch", job_id)
+    assert ended["result"] == {"tasks": 500, "total": 125250}
+    assert ended["nodes"]["work"]["children"] == {"total": 500, "COMPLETED": 500}
+    assert (ended["attempts"], sum(ended["counts"].values())) == (501, 503)
+    assert list(ended["nodes"]) == ["plan", "work", "total"]
+    assert "work__499" in place.json("jobs", "show", job_id, "--all")["nodes"]
+
+
+def test_a_job_that_nobody_serves_says_what_to_start_and_can_be_cancelled(place):
+    job_id = place.submit(place.write("stuck.yaml", STUCK))
+    place.until(job_id, "NodeDispatched")
+    shown = place.dagmaster("jobs", "show", job_id).stdout
+    assert "no live worker serves it" in shown
+    assert "dagmaster worker --queue nobody" in " ".join(shown.split())
+    assert "✘ nobody serves it" in place.dagmaster("fleet").stdout
+    fleet = place.json("fleet")
+    assert [len([each for each in fleet[kind] if each["alive"]]) for kind in ("orchestrators", "workers")] == [1, 1]
+    watching = place.start("jobs", "watch", job_id, stderr=subprocess.PIPE)
+    assert watching.stderr is not None
+    with watching:
+        assert "submitted" in watching.stderr.readline()
+        assert any("no live worker serves it" in line for line in watching.stderr)
+        watching.send_signal(signal.SIGINT)
+        assert "the job goes on" in watching.stderr.read()
+        assert watching.wait(timeout=60) == 130
+    done = place.json("jobs", "cancel", job_id, "--wait")
+    assert (done["status"], done["nodes"]["a"]["status"]) == ("CANCELLED", "CANCELLED")
+
+
+def test_a_published_version_does_not_change(place):
+    flow = place.write("pushed.yaml", "{workflow_id: pushed, version: 1, nodes: {a: {handler: echo, queue: default}}}")
+    assert place.dagmaster("workflows", "push", flow).stdout == "published  pushed v1\n"
+    assert place.dagmaster("workflows", "push", flow).stdout == "already there  pushed v1\n"
+    place.write("pushed.yaml", "{workflow_id: pushed, version: 1, nodes: {b: {handler: echo, queue: default}}}")
+    refused = place.dagmaster("workflows", "push", flow)
+    assert refused.returncode == 2
+    assert "Raise `version:` to 2" in refused.stderr
+    assert place.dagmaster("workflows", "push", flow, "--replace").returncode == 0
+    assert place.json("workflows", "show", "pushed")["definition"]["nodes"].keys() == {"b"}
+    assert "pushed" in place.dagmaster("workflows", "list").stdout
+    assert "'pushed'" in place.dagmaster("workflows", "show", "pusht").stderr
+    place.write("pushed.yaml", "{workflow_id: pushed, version: 2, nodes: {b: {handler: ecko}}}")
+    wrong = place.dagmaster("workflows", "push", flow)
+    assert (wrong.returncode, "nothing was published" in wrong.stderr) == (2, True)
+
+
+def test_what_is_not_there_is_told(place):
+    for arguments in (["jobs", "show", "12"], ["jobs", "cancel", "x'; --"]):
+        done = place.dagmaster(*arguments)
+        assert (done.returncode, "there is no job" in done.stderr) == (2, True)
