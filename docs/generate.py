@@ -15,7 +15,8 @@ from dagmaster.cli.main import cli
 from dagmaster.engine.filters import FILTERS
 from dagmaster.engine.invariants import PROMISES
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
-from dagmaster.settings import Settings
+from dagmaster.ports.events import MEANING, EventType
+from dagmaster.settings import ALIASES, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "commands.md": _commands(),
         HERE / "reference" / "handlers.md": _handlers(),
         HERE / "reference" / "settings.md": _settings(),
+        HERE / "reference" / "events.md": _events(),
         HERE / "reference" / "invariants.md": _invariants(),
         HERE / "reference" / "figures.md": _figures(),
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
@@ -164,8 +166,24 @@ def _settings() -> str:
         f"| `DAGMASTER_{name.upper()}` | {'' if field.default in ((), None) else f'`{field.default}`'} | {field.description} |"
         for name, field in Settings.model_fields.items()
     ]
-    rows.append("| `DAGMASTER_SECRET_NAME` | | What `secrets.NAME` is in a run in one process. |")
-    return f"{MADE}# Settings\n\n| name | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    rows.append("| `DAGMASTER_SECRET_NAME` | | What `secrets.NAME` is in the process that runs the task. |")
+    aliases = [
+        f"| `{alias.name}` | {f'`DAGMASTER_{alias.setting.upper()}`' if alias.setting else ''} |"
+        f" {f'its {alias.part}' if alias.part else f'not used: {alias.instead}' if alias.instead else ''} |"
+        for alias in ALIASES
+    ]
+    return (
+        f"{MADE}# Settings\n\n`dagmaster config show` tells the values, and where each came from. An empty variable is an"
+        " unset one.\n\n| name | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n\n## Other names\n\n"
+        "Orchestrators and workers also read these; `dev` and `run` never do. The names above win, and of two names for"
+        " one setting the upper one. Some are known and not used: `dagmaster config show --services` says so when they"
+        " are set.\n\n| name | setting | |\n|---|---|---|\n" + "\n".join(aliases) + "\n"
+    )
+
+
+def _events() -> str:
+    rows = "\n".join(f"| `{kind.value}` | {MEANING[kind]} |" for kind in EventType)
+    return f"{MADE}# Events\n\nThe trail of a job: numbered from 1, without gaps.\n\n| event | says |\n|---|---|\n{rows}\n"
 
 
 def _invariants() -> str:

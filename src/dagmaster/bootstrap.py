@@ -8,13 +8,10 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from dagmaster.authoring.compiler import compile_file
-from dagmaster.authoring.document import read_file
 from dagmaster.authoring.handlers import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.settings import Settings, load_settings
-from dagmaster.testing.one_process import OneProcess
 
 if TYPE_CHECKING:
     import pathlib
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.blobs import Blobs
     from dagmaster.store.session import Address
-    from dagmaster.testing.one_process import Answers, Observer
+    from dagmaster.testing.one_process import Answers, Observer, OneProcess
     from dagmaster.worker.service import Worker
 
 SHIPPED_HANDLERS = ("dagmaster.handlers.examples",)
@@ -46,6 +43,9 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
 
     A file that has this id and cannot run is `WorkflowInvalid`: it is there, and that is what is to be told.
     """
+    from dagmaster.authoring.compiler import compile_file  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.document import read_file  # noqa: PLC0415 - likewise
+
     known: dict[str, list[pathlib.Path]] = {}
     compiled: dict[pathlib.Path, Graph] = {}
 
@@ -71,6 +71,8 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
 
 def compile_with_children(path: pathlib.Path, handlers: Registry) -> tuple[Compiled, list[Graph]]:
     """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
+    from dagmaster.authoring.compiler import compile_file  # noqa: PLC0415 - slow to import
+
     compiled = compile_file(path, handlers=handlers)
     find = workflows_beside(path, handlers)
     found: dict[str, Graph] = {}
@@ -231,6 +233,8 @@ def one_process(
     settings: Settings | None = None,
 ) -> OneProcess:
     """Wire a runner for one workflow file."""
+    from dagmaster.testing.one_process import OneProcess  # noqa: PLC0415 - slow to import
+
     settings = settings or load_settings()
     return OneProcess(
         handlers,

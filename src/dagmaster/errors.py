@@ -143,3 +143,7 @@ class BlobsUnavailable(DagmasterError):
 
 class CommandRefused(DagmasterError):
     """What was asked of a job cannot be."""
+
+
+class StatementFailed(DagmasterError):
+    """The database refused a statement: a mistake in dagmaster, or a row that breaks a constraint."""

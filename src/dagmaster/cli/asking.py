@@ -72,7 +72,7 @@ def cancel(job_id: str, *, wait: bool, as_json: bool, data_dir: pathlib.Path | N
 
     async def work(onlooker: Onlooker) -> int:
         request = Request("cancel", {EventType.CANCEL_REQUESTED}, check=_must_be_open)
-        code = await _ask(onlooker, job_id, request, as_json=as_json and not wait)
+        code = await _ask(onlooker, job_id, request, as_json=as_json, quiet=as_json and wait)
         return await _until_over(onlooker, job_id, as_json=as_json) if wait and code == COMPLETED else code
 
     return on_database(data_dir, work)
@@ -265,7 +265,7 @@ def _payload(text: str) -> Any:
 # ── Asking ──
 
 
-async def _ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool) -> int:
+async def _ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool, quiet: bool = False) -> int:
     from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - slow to import
 
     head = await onlooker.job(job_id)
@@ -287,6 +287,8 @@ async def _ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: bo
         sentence = "accepted. No orchestrator is alive: it happens as soon as one runs (dagmaster orchestrator)"
     else:
         sentence = f"accepted. Nobody has taken it up yet: dagmaster jobs events {head.id} -f tells when"
+    if quiet and not refused:
+        return COMPLETED
     if as_json:
         document = {"job_id": head.id, "command": request.kind, "accepted": not refused, "done": event is not None}
         click.echo(json.dumps({**document, "seq": None if event is None else event.seq, "sentence": sentence}))

@@ -21,22 +21,27 @@ from dagmaster.cli.main import INTERRUPTED
 from dagmaster.cli.options import who
 from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.cli.display import PlainDisplay
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnWrites
+    from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.handler import Progress
     from dagmaster.ports.store import JobReport
     from dagmaster.ports.task import TaskMessage
     from dagmaster.settings import Settings
     from dagmaster.store.session import Address
+    from dagmaster.store.submitting import PostgresSubmitStore
     from dagmaster.testing.one_process import Answers
+
+LOOK_SECONDS = 2.0
 
 
 class DurableRun:
@@ -75,15 +80,48 @@ class DurableRun:
     ) -> JobReport:
         """Submit the job, run it, and give its report."""
         from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - slow to import
-        from dagmaster.bootstrap import allowed_env, make_orchestrator, make_worker, prepare  # noqa: PLC0415
+        from dagmaster.bootstrap import allowed_env, prepare  # noqa: PLC0415 - likewise
         from dagmaster.orchestrator.intake import Intake, Submission  # noqa: PLC0415 - likewise
         from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - likewise
 
         await prepare(address, migrate=address.revive is not None)
         client = PostgresSubmitStore(address, "dagmaster run")
         await client.open()
-        queue = f"run:{client.identity.ids.new()}"
         blobs = LocalBlobs(blob_dir)
+        intake = Intake(client, client.identity.ids)
+        submission = Submission(
+            graph=self.graph,
+            inputs=given,
+            env=allowed_env(self.settings),
+            submitted_by=who()[:64],
+            queue=f"run:{client.identity.ids.new()}",
+            workflows={child.workflow_id: child.content_hash for child in self.children},
+        )
+        # Inputs that do not fit are refused before anything starts.
+        intake.job(submission)
+        for child in self.children:
+            await intake.keep(child)
+        try:
+            async with self._services(address, blobs, str(submission.queue)):
+                self.job_id = (await intake.submit([submission]))[0].job_id
+                for name, payload in signals.items():
+                    await client.send(self.job_id, "signal", {"name": name, "payload": payload}, who())
+                beside = [asyncio.create_task(self._send(client)), asyncio.create_task(self._look(client))]
+                with self._listening(), self.display:
+                    await self._over.wait()
+                for each in (*beside, *self._asking):
+                    each.cancel()
+            report = await client.report(self.job_id, blobs)
+        finally:
+            await client.close()
+        in_order = [*(each for each in self.graph.specs if each in report.nodes), *report.nodes]
+        return replace(report, nodes={each: report.nodes[each] for each in in_order}, note=self.note)
+
+    @contextlib.asynccontextmanager
+    async def _services(self, address: Address, blobs: Blobs, queue: str) -> AsyncIterator[None]:
+        """An orchestrator and a worker of this queue. Others leave its jobs alone once the worker is known."""
+        from dagmaster.bootstrap import make_orchestrator, make_worker  # noqa: PLC0415 - slow to import
+
         orchestrator = make_orchestrator(address, blobs, self.settings, queue=queue, observer=self)
         worker = make_worker(
             address,
@@ -96,56 +134,41 @@ class DurableRun:
         )
         worker.notes.on_progress = self._progress
         worker.notes.on_log = self._log
-        intake = Intake(client, client.identity.ids)
-        for child in self.children:
-            await intake.keep(child)
-        # Stored before anything runs, so that inputs that do not fit change nothing.
-        accepted = await intake.submit(
-            [
-                Submission(
-                    graph=self.graph,
-                    inputs=given,
-                    env=allowed_env(self.settings),
-                    submitted_by=who()[:64],
-                    queue=queue,
-                    workflows={child.workflow_id: child.content_hash for child in self.children},
-                )
-            ]
-        )
-        self.job_id = accepted[0].job_id
-        for name, payload in signals.items():
-            await client.send(self.job_id, "signal", {"name": name, "payload": payload}, who())
         services = [asyncio.create_task(orchestrator.run()), asyncio.create_task(worker.run())]
-        sending = asyncio.create_task(self._send(client))
+        for service in services:
+            service.add_done_callback(self._service_ended)
         try:
-            with self._listening(), self.display:
-                await self._wait(services)
+            await orchestrator.ready.wait()
+            await worker.ready.wait()
+            yield
         finally:
-            for question in self._asking:
-                question.cancel()
             orchestrator.stop()
             worker.stop()
             await asyncio.gather(*services, return_exceptions=True)
-            sending.cancel()
-        try:
-            report = await client.report(self.job_id, blobs)
-        finally:
-            await client.close()
-        in_order = [*(each for each in self.graph.specs if each in report.nodes), *report.nodes]
-        return replace(report, nodes={each: report.nodes[each] for each in in_order}, note=self.note)
 
-    async def _wait(self, services: list[asyncio.Task[None]]) -> None:
-        over = asyncio.create_task(self._over.wait())
-        await asyncio.wait([over, *services], return_when=asyncio.FIRST_COMPLETED)
-        over.cancel()
-        for service in services:
-            if service.done() and not self._over.is_set():
-                service.result()
+    def _service_ended(self, service: asyncio.Task[None]) -> None:
+        """A service that ends by a mistake of ours must not leave the run waiting for ever."""
+        if not service.cancelled() and service.exception() is not None:
+            self.note = f"a service of this run failed: {service.exception()}"
+            self._over.set()
 
-    async def _send(self, client: Any) -> None:
+    async def _look(self, client: PostgresSubmitStore) -> None:
+        """The net under the turns: another orchestrator may have the job."""
+        while not self._over.is_set():
+            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(DatabaseUnavailable):
+                if await client.is_over(self.job_id):
+                    self._over.set()
+
+    async def _send(self, client: PostgresSubmitStore) -> None:
         while True:
             job_id, kind, body = await self._commands.get()
-            await client.send(job_id, kind, body, who())
+            try:
+                await client.send(job_id, kind, body, who())
+            except DatabaseUnavailable:
+                # It comes back; what was asked is not forgotten.
+                self._commands.put_nowait((job_id, kind, body))
+                await asyncio.sleep(0.5)
 
     # ── What happens ──
 

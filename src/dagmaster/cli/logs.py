@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dagmaster.store.reading import JobHead, LogPiece
 
 _BATCH: Final = 500
+_OVERLAP: Final = timedelta(seconds=2)
 
 
 @click.command(epilog="Exit codes: 0 printed, 2 no such job or node, 3 no database, 130 interrupted.")
@@ -56,15 +58,23 @@ def logs(
         if node_id is not None:
             await _check(onlooker, head, node_id)
         place: tuple[Any, int, int] | None = None
+        printed: dict[tuple[int, int], Any] = {}
         printer = _Printer(is_prefixed=node_id is None, as_json=as_json)
         while True:
             _, status, _ = await onlooker.store.pulse(head.id)
             pieces = await onlooker.store.logs(head.id, node_id=node_id, attempt=attempt, after=place, limit=_BATCH)
             for piece in pieces:
-                place = piece.place
-                printer.print(piece)
+                moment, task_id, chunk = place = piece.place
+                if (task_id, chunk) not in printed:
+                    printed[task_id, chunk] = moment
+                    printer.print(piece)
             if len(pieces) == _BATCH:
                 continue
+            if place is not None:
+                # What was written a little earlier may be seen a little later: workers do not wait for each other.
+                earlier = place[0] - _OVERLAP
+                printed = {key: moment for key, moment in printed.items() if moment >= earlier}
+                place = (earlier, 0, 0)
             if not follow or status in (*OVER, ""):
                 break
             await asyncio.sleep(POLL_SECONDS)

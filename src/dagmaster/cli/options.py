@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import DagmasterError, Problem
 
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
     """Read an object from a JSON file; `-` is the standard input."""
     if path is None:
         return {}
+    from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
+
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         data = read_json(text)
@@ -88,6 +89,8 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
 
 def json_or_text(key: str, text: str) -> Any:
     """Read a value as JSON if it is JSON, else as text."""
+    from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
+
     try:
         return read_json(text)
     except RecursionError as error:

@@ -197,7 +197,7 @@ def _of_the_owner(snapshot: Snapshot) -> Iterator[str]:
         yield "no live orchestrator (start one: dagmaster orchestrator, or dagmaster dev)"
     elif head.owner_id is None and head.queue is not None:
         yield "it came from a `dagmaster run` that is gone: an orchestrator takes it over"
-    elif head.owner_id is None:
+    elif head.owner_id is None and head.now - head.created_at > _PATIENCE_SECONDS:
         yield "no orchestrator owns it yet: one claims it within a second, unless they are busy"
     if head.cancelling:
         yield "it is being cancelled: what runs is asked to stop"

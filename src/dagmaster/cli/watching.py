@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sys
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.rendering import JobView
     from dagmaster.cli.snapshots import Snapshot
     from dagmaster.engine.graph import Graph
     from dagmaster.store.reading import JobHead
@@ -51,6 +54,8 @@ _STALE_SECONDS: Final = 1.0
 _RATE_SECONDS: Final = 5.0
 _QUIET_EVENTS: Final = frozenset({"JobClaimed", "NodeDispatched", "NodeExpanded"})
 _TENTHS: Final = 10
+# What is longer would push all else off a terminal.
+_LONGEST_RESULT: Final = 10_000
 
 
 @click.command(epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted.")
@@ -160,6 +165,7 @@ class Watched:
         self.tree = Tree(graph)
         self.rates = Rates()
         self.snapshot: Snapshot | None = None
+        self.view: JobView | None = None
         self.read_at = time.monotonic()
         self._stirred = asyncio.Event()
 
@@ -203,17 +209,17 @@ class Watched:
             self.rates.note(fan, head.now, done)
             over += done
         self.rates.note("", head.now, over + len(self.tree.over))
+        # Made once a read, not once a frame: it counts every node.
+        self.view = job_view(snapshot, rate=None if head.is_over else self.rates.of(""))
 
     def frame(self, console: Console) -> RenderableType:
         """Draw the job as it was read last. The clock goes on meanwhile."""
         snapshot = self.snapshot
-        if snapshot is None:
+        if snapshot is None or self.view is None:
             return ""
         passed = 0.0 if snapshot.head.is_over else time.monotonic() - self.read_at
-        job = job_view(snapshot, rate=None if snapshot.head.is_over else self.rates.of(""))
-        job.seconds += passed
         return screen(
-            job,
+            replace(self.view, seconds=self.view.seconds + passed),
             self.tree,
             lambda node_id: view_of(snapshot, node_id, rate=self.rates.of(node_id)),
             size=console.size,
@@ -255,9 +261,10 @@ class PlainLines:
                 self.shares[fan] = share
                 self._line(head.now - began, f"{fan}: {over:,} of {total:,} children are over")
         for sentence in waits_for(snapshot):
-            # The same wait is said once, however the seconds in it change.
-            if sentence.split(":")[0] not in self.said and " in " not in sentence.split(":")[0]:
-                self.said.add(sentence.split(":")[0])
+            # The same wait is said once, however the numbers in it change.
+            what = re.sub(r"[\d.,]+", "", sentence)
+            if what not in self.said:
+                self.said.add(what)
                 self._line(head.now - began, sentence)
 
     @staticmethod
@@ -282,7 +289,9 @@ def say_end(snapshot: Snapshot, result: Any, attempts: int, *, as_json: bool) ->
         click.echo(f"To run again what failed: dagmaster jobs resume {head.id}", err=True)
     if result is not None:
         text = json.dumps(result, ensure_ascii=False, indent=2)
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and len(text) > _LONGEST_RESULT:
+            click.echo(f"the result has {len(text):,} characters: dagmaster jobs show {head.id} --json")
+        elif sys.stdout.isatty():
             Console().print(JSON(text))
         else:
             click.echo(text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.decisions import Fail
-from dagmaster.engine.graph import WorkflowSpec
+from dagmaster.engine.decisions import Fail, Reopen
+from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.happenings import TaskFailed
 from dagmaster.engine.templates import detach_secrets
 from dagmaster.ports.store import MAX_INLINE, JobTurn, JsonText, NewTask, Withdrawal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.ids import Snowflakes
 
 
-async def carry(held: HeldJob, writes: TurnWrites, *, ids: Snowflakes, blobs: Blobs) -> JobTurn:
+async def carry(held: HeldJob, writes: TurnWrites, *, ids: Snowflakes, blobs: Blobs, now: float) -> JobTurn:
     """Put a turn into the form in which it is stored. Events are added by who knows what happened."""
     turn = JobTurn(held.job, held.epoch, held.event_seq, held.priority, parent=held.parent, finished=writes.finished)
     stored = held.stored
@@ -31,6 +31,10 @@ async def carry(held: HeldJob, writes: TurnWrites, *, ids: Snowflakes, blobs: Bl
         else:
             stored.add(node.id)
             turn.added.append(node)
+            if not isinstance(node.spec, TaskSpec):
+                # No worker says when it started: it is now.
+                turn.started[node.id] = now
+    turn.forgotten = [node for each in writes.decisions if isinstance(each, Reopen) for node in each.nodes]
     tasks = held.tasks
     for task in writes.tasks:
         # In this very turn it may have been stopped again.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.authoring.compiler import compile_definition
 from dagmaster.engine.happenings import Happening, JobStarted, TimerFired
-from dagmaster.errors import CommandRefused, DagmasterError, DatabaseUnavailable, OwnershipLost
+from dagmaster.errors import CommandRefused, DagmasterError, DatabaseUnavailable, OwnershipLost, StatementFailed
 from dagmaster.orchestrator.carrying import carry, keep_secrets
 from dagmaster.orchestrator.children import Children
 from dagmaster.orchestrator.held import HeldJob
@@ -130,7 +130,7 @@ class Orchestrator:
             except OwnershipLost as error:
                 _LOGGER.warning("%s: starting anew", error)
                 registered = False
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, StatementFailed) as error:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), outage.away(error))
             finally:
@@ -254,14 +254,14 @@ class Orchestrator:
                 self._rest(job_id)
         if not turns:
             return
-        written = await self.store.write([turn for turn, _, _ in turns], now)
+        written = await self._write([turn for turn, _, _ in turns], now)
         self.counters["turns"] += 1
         swept = False
         for turn, held, writes in turns:
             job_id = held.job.id
             if job_id not in written:
-                _LOGGER.warning("job %s is not ours any more", job_id)
-                self.jobs.pop(job_id, None)
+                if self.jobs.pop(job_id, None) is not None:
+                    _LOGGER.warning("job %s is not ours any more", job_id)
                 continue
             swept = swept or bool(turn.stops or turn.born_stopped)
             if turn.withdrawals:
@@ -270,6 +270,18 @@ class Orchestrator:
         if swept:
             await self.store.sweep_stopped()
             self._wake("results")
+
+    async def _write(self, turns: list[JobTurn], now: float) -> set[str]:
+        """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
+        try:
+            return await self.store.write(turns, now)
+        except StatementFailed:
+            if len(turns) > 1:
+                return {job_id for turn in turns for job_id in await self._write([turn], now)}
+            job_id = turns[0].job.id
+            _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, TROUBLE_SECONDS)
+            self._rest(job_id)
+            return set()
 
     async def _advance(self, held: HeldJob, what: _Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
         job, scopes, values = held.job, held.scopes, held.values
@@ -287,9 +299,10 @@ class Orchestrator:
             writes = writes.then(more)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
         keep_secrets(held, writes, self._redact)
-        turn = await carry(held, writes, ids=self.store.ids, blobs=self._blobs)
+        turn = await carry(held, writes, ids=self.store.ids, blobs=self._blobs, now=now)
         turn.children = jobs
-        turn.results, turn.commands, turn.started = what.results, what.commands, what.started
+        turn.results, turn.commands = what.results, what.commands
+        turn.started |= what.started
         turn.events = [*what.events, *events_of(job, writes, children, what.people)]
         held.event_seq += len(turn.events)
         turn.event_seq = held.event_seq
@@ -382,7 +395,7 @@ class Orchestrator:
         return graph
 
     async def _gather_results(self, gathered: dict[str, _Gathered]) -> bool:
-        results = await self.store.take_results(MAX_RESULTS)
+        results = await self.store.take_results(MAX_RESULTS, self._troubled)
         self.counters["results"] += len(results)
         for result in results:
             if result.job_id in self.jobs:
@@ -401,7 +414,7 @@ class Orchestrator:
             what.started[result.node_id] = result.claimed_at
 
     async def _gather_commands(self, gathered: dict[str, _Gathered]) -> None:
-        for command in await self.store.take_commands(MAX_COMMANDS):
+        for command in await self.store.take_commands(MAX_COMMANDS, self._troubled):
             held = self.jobs.get(command.job_id)
             if held is not None:
                 self._gather_command(gathered.setdefault(command.job_id, _Gathered()), held, command)

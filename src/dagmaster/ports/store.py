@@ -199,6 +199,8 @@ class JobTurn:
     changed: list[Node] = field(default_factory=list)
     outputs: dict[str, JsonText] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    # Nodes that were opened again.
+    forgotten: list[str] = field(default_factory=list)
     started: dict[str, float] = field(default_factory=dict)
     task_ids: dict[str, str] = field(default_factory=dict)
     tasks: list[NewTask] = field(default_factory=list)
@@ -242,10 +244,10 @@ class OrchestratorStore(Protocol):
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that this orchestrator owns: after a doubt."""
 
-    async def take_results(self, limit: int) -> list[TaskResult]:
-        """Read what was reported of this orchestrator's jobs. It stays there until the turn is written."""
+    async def take_results(self, limit: int, resting: Collection[str] = ()) -> list[TaskResult]:
+        """Read what was reported of this orchestrator's jobs, but for those that rest. It stays until it is written."""
 
-    async def take_commands(self, limit: int) -> list[Command]:
+    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs, likewise."""
 
     async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:

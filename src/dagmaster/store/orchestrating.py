@@ -143,18 +143,20 @@ class PostgresOrchestratorStore:
 
     # ── Turns ──
 
-    async def take_results(self, limit: int) -> list[TaskResult]:
+    async def take_results(self, limit: int, resting: Collection[str] = ()) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs."""
-        given = {"owner_id": self.owner_id, "most": limit}
+        given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
         return [_result(row) for row in await self._turns.fetch(_SQL["take_results"], given)]
 
-    async def take_commands(self, limit: int) -> list[Command]:
+    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""
-        given = {"owner_id": self.owner_id, "most": limit}
+        given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
         return [_command(row) for row in await self._turns.fetch(_SQL["take_commands"], given)]
 
     async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
         """Write turns in one statement."""
+        if not turns:
+            return set()
         query, given = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
         row = await self._turns.row(query, given)
         return set() if row is None else {str(job_id) for job_id in row["written"]}

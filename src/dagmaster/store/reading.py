@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
 _SQL = queries("reading")
 
+# How long those who went are still shown, and how many of each.
 RECENT_SECONDS: Final = 3600.0
-"""How long those who went are still shown."""
 _MANY: Final = 200
 _BIGINT: Final = 2**63 - 1
-# What follows the milliseconds in an id: the machine and the sequence.
-_LOW_BITS: Final = 22
+_LOW_BITS: Final = 22  # of an id: the machine and the sequence, after the milliseconds
 
 
 @dataclass(slots=True, kw_only=True)
 class JobLine:
-    """A job in a list. `over` is None where it was not counted: then all of them are over, or none."""
+    """A job in a list, with how many of its nodes are over. `now`: the database's time when it was read."""
 
     id: str
     workflow_id: str
@@ -258,10 +257,10 @@ class PostgresReadStore:
 
     async def failed_children(self, job_id: str, fan: str, limit: int = 3) -> list[NodeLine]:
         """The first children of a fan-out that failed."""
-        rows = await self.session.fetch(_SQL["failed_children"], {"job_id": int(job_id), "fan": fan, "most": limit})
+        given = {"job_id": int(job_id), "fan": fan, "most": limit}
         return [
             NodeLine(node_id=row["node_id"], status="FAILED", attempt=row["attempt"], error=_value(row["error"]))
-            for row in rows
+            for row in await self.session.fetch(_SQL["failed_children"], given)
         ]
 
     async def attempts(self, job_id: str) -> int:
@@ -319,10 +318,9 @@ class PostgresReadStore:
             "job_id": int(job_id), "node_id": node_id, "attempt": attempt,
             "moment": moment, "task_id": task_id, "chunk": chunk, "most": limit,
         }  # fmt: skip
-        rows = await self.session.fetch(_SQL["logs"], given)
         return [
             LogPiece(r["node_id"], r["attempt"], r["at"], r["text"], (r["moment"], r["task_id"], r["chunk"]))
-            for r in rows
+            for r in await self.session.fetch(_SQL["logs"], given)
         ]
 
     # ── The fleet ──

@@ -11,6 +11,7 @@ import asyncpg
 from asyncpg.exceptions import (
     AdminShutdownError,
     CannotConnectNowError,
+    DeadlockDetectedError,
     DiskFullError,
     InterfaceError,
     InternalClientError,
@@ -23,7 +24,7 @@ from asyncpg.exceptions import (
     UndefinedTableError,
 )
 
-from dagmaster.errors import DatabaseUnavailable, SchemaWrong
+from dagmaster.errors import DatabaseUnavailable, SchemaWrong, StatementFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +43,7 @@ _LOST: Final = (
     TooManyConnectionsError,
 )
 CONNECT_SECONDS: Final = 10.0
+DEADLOCKS: Final = 3
 
 # The plan of a queue must not depend on statistics: they are always of a moment ago, when the table was empty or full.
 _PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off"}
@@ -85,8 +87,15 @@ class Session:
         """Run a statement and give its rows."""
         async with self._turn:
             connection = await self._connected()
+            arguments = query.arguments(given)
             try:
-                return await connection.fetch(query.sql, *query.arguments(given))
+                for _ in range(DEADLOCKS):
+                    try:
+                        return await connection.fetch(query.sql, *arguments)
+                    except DeadlockDetectedError:
+                        # Each statement is a transaction of its own: it can simply be sent again.
+                        continue
+                return await connection.fetch(query.sql, *arguments)
             except asyncio.CancelledError:
                 # What became of the statement is not known.
                 connection.terminate()
@@ -177,7 +186,3 @@ class Session:
             said = str(error).split("\n", 1)[0] or type(error).__name__
             return DatabaseUnavailable(f"the database cannot be reached: {said}")
         return StatementFailed(f"{where}: {error}")
-
-
-class StatementFailed(Exception):
-    """The database refused a statement: a mistake in dagmaster, or a row that breaks a constraint."""

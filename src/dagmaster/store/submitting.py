@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import JobUnknown, SubmitRefused
 from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.store import NewJob
 
 _SQL = queries("submit")
+MAX_ID: Final = 2**63 - 1
 _COLUMNS = (
     "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
     "correlations", "callbacks", "queues", "workflows",
@@ -47,6 +48,8 @@ class PostgresSubmitStore:
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Store jobs in one statement; look up those whose key was taken."""
+        if not jobs:
+            return []
         rows = [
             (
                 int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
@@ -80,6 +83,8 @@ class PostgresSubmitStore:
 
     async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
+        if not job_id.isdecimal() or int(job_id) > MAX_ID:
+            return False
         given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
         return await self.session.row(_SQL["send"], given) is not None
 
@@ -111,6 +116,11 @@ class PostgresSubmitStore:
             duration_seconds=round(row["seconds"] or 0.0, 6),
             nodes=nodes,
         )
+
+    async def is_over(self, job_id: str) -> bool:
+        """Whether a job has ended."""
+        row = await self.session.row(_SQL["is_over"], {"job_id": int(job_id)})
+        return row is not None and bool(row["is_over"])
 
     async def bury(self, pid: int) -> None:
         """Say that a process of this host is dead, so that nobody waits for its lease to end."""

@@ -23,9 +23,10 @@ Rows = list[tuple[Any, ...]]
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "jobs": (
         "job_ids", "epochs", "event_seqs", "statuses", "runs", "endings", "stoppings", "deadlines_passed", "deadlines",
-        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "releases",
+        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "overs", "releases",
     ),
     "results": ("result_ids", "result_job_ids"),
+    "forgotten": ("forgotten_job_ids", "forgotten_ids"),
     "commands": ("command_ids",),
     "new_nodes": (
         "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids", "new_tries",
@@ -82,6 +83,9 @@ def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float
     for turn in turns:
         _collect(turn, rows)
     given: dict[str, Any] = {"owner_id": owner_id, "by": by, "now": datetime.fromtimestamp(now, UTC)}
+    # Whoever locks several rows of the queue does so in one order, so that nobody waits in a ring.
+    rows["withdrawals"].sort()
+    rows["stops"].sort()
     present = tuple(name for name, found in rows.items() if found)
     for name in present:
         given.update(zip(_COLUMNS[name], map(list, zip(*rows[name], strict=True)), strict=True))
@@ -96,6 +100,7 @@ def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
     rows["results"] += [(each, job_id) for each in turn.results]
+    rows["forgotten"] += [(job_id, each) for each in turn.forgotten]
     rows["commands"] += [(each,) for each in turn.commands]
     if turn.added:
         rows["new_nodes"] += _new_rows(turn, job_id, turn.added)
@@ -142,7 +147,7 @@ def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
         job_id, turn.epoch, turn.event_seq, job.status, job.run, job.ending, job.stopping, job.deadline_passed,
         job.deadline_at, job.cancel_requested, json.dumps(job.signals) if job.signals else "{}",
         None if result is None else result.text, None if result is None else result.ref, error, finished is not None,
-        is_over or turn.release,
+        is_over, is_over or turn.release,
     )  # fmt: skip
 
 

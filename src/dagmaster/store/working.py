@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _SQL = queries("worker")
 RECONCILE_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 1.0
+"""A worker of every queue looks which queues have tasks so often, besides what it hears."""
 
 
 class PostgresWorkerStore:
@@ -42,6 +44,7 @@ class PostgresWorkerStore:
         self.worker_id = 0
         self._queues: list[str] = []
         self._heard: set[str] = set()
+        self._look_at = 0.0
         self._connections = 1
         self._reconcile_at = math.inf
 
@@ -85,8 +88,8 @@ class PostgresWorkerStore:
         if self._tasks.connections > self._connections:
             self._connections = self._tasks.connections
             # A claim that is under way now is known by then.
-            self._reconcile_at = time.monotonic() + RECONCILE_SECONDS
-        elif time.monotonic() >= self._reconcile_at:
+            self._reconcile_at = self.identity.clock.now() + RECONCILE_SECONDS
+        elif self.identity.clock.now() >= self._reconcile_at:
             self._reconcile_at = math.inf
             await self._side.fetch(_SQL["reconcile"], {**given, "seconds": RECONCILE_SECONDS})
 
@@ -108,8 +111,9 @@ class PostgresWorkerStore:
 
     async def _any_queues(self) -> list[str]:
         """The queues to claim from: those that were heard of. Who heard of none looks which have tasks."""
-        if not self._heard:
-            self._heard.update(row["queue"] for row in await self._tasks.fetch(_SQL["queues"], {}))
+        if not self._heard or time.monotonic() > self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._heard.update([row["queue"] for row in await self._tasks.fetch(_SQL["queues"], {})])
         return sorted(self._heard)
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
@@ -119,7 +123,8 @@ class PostgresWorkerStore:
                 int(r.task_id), r.token, r.status, r.permanent, None if r.output is None else r.output.text,
                 None if r.output is None else r.output.ref, r.error, r.metrics,
             )
-            for r in reports
+            # In one order, so that nobody who locks several waits in a ring.
+            for r in sorted(reports, key=lambda each: int(each.task_id))
         ]  # fmt: skip
         names = ("task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics")
         row = await self._tasks.row(_SQL["report"], {"worker_id": self.worker_id, **_columns(names, rows)})
@@ -140,7 +145,7 @@ class PostgresWorkerStore:
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
         """Keep how far tasks are."""
-        rows = [(int(task_id), token, text) for task_id, (token, text) in progress.items()]
+        rows = sorted((int(task_id), token, text) for task_id, (token, text) in progress.items())
         await self._side.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
 
     async def leave(self) -> None:

@@ -153,15 +153,15 @@ class MemoryOrchestratorStore:
 
     # ── Turns ──
 
-    async def take_results(self, limit: int) -> list[TaskResult]:
+    async def take_results(self, limit: int, resting: Collection[str] = ()) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs."""
-        mine = {job.new.id for job in self._owned()}
+        mine = {job.new.id for job in self._owned()} - set(resting)
         found = [each.said for _, each in sorted(self._database.results.items()) if each.said.job_id in mine]
         return found[:limit]
 
-    async def take_commands(self, limit: int) -> list[Command]:
+    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""
-        mine = {job.new.id for job in self._owned()}
+        mine = {job.new.id for job in self._owned()} - set(resting)
         return [each for _, each in sorted(self._database.inbox.items()) if each.job_id in mine][:limit]
 
     async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.ports.blobs import Blobs
-    from dagmaster.ports.store import ClaimedTask, TaskReport, WorkerStore
+    from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, TaskReport, WorkerStore
     from dagmaster.worker.processes import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -78,6 +78,9 @@ class Worker:
         self._has_finished = asyncio.Event()
         self._has_room = asyncio.Event()
         self._outage = Outage(_LOGGER, most_seconds=1.0)
+        self._noting = asyncio.Lock()
+        self._checkpoints: list[CheckpointWrite] = []
+        self._logs: list[LogChunk] = []
         self._speed = 0.0
         self._counted = (0.0, 0)
 
@@ -236,7 +239,7 @@ class Worker:
                 for report in reports:
                     held = self.held.get(report.task_id)
                     report.token = report.token if held is None else held.token
-                if self.notes:
+                if self.notes or self._checkpoints or self._logs:
                     await self._store_notes()
                 accepted = await self.store.report(reports)
             except DatabaseUnavailable as error:
@@ -274,20 +277,24 @@ class Worker:
     async def _notes_loop(self) -> None:
         while True:
             await asyncio.sleep(NOTES_SECONDS)
-            if self.notes:
+            if self.notes or self._checkpoints or self._logs:
                 with contextlib.suppress(DatabaseUnavailable):
                     await self._store_notes()
 
     async def _store_notes(self) -> None:
-        checkpoints = self.notes.take_checkpoints()
-        if checkpoints:
-            await self.store.checkpoint(checkpoints)
-        logs = self.notes.take_logs()
-        if logs:
-            await self.store.append_logs(logs)
-        progress = self.notes.take_progress()
-        if progress:
-            await self.store.progress(progress)
+        # What could not be stored is kept for the next time.
+        async with self._noting:
+            self._checkpoints += self.notes.take_checkpoints()
+            if self._checkpoints:
+                await self.store.checkpoint(self._checkpoints)
+                self._checkpoints = []
+            self._logs += self.notes.take_logs()
+            if self._logs:
+                await self.store.append_logs(self._logs)
+                self._logs = []
+            progress = self.notes.take_progress()
+            if progress:
+                await self.store.progress(progress)
 
     # ── Staying alive ──
 

@@ -16,25 +16,35 @@ WHERE owner_id = :owner_id AND stopped_at IS NULL
 RETURNING extract(epoch FROM clock())::float8
 
 -- name: claim
--- Own open jobs that nobody owns, and finished ones that somebody asked something of.
-WITH open_jobs AS (
-    SELECT id FROM dag_jobs
-    WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING') AND (:queue::text IS NULL OR queue = :queue::text)
+-- Own open jobs that nobody owns, and finished ones that somebody asked something of. A `run` that lives has its own.
+WITH me AS (
+    SELECT owner_id FROM dag_orchestrators WHERE owner_id = :owner_id AND stopped_at IS NULL
+),
+open_jobs AS (
+    SELECT id, priority FROM dag_jobs
+    WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING')
+      AND CASE WHEN :queue::text IS NOT NULL THEN queue = :queue::text
+               ELSE queue IS NULL OR NOT EXISTS (SELECT FROM dag_workers w
+                                                 WHERE dag_jobs.queue = ANY(w.queues) AND w.stopped_at IS NULL) END
     ORDER BY priority DESC, id
     LIMIT :most
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 asked AS (
-    SELECT j.id FROM dag_jobs j
+    SELECT j.id, j.priority FROM dag_jobs j
     WHERE j.id IN (SELECT job_id FROM dag_inbox) AND j.owner_id IS NULL
       AND j.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (:queue::text IS NULL OR j.queue = :queue::text)
+    ORDER BY j.priority DESC, j.id
     LIMIT :most
     FOR NO KEY UPDATE SKIP LOCKED
 ),
+wanted AS (
+    SELECT id FROM (SELECT * FROM open_jobs UNION ALL SELECT * FROM asked) AS n ORDER BY priority DESC, id LIMIT :most
+),
 claimed AS (
     UPDATE dag_jobs j
-    SET owner_id = :owner_id, owner_epoch = j.owner_epoch + 1, event_seq = j.event_seq + 1
-    FROM (SELECT id FROM open_jobs UNION ALL SELECT id FROM asked) AS w
+    SET owner_id = me.owner_id, owner_epoch = j.owner_epoch + 1, event_seq = j.event_seq + 1
+    FROM wanted w, me
     WHERE j.id = w.id
     RETURNING j.*
 ),
@@ -68,7 +78,7 @@ SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.
        extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at
 FROM dag_task_results r
 JOIN dag_jobs j ON j.id = r.job_id
-WHERE j.owner_id = :owner_id
+WHERE j.owner_id = :owner_id AND r.job_id <> ALL(:resting::bigint[])
 ORDER BY r.id
 LIMIT :most
 
@@ -77,7 +87,7 @@ LIMIT :most
 SELECT i.id, i.job_id, i.kind, i.body, i.sent_by, extract(epoch FROM i.created_at)::float8 AS at
 FROM dag_inbox i
 JOIN dag_jobs j ON j.id = i.job_id
-WHERE j.owner_id = :owner_id
+WHERE j.owner_id = :owner_id AND i.job_id <> ALL(:resting::bigint[])
 ORDER BY i.id
 LIMIT :most
 
@@ -120,13 +130,19 @@ buried AS (
     UPDATE dag_orchestrators o SET stopped_at = clock() FROM dead WHERE o.owner_id = dead.owner_id RETURNING o.owner_id
 )
 UPDATE dag_jobs j SET owner_id = NULL
-FROM buried WHERE j.owner_id = buried.owner_id
+FROM (SELECT owner_id FROM buried
+      UNION
+      -- One that was paused may have claimed after it was buried.
+      SELECT owner_id FROM dag_orchestrators WHERE stopped_at > clock() - interval '1 hour') AS gone
+WHERE j.owner_id = gone.owner_id
 RETURNING j.id
 
 -- name: dead_workers
--- Workers whose lease is over and that nobody has buried yet. The same cautions.
+-- Workers whose lease is over, with the same cautions; and those that were buried a moment ago: a claim may have passed
+-- the burial.
 SELECT worker_id FROM dag_workers w
-WHERE w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds) AND w.stopped_at IS NULL
+WHERE (w.stopped_at > clock() - make_interval(secs => 5 * :worker_lease_seconds)
+       OR (w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds) AND w.stopped_at IS NULL))
   AND clock() >= pg_postmaster_start_time() + make_interval(secs => :worker_lease_seconds)
   AND EXISTS (SELECT FROM dag_orchestrators me
               WHERE me.owner_id = :owner_id AND me.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
@@ -140,7 +156,12 @@ WITH dead AS (
     RETURNING worker_id
 ),
 gone AS (
-    DELETE FROM dag_task_queue q USING dead WHERE q.worker_id = dead.worker_id RETURNING q.*
+    DELETE FROM dag_task_queue q
+    USING (SELECT worker_id FROM dead
+           UNION
+           SELECT worker_id FROM dag_workers WHERE worker_id = ANY(:worker_ids::bigint[]) AND stopped_at IS NOT NULL) AS n
+    WHERE q.worker_id = n.worker_id
+    RETURNING q.*
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,

@@ -21,7 +21,7 @@ added AS (
            submitted_by, correlation_id, callback_url, queue, workflows::json, 1, clock()
     FROM new
     ON CONFLICT (submitted_by, idempotency_key) DO NOTHING
-    RETURNING id, submitted_by
+    RETURNING id, submitted_by, queue
 ),
 told AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by)
@@ -29,8 +29,9 @@ told AS (
 )
 SELECT array_agg(id) AS ids,
        CASE WHEN count(*) > 0
-             AND NOT EXISTS (SELECT FROM dag_jobs
-                             WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING') AND queue IS NULL)
+             AND (bool_or(queue IS NOT NULL)
+                  OR NOT EXISTS (SELECT FROM dag_jobs
+                                 WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING') AND queue IS NULL))
             THEN pg_notify('dagmaster_jobs', '')::text END AS woken
 FROM added
 
@@ -94,3 +95,7 @@ WITH orchestrator AS (
     UPDATE dag_orchestrators SET heartbeat_at = to_timestamp(0) WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 )
 UPDATE dag_workers SET heartbeat_at = to_timestamp(0) WHERE host = :host AND pid = :pid AND stopped_at IS NULL
+
+-- name: is_over
+-- Whether a job has ended.
+SELECT status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS is_over FROM dag_jobs WHERE id = :job_id

@@ -9,17 +9,20 @@ owned AS (
     SET event_seq = n.event_seq, status = n.status, run = n.run, ending = n.ending, stopping = n.stopping,
         deadline_passed = n.deadline_passed, deadline_at = to_timestamp(n.deadline_at),
         cancel_requested_at = CASE WHEN n.cancel_requested THEN coalesce(j.cancel_requested_at, :now) END,
-        signals = n.signals::json, result = n.result::json, result_ref = n.result_ref, error = n.error::json,
+        signals = n.signals::json,
+        -- What a job that is over gave stays as it is when something is asked of it later, and goes when it is opened.
+        result = CASE WHEN n.is_finished THEN n.result::json WHEN n.is_over THEN j.result END,
+        result_ref = CASE WHEN n.is_finished THEN n.result_ref WHEN n.is_over THEN j.result_ref END,
+        error = CASE WHEN n.is_finished THEN n.error::json WHEN n.is_over THEN j.error END,
         started_at = coalesce(j.started_at, CASE WHEN n.status <> 'PENDING' THEN :now END),
-        finished_at = CASE WHEN n.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
-                           THEN CASE WHEN n.is_finished THEN :now ELSE j.finished_at END END,
+        finished_at = CASE WHEN n.is_finished THEN :now WHEN n.is_over THEN j.finished_at END,
         owner_id = CASE WHEN n.is_released THEN NULL ELSE j.owner_id END
     FROM unnest(:job_ids::bigint[], :epochs::integer[], :event_seqs::integer[], :statuses::text[], :runs::integer[],
                 :endings::boolean[], :stoppings::boolean[], :deadlines_passed::boolean[], :deadlines::float8[],
                 :cancels::boolean[], :signals::text[], :job_results::text[], :result_refs::text[], :job_errors::text[],
-                :finishes::boolean[], :releases::boolean[])
+                :finishes::boolean[], :overs::boolean[], :releases::boolean[])
          AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
-               signals, result, result_ref, error, is_finished, is_released)
+               signals, result, result_ref, error, is_finished, is_over, is_released)
     WHERE j.id = n.id AND j.owner_id = :owner_id AND j.owner_epoch = n.epoch
     RETURNING j.id, j.priority
 )
@@ -39,6 +42,15 @@ attempts AS (
            claimed_at, reported_at
     FROM taken
     ON CONFLICT DO NOTHING
+)
+
+-- name: forgotten
+-- A node that had completed and is opened again starts from the beginning: its checkpoint was for what it has done.
+forgotten AS (
+    DELETE FROM dag_checkpoints c
+    USING unnest(:forgotten_job_ids::bigint[], :forgotten_ids::text[]) AS n (job_id, node_id), dag_node_states s
+    WHERE c.job_id = n.job_id AND c.node_id = n.node_id AND s.job_id = n.job_id AND s.node_id = n.node_id
+      AND s.status = 'COMPLETED' AND n.job_id IN (SELECT id FROM owned)
 )
 
 -- name: commands

@@ -1,0 +1,39 @@
+"""Every sentence is tried in each world. A test that is a coroutine lives in its world's loop."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conformance.server import shared_server
+from tests.conformance.stores import MemoryWorld, PostgresWorld, lived
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conformance.stores import World
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with shared_server() as dsn:
+        yield dsn
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def world(request: pytest.FixtureRequest) -> World:
+    if request.param == "memory":
+        return MemoryWorld()
+    return PostgresWorld(request.getfixturevalue("server"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names: tuple[str, ...] = pyfuncitem._fixtureinfo.argnames
+    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    lived(pyfuncitem.obj)(**given)
+    return True

@@ -1,0 +1,202 @@
+"""Jobs for tests of stores: one whose turns a test writes itself, and one that the engine decides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster.authoring.compiler import compile_definition, compile_text
+from dagmaster.engine.happenings import JobStarted
+from dagmaster.engine.model import Job, row_of
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import PermanentError
+from dagmaster.orchestrator.carrying import carry
+from dagmaster.orchestrator.held import HeldJob
+from dagmaster.orchestrator.inbox import of_result
+from dagmaster.orchestrator.trail import events_of
+from dagmaster.orchestrator.turn import take_turn
+from dagmaster.ports.store import JobTurn, JsonText, NewJob, NewTask, TaskReport
+
+if TYPE_CHECKING:
+    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.happenings import Happening
+    from dagmaster.engine.model import NodeRow
+    from dagmaster.ports.store import ClaimedJob, ClaimedTask, OrchestratorStore, SubmitStore, WorkerStore
+    from tests.conformance.stores import World
+
+ONE = compile_text("{name: one, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}").graph
+
+
+def a_job(world: World, graph: Graph = ONE, **fields: Any) -> NewJob:
+    """A job that is not stored yet."""
+    given: dict[str, Any] = {
+        "id": world.ids.new(),
+        "workflow_id": graph.workflow_id,
+        "version": graph.version,
+        "content_hash": graph.content_hash,
+        "inputs": "{}",
+    }
+    return NewJob(**(given | fields))
+
+
+async def submitted(world: World, client: SubmitStore, graph: Graph = ONE, **fields: Any) -> str:
+    """A job that is stored."""
+    await client.put_graph(graph.content_hash, json.dumps(graph.definition))
+    (accepted,) = await client.submit([a_job(world, graph, **fields)])
+    assert accepted.is_new
+    return accepted.job_id
+
+
+def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> JobTurn:
+    """A turn of a running job in which nothing was decided but what is given."""
+    job = Job.rebuild(graph, claimed.row, claimed.nodes)
+    job.status = JobStatus.RUNNING
+    seq = claimed.event_seq + len(fields.get("events", ()))
+    return JobTurn(job, claimed.epoch, seq, claimed.priority, **fields)
+
+
+def a_task(world: World, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> NewTask:
+    """A task to dispatch."""
+    return NewTask(world.ids.new(), node, attempt, queue, "h", params, None, 60.0)
+
+
+class Scene:
+    """A running job and its orchestrator. What its turns say is up to the test."""
+
+    def __init__(self, world: World, client: SubmitStore, orchestrator: OrchestratorStore, job_id: str) -> None:
+        self.world = world
+        self.client = client
+        self.orchestrator = orchestrator
+        self.job_id = job_id
+
+    @classmethod
+    async def begin(cls, world: World, orchestrator: OrchestratorStore | None = None, **fields: Any) -> Scene:
+        """A job that was submitted and claimed."""
+        client = await world.client()
+        orchestrator = orchestrator or await world.orchestrator()
+        job_id = await submitted(world, client, **fields)
+        (claimed,) = await orchestrator.claim(10)
+        assert claimed.row.id == job_id
+        return cls(world, client, orchestrator, job_id)
+
+    async def now(self) -> ClaimedJob:
+        """The job, as it is stored."""
+        (claimed,) = await self.orchestrator.mine([self.job_id])
+        return claimed
+
+    async def write(self, **fields: Any) -> None:
+        """Write a turn."""
+        turn = a_turn(await self.now(), **fields)
+        assert await self.orchestrator.write([turn], self.orchestrator.clock.now()) == {self.job_id}
+
+    async def dispatch(self, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> str:
+        """Put a task into a queue."""
+        task = a_task(self.world, node, attempt=attempt, queue=queue, params=params)
+        await self.write(tasks=[task])
+        return task.task_id
+
+    async def results(self) -> list[tuple[str, int, str]]:
+        """What was reported and not yet taken."""
+        found = await self.orchestrator.take_results(100)
+        return [(each.node_id, each.attempt, each.status) for each in found]
+
+
+class Played:
+    """A job that the engine decides, carried from door to door by hand as the services do."""
+
+    def __init__(self, world: World, orchestrator: OrchestratorStore, worker: WorkerStore, held: HeldJob) -> None:
+        self.world = world
+        self.orchestrator = orchestrator
+        self.worker = worker
+        self.held = held
+        self.job_id = held.job.id
+
+    @classmethod
+    async def begin(cls, world: World, text: str, **inputs: Any) -> Played:
+        """Submit a workflow, claim the job and start it."""
+        graph = compile_text(text).graph
+        client, orchestrator, worker = await world.client(), await world.orchestrator(), await world.worker()
+        await submitted(world, client, graph, inputs=json.dumps(inputs))
+        (claimed,) = await orchestrator.claim(10)
+        definition = await orchestrator.definition(claimed.content_hash)
+        assert definition is not None
+        played = cls(world, orchestrator, worker, HeldJob(claimed, compile_definition(definition), orchestrator))
+        await played.turn(JobStarted())
+        return played
+
+    async def turn(
+        self,
+        *happenings: Happening,
+        reported: dict[tuple[str, int], JsonText] | None = None,
+        results: list[int] | None = None,
+    ) -> JobTurn:
+        """Take a turn and write it."""
+        held, now = self.held, self.orchestrator.clock.now()
+        writes = await take_turn(
+            held.job, happenings, reported=reported or {}, scopes=held.scopes, values=held.values, now=now
+        )
+        turn = await carry(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
+        turn.results = results or []
+        turn.events = events_of(held.job, writes, {}, {})
+        held.event_seq += len(turn.events)
+        turn.event_seq = held.event_seq
+        held.keep_sources(writes.sources)
+        assert await self.orchestrator.write([turn], now) == {self.job_id}
+        return turn
+
+    async def gather(self) -> JobTurn:
+        """Take every result, in one turn."""
+        found = await self.orchestrator.take_results(1000)
+        reported = {(each.node_id, each.attempt): each.output for each in found if each.output is not None}
+        return await self.turn(*map(of_result, found), reported=reported, results=[each.id for each in found])
+
+    async def work(self, outputs: dict[str, Any]) -> JobTurn:
+        """Claim what is ready, report these outputs (an exception is a failure), and take the turn that follows."""
+        claimed = await self.worker.claim(1000)
+        assert sorted(task.node_id for task in claimed) == sorted(outputs)
+        reports = [_report(task, outputs[task.node_id]) for task in claimed]
+        assert await self.worker.report(reports) == {task.task_id for task in claimed}
+        return await self.gather()
+
+    async def stored(self) -> Job:
+        """The job from its rows alone."""
+        (claimed,) = await self.orchestrator.mine([self.job_id])
+        return Job.rebuild(self.held.job.graph, claimed.row, claimed.nodes)
+
+    async def check_rows(self) -> None:
+        """What is stored is what is in memory."""
+        stored, row = await self.stored(), self.held.job.row()
+        assert rows_of(stored) == nearly(rows_of(self.held.job))
+        assert stored.row() == replace(row, deadline_at=_near(row.deadline_at))
+
+
+def _report(task: ClaimedTask, output: Any) -> TaskReport:
+    if isinstance(output, Exception):
+        error = {"kind": "error", "message": str(output)}
+        permanent = isinstance(output, PermanentError)
+        return TaskReport(task.task_id, task.token, "FAILED", permanent, error=json.dumps(error))
+    return TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(json.dumps(output)))
+
+
+def rows_of(job: Job) -> list[NodeRow]:
+    """The rows of all nodes."""
+    return [row_of(node) for node in job.walk()]
+
+
+def nearly(rows: list[NodeRow]) -> list[NodeRow]:
+    """The same rows, with times as near as a database keeps them: microseconds."""
+    return [row._replace(wake_at=_near(row.wake_at)) for row in rows]
+
+
+def _near(at: float | None) -> Any:
+    return None if at is None else pytest.approx(at, rel=0, abs=1e-5)
+
+
+async def heard(event: asyncio.Event) -> None:
+    """Wait until somebody is woken."""
+    async with asyncio.timeout(2):
+        await event.wait()

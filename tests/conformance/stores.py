@@ -1,0 +1,366 @@
+"""The worlds in which every store has to behave alike: one in memory, one on a real PostgreSQL.
+
+A world opens doors, lets time pass, and looks at what no door shows: the trail, attempts, logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import asyncpg
+
+from dagmaster.ports.events import StoredEvent
+from dagmaster.ports.ids import Snowflakes
+from dagmaster.store.orchestrating import PostgresOrchestratorStore
+from dagmaster.store.session import Address
+from dagmaster.store.submitting import PostgresSubmitStore
+from dagmaster.store.working import PostgresWorkerStore
+from dagmaster.testing.clock import FakeClock
+from dagmaster.testing.memory_database import MemoryBlobs, MemoryDatabase
+from dagmaster.testing.memory_orchestrating import MemoryOrchestratorStore
+from dagmaster.testing.memory_submitting import MemorySubmitStore
+from dagmaster.testing.memory_working import MemoryWorkerStore
+from tests.conformance.server import dsn_of, give_back_database, take_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from dagmaster.ports.store import OrchestratorStore, StoredWorkflow, SubmitStore, WorkerStore
+    from dagmaster.store.session import Session
+
+
+class SeenJob(NamedTuple):
+    """What is stored of a job."""
+
+    status: str
+    result: Any
+    error: Any
+    owner: str | None
+    epoch: int
+    priority: int
+    depth: int
+    submitted_by: str
+    queue: str | None
+
+
+class SeenAttempt(NamedTuple):
+    """An attempt that is over."""
+
+    node: str
+    attempt: int
+    status: str
+    error: Any
+    progress: Any
+
+
+class World(Protocol):
+    """A store, its doors, its time, and what is in it."""
+
+    blobs: MemoryBlobs
+    ids: Snowflakes
+
+    async def open(self) -> None:
+        """Make it."""
+
+    async def close(self) -> None:
+        """End it, with every door that is still open."""
+
+    async def client(self) -> SubmitStore:
+        """A client's door."""
+
+    async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
+        """An orchestrator's door, registered."""
+
+    async def worker(self, *queues: str) -> WorkerStore:
+        """A worker's door, registered."""
+
+    async def move(self, seconds: float) -> None:
+        """Let time pass in the store."""
+
+    async def silence(self, store: OrchestratorStore | WorkerStore, seconds: float) -> None:
+        """Let somebody's last heartbeat be so long ago, whatever the time is."""
+
+    async def settle(self) -> None:
+        """Let notifications arrive."""
+
+    async def publish(self, workflow: StoredWorkflow) -> None:
+        """Publish a workflow."""
+
+    async def job(self, job_id: str) -> SeenJob:
+        """A job."""
+
+    async def events(self, job_id: str) -> list[StoredEvent]:
+        """Its trail."""
+
+    async def attempts(self, job_id: str) -> list[SeenAttempt]:
+        """Its attempts that are over, in order."""
+
+    async def log(self, task_id: str) -> list[str]:
+        """The pieces of a task's log, in order."""
+
+    async def progress(self, task_id: str) -> Any:
+        """How far a task is that is out."""
+
+    async def cut(self, worker: WorkerStore) -> None:
+        """Break the connection of a worker's claims."""
+
+    async def queued(self) -> set[str]:
+        """The tasks that wait or are held."""
+
+
+class MemoryWorld:
+    """The doubles."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.database = MemoryDatabase(self.clock)
+        self.blobs = self.database.blobs
+        self.ids = self.database.new_ids()
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def client(self) -> SubmitStore:
+        return MemorySubmitStore(self.database)
+
+    async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
+        store = MemoryOrchestratorStore(
+            self.database, lease_seconds=lease_seconds, worker_lease_seconds=worker_lease_seconds
+        )
+        await store.register()
+        return store
+
+    async def worker(self, *queues: str) -> WorkerStore:
+        store = MemoryWorkerStore(self.database)
+        await store.register(queues, 4)
+        return store
+
+    async def move(self, seconds: float) -> None:
+        self.clock.move(seconds)
+
+    async def silence(self, store: OrchestratorStore | WorkerStore, seconds: float) -> None:
+        if isinstance(store, MemoryOrchestratorStore):
+            self.database.orchestrators[store.owner_id].heartbeat_at = self.clock.now() - seconds
+        else:
+            assert isinstance(store, MemoryWorkerStore)
+            self.database.workers[store.worker_id].heartbeat_at = self.clock.now() - seconds
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0)
+
+    async def publish(self, workflow: StoredWorkflow) -> None:
+        await MemorySubmitStore(self.database).publish(workflow)
+
+    async def job(self, job_id: str) -> SeenJob:
+        job = self.database.jobs[job_id]
+        result = None if job.result is None else job.result.value()
+        new = job.new
+        return SeenJob(
+            job.row.status.value, result, job.error, job.owner_id, job.epoch, new.priority, new.depth,
+            new.submitted_by, new.queue,
+        )  # fmt: skip
+
+    async def events(self, job_id: str) -> list[StoredEvent]:
+        return list(self.database.jobs[job_id].events)
+
+    async def attempts(self, job_id: str) -> list[SeenAttempt]:
+        return [
+            SeenAttempt(node, attempt, each.said.status, _json(each.said.error), _json(each.progress))
+            for (of, node, attempt), each in sorted(self.database.attempts.items())
+            if of == job_id
+        ]
+
+    async def log(self, task_id: str) -> list[str]:
+        return [text for (of, _), text in sorted(self.database.logs.items()) if of == task_id]
+
+    async def progress(self, task_id: str) -> Any:
+        return _json(self.database.queue[task_id].progress)
+
+    async def cut(self, worker: WorkerStore) -> None:
+        return
+
+    async def queued(self) -> set[str]:
+        return set(self.database.queue)
+
+
+class PostgresWorld:
+    """A database that nobody else uses meanwhile, on a server that tests share."""
+
+    def __init__(self, server: str) -> None:
+        self.blobs = MemoryBlobs()
+        self.ids = Snowflakes(_Later(), 0)
+        self._server = server
+        self.name = ""
+        self.dsn = ""
+        self._doors: list[PostgresOrchestratorStore | PostgresWorkerStore | PostgresSubmitStore] = []
+        self._connections: list[asyncpg.Connection[asyncpg.Record]] = []
+        self._offset = 0.0
+
+    async def open(self) -> None:
+        self.name = await take_database(self._server)
+        self.dsn = dsn_of(self._server, self.name)
+        self._admin = await self.connect()
+
+    async def close(self) -> None:
+        for door in self._doors:
+            for session in _sessions(door):
+                await session.close()
+        for connection in self._connections:
+            await connection.close()
+        await give_back_database(self._server, self.name)
+
+    async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        """A connection beside the doors."""
+        connection = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
+        self._connections.append(connection)
+        return connection
+
+    async def client(self) -> PostgresSubmitStore:
+        store = PostgresSubmitStore(Address(dsn=self.dsn))
+        self._doors.append(store)
+        await store.open()
+        return store
+
+    async def orchestrator(
+        self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+    ) -> PostgresOrchestratorStore:
+        store = PostgresOrchestratorStore(
+            Address(dsn=self.dsn),
+            blobs=self.blobs,
+            lease_seconds=lease_seconds,
+            worker_lease_seconds=worker_lease_seconds,
+        )
+        self._doors.append(store)
+        await store.register()
+        return store
+
+    async def worker(self, *queues: str) -> PostgresWorkerStore:
+        store = PostgresWorkerStore(Address(dsn=self.dsn))
+        self._doors.append(store)
+        await store.register(queues, 4)
+        return store
+
+    async def move(self, seconds: float) -> None:
+        self._offset += seconds
+        # For connections to come, and for those that are there.
+        await self._admin.execute(f"ALTER DATABASE {self.name} SET dagapp.clock_offset = '{self._offset}'")
+        there = [session._connection for door in self._doors for session in _sessions(door)]
+        for connection in (*there, *self._connections):
+            if connection is not None and not connection.is_closed():
+                await connection.execute(f"SET dagapp.clock_offset = '{self._offset}'")
+
+    async def silence(self, store: OrchestratorStore | WorkerStore, seconds: float) -> None:
+        if isinstance(store, PostgresOrchestratorStore):
+            which, number = "dag_orchestrators SET heartbeat_at = clock() - $2 WHERE owner_id", store.owner_id
+        else:
+            assert isinstance(store, PostgresWorkerStore)
+            which, number = "dag_workers SET heartbeat_at = clock() - $2 WHERE worker_id", store.worker_id
+        sql = f"UPDATE {which} = $1".replace("$2", f"make_interval(secs => {seconds})")
+        await self._admin.execute(sql, number)
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0.05)
+
+    async def publish(self, workflow: StoredWorkflow) -> None:
+        store = await self.client()
+        await store.publish(workflow)
+
+    async def job(self, job_id: str) -> SeenJob:
+        row = await self._admin.fetchrow(
+            "SELECT status, result, error, owner_id::text, owner_epoch, priority, depth, submitted_by, queue"
+            " FROM dag_jobs WHERE id = $1",
+            int(job_id),
+        )
+        assert row is not None
+        status, result, error, *rest = row
+        return SeenJob(status, _json(result), _json(error), *rest)
+
+    async def events(self, job_id: str) -> list[StoredEvent]:
+        rows = await self._admin.fetch(
+            "SELECT seq, type, extract(epoch FROM at)::float8, by, node_id, attempt, data FROM dag_job_events"
+            " WHERE job_id = $1 ORDER BY seq",
+            int(job_id),
+        )
+        return [
+            StoredEvent(seq=seq, type=kind, at=at, by=by, node=node, attempt=attempt, data=_json(data) or {})
+            for seq, kind, at, by, node, attempt, data in rows
+        ]
+
+    async def attempts(self, job_id: str) -> list[SeenAttempt]:
+        rows = await self._admin.fetch(
+            "SELECT node_id, attempt, status, error, progress FROM dag_task_attempts WHERE job_id = $1"
+            " ORDER BY node_id, attempt",
+            int(job_id),
+        )
+        return [
+            SeenAttempt(node, attempt, status, _json(error), _json(progress))
+            for node, attempt, status, error, progress in rows
+        ]
+
+    async def log(self, task_id: str) -> list[str]:
+        sql = "SELECT text FROM dag_task_logs WHERE task_id = $1 ORDER BY chunk"
+        return [row["text"] for row in await self._admin.fetch(sql, int(task_id))]
+
+    async def progress(self, task_id: str) -> Any:
+        sql = "SELECT progress FROM dag_task_queue WHERE task_id = $1"
+        return _json(await self._admin.fetchval(sql, int(task_id)))
+
+    async def cut(self, worker: WorkerStore) -> None:
+        assert isinstance(worker, PostgresWorkerStore)
+        connection = worker._tasks._connection
+        assert connection is not None
+        connection.terminate()
+
+    async def queued(self) -> set[str]:
+        return {row["id"] for row in await self._admin.fetch("SELECT task_id::text AS id FROM dag_task_queue")}
+
+
+class _Later:
+    """Ids of tests are made with a fixed time, so that they grow by one and never clash with those of doors."""
+
+    def now(self) -> float:
+        return 1_800_000_000.0
+
+    async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:
+        raise NotImplementedError
+
+
+def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresSubmitStore) -> list[Session]:
+    if isinstance(door, PostgresSubmitStore):
+        return [door.session]
+    if isinstance(door, PostgresOrchestratorStore):
+        return [door._turns, door._side]
+    return [door._tasks, door._side]
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+# ── Tests that are coroutines ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def lived(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in a loop of its own, inside the world that it asks for."""
+    assert inspect.iscoroutinefunction(test)
+
+    @functools.wraps(test)
+    def run(*, world: World, **given: Any) -> None:
+        async def live() -> None:
+            await world.open()
+            try:
+                async with asyncio.timeout(30):
+                    await test(world=world, **given)
+            finally:
+                await world.close()
+
+        asyncio.run(live())
+
+    return run

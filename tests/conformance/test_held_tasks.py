@@ -1,0 +1,211 @@
+"""Tasks that are out: stopping them, taking them back, what they say on the way, and who is woken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagmaster.ports.store import CheckpointWrite, JsonText, LogChunk, TaskReport, Withdrawal
+from tests.conformance.jobs import Scene, a_task, heard
+
+COMPLETED = "COMPLETED"
+
+
+# ── Stopping and taking back ──
+
+
+async def test_a_stop_reaches_the_heartbeat_of_who_holds_the_task(world):
+    scene = await Scene.begin(world)
+    worker, other = await world.worker(), await world.worker()
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    one, two = await worker.claim(2)
+    held = [one.task_id, two.task_id]
+    assert await worker.heartbeat(held, {}) == set()
+    await scene.write(stops=[one.task_id])
+    await heard(worker.stops)
+    assert await worker.heartbeat(held, {}) == {one.task_id}
+    assert await other.heartbeat(held, {}) == set()
+    assert not other.stops.is_set()
+    assert await worker.report([TaskReport(one.task_id, one.token, "HANDED_BACK")]) == {one.task_id}
+
+
+async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    task = await scene.dispatch("a")
+    await scene.write(stops=[task])
+    assert await worker.claim(5) == []
+    assert await scene.orchestrator.sweep_stopped() == 1
+    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await scene.results() == [("a", 1, "HANDED_BACK")]
+    assert await world.queued() == set()
+
+
+async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_is_claimed_by_nobody(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    task = a_task(world)
+    await scene.write(tasks=[task], born_stopped={task.task_id})
+    assert await worker.claim(5) == []
+    assert await scene.orchestrator.sweep_stopped() == 1
+    assert await scene.results() == [("a", 1, "HANDED_BACK")]
+
+
+async def test_what_a_worker_holds_is_not_swept_up(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await scene.write(stops=[task.task_id])
+    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
+
+
+async def test_only_the_owner_of_its_job_stops_or_takes_back_a_task(world):
+    scene = await Scene.begin(world)
+    task = await scene.dispatch("a")
+    outsider = await Scene.begin(world, await world.orchestrator())
+    await outsider.write(stops=[task], withdrawals=[Withdrawal(task, "HANDED_BACK")])
+    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await scene.results() == []
+    assert await world.queued() == {task}
+
+
+async def test_a_task_is_taken_back_only_if_nobody_holds_it(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker("held")
+    waiting = await scene.dispatch("a")
+    held = await scene.dispatch("b", queue="held")
+    await worker.claim(1)
+    error = '{"kind": "timeout", "message": "no worker"}'
+    await scene.write(withdrawals=[Withdrawal(waiting, "FAILED", error), Withdrawal(held, "HANDED_BACK")])
+    (result,) = await scene.orchestrator.take_results(10)
+    assert (result.node_id, result.status, result.claimed_at) == ("a", "FAILED", None)
+    assert json.loads(result.error or "") == json.loads(error)
+    assert await world.queued() == {held}
+
+
+# ── What tasks say on the way ──
+
+
+async def test_the_next_attempt_gets_the_newest_checkpoint(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "one", "1", ())])
+    await worker.checkpoint([
+        CheckpointWrite(task.task_id, task.token, "two", "2", ()),
+        CheckpointWrite(task.task_id, task.token, "three", '{"at": 3}', ("x/1", "x/2")),
+    ])  # fmt: skip
+    await worker.report([TaskReport(task.task_id, task.token, "HANDED_BACK")])
+    await scene.dispatch("a", attempt=2)
+    await scene.dispatch("b", attempt=2)
+    again, other = await worker.claim(2)
+    assert json.loads(again.checkpoint or "") == {"phase": "three", "data": {"at": 3}, "artifacts": ["x/1", "x/2"]}
+    assert other.checkpoint is None
+
+
+async def test_a_first_attempt_gets_no_checkpoint(world):
+    scene = await Scene.begin(world)
+    other = await Scene.begin(world, scene.orchestrator)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "one", "1", ())])
+    await other.dispatch("a", attempt=2)
+    (theirs,) = await worker.claim(1)
+    assert theirs.checkpoint is None
+
+
+async def test_logs_are_kept_in_order_and_each_piece_once(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await worker.append_logs([LogChunk(task.task_id, task.token, 2, "c\n"), LogChunk(task.task_id, task.token, 0, "ä")])
+    await worker.append_logs([LogChunk(task.task_id, task.token, 1, "b"), LogChunk(task.task_id, task.token, 0, "no")])
+    assert await world.log(task.task_id) == ["ä", "b", "c\n"]
+
+
+async def test_progress_is_kept_with_the_task_and_then_with_the_attempt(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await worker.progress({task.task_id: (task.token, '{"percent": 10}')})
+    await worker.progress({task.task_id: (task.token, '{"percent": 20}')})
+    assert await world.progress(task.task_id) == {"percent": 20}
+    await worker.report([TaskReport(task.task_id, task.token, "FAILED", error='{"kind": "error"}')])
+    (result,) = await scene.orchestrator.take_results(10)
+    await scene.write(results=[result.id])
+    (attempt,) = await world.attempts(scene.job_id)
+    assert (attempt.progress, attempt.error) == ({"percent": 20}, {"kind": "error"})
+
+
+async def test_what_is_said_with_a_stale_token_is_not_kept(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    stale = task.token - 1
+    await worker.append_logs([LogChunk(task.task_id, stale, 0, "no")])
+    await worker.checkpoint([CheckpointWrite(task.task_id, stale, "no", "1", ())])
+    await worker.progress({task.task_id: (stale, "1")})
+    assert await world.log(task.task_id) == []
+    assert await world.progress(task.task_id) is None
+    await worker.report([TaskReport(task.task_id, task.token, "HANDED_BACK")])
+    await worker.append_logs([LogChunk(task.task_id, task.token, 0, "no")])
+    await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "no", "1", ())])
+    await scene.dispatch("a", attempt=2)
+    (again,) = await worker.claim(1)
+    assert await world.log(task.task_id) == []
+    assert again.checkpoint is None
+
+
+async def test_nothing_to_say_is_no_mistake(world):
+    worker = await world.worker()
+    assert await worker.report([]) == set()
+    await worker.append_logs([])
+    await worker.checkpoint([])
+    await worker.progress({})
+
+
+# ── Waking ──
+
+
+async def test_a_dispatch_wakes_the_workers_of_its_queue(world):
+    scene = await Scene.begin(world)
+    everybody, mine, other = await world.worker(), await world.worker("q"), await world.worker("other")
+    await scene.dispatch("a")
+    await heard(everybody.woken)
+    await heard(mine.woken)
+    await world.settle()
+    assert not other.woken.is_set()
+
+
+@pytest.mark.parametrize("how", ["report", "lose", "leave", "sweep"])
+async def test_a_result_wakes_the_owner_of_its_job(world, how):
+    scene = await Scene.begin(world)
+    worker, owner = await world.worker(), scene.orchestrator
+    stopped = await scene.dispatch("a", queue="nobody")
+    await scene.dispatch("b")
+    await scene.write(stops=[stopped])
+    worker.look_around()
+    (task,) = await worker.claim(1)
+    await world.settle()
+    owner.woken.clear()
+    owner.waiting.clear()
+    if how == "report":
+        await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
+    elif how == "lose":
+        await world.move(7)
+        await owner.lose()
+    elif how == "leave":
+        await worker.leave()
+    else:
+        await owner.sweep_stopped()
+    await heard(owner.woken)
+    assert owner.waiting == {"results"}

@@ -1,0 +1,313 @@
+"""Who owns a job, since when, and until when; and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dagmaster.engine.decisions import FinishJob
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import OwnershipLost
+from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.store import JsonText
+from tests.conformance.jobs import Scene, a_job, a_turn, heard, submitted
+
+
+async def finished(scene: Scene, result: str = '{"n": 1}') -> None:
+    """End the job of a scene."""
+    turn = a_turn(await scene.now(), events=[Event(EventType.JOB_FINISHED)])
+    turn.job.status = JobStatus.COMPLETED
+    turn.finished, turn.result = FinishJob(JobStatus.COMPLETED, {"n": 1}), JsonText(result)
+    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
+
+
+# ── Claiming ──
+
+
+async def test_the_most_urgent_job_is_claimed_first_then_the_oldest(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    jobs = [await submitted(world, client, priority=priority) for priority in (5, 0, 10, 5, 10)]
+    claimed = await orchestrator.claim(10)
+    assert [job.row.id for job in claimed] == [jobs[place] for place in (2, 4, 0, 3, 1)]
+
+
+async def test_a_claim_takes_at_most_so_many_the_best_ones(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    jobs = [await submitted(world, client, priority=priority) for priority in (1, 9, 5)]
+    assert [job.row.id for job in await orchestrator.claim(2)] == [jobs[1], jobs[2]]
+    assert [job.row.id for job in await orchestrator.claim(2)] == [jobs[0]]
+    assert await orchestrator.claim(2) == []
+
+
+async def test_a_claim_takes_at_most_so_many_also_of_jobs_that_are_over(world):
+    scene = await Scene.begin(world)
+    await finished(scene)
+    await scene.client.send(scene.job_id, "resume", {}, "")
+    await submitted(world, scene.client)
+    assert len(await scene.orchestrator.claim(1)) == 1
+
+
+async def test_two_orchestrators_claim_each_job_once(world):
+    client = await world.client()
+    one, two = await world.orchestrator(), await world.orchestrator()
+    jobs = {await submitted(world, client) for _ in range(12)}
+    rounds = [await asyncio.gather(one.claim(2), two.claim(2)) for _ in range(7)]
+    claimed = [job.row.id for both in rounds for each in both for job in each]
+    assert sorted(claimed) == sorted(jobs)
+
+
+async def test_each_claim_raises_the_epoch_and_is_told(world):
+    scene = await Scene.begin(world)
+    assert (await scene.now()).epoch == 1
+    await scene.write(release=True)
+    other = await world.orchestrator()
+    (claimed,) = await other.claim(10)
+    assert (claimed.epoch, claimed.event_seq) == (2, 3)
+    told = [(event.seq, event.type, event.data) for event in await world.events(scene.job_id)]
+    assert told[1:] == [(2, "JobClaimed", {"epoch": 1}), (3, "JobClaimed", {"epoch": 2})]
+
+
+async def test_with_a_queue_only_its_jobs_are_claimed(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    await submitted(world, client)
+    await submitted(world, client, queue="run:other")
+    mine = await submitted(world, client, queue="run:mine")
+    assert [job.row.id for job in await orchestrator.claim(10, "run:mine")] == [mine]
+    assert len(await orchestrator.claim(10)) == 2
+
+
+async def test_a_job_that_is_over_is_claimed_again_only_if_somebody_asks_something_of_it(world):
+    scene = await Scene.begin(world)
+    await finished(scene)
+    assert await scene.orchestrator.claim(10) == []
+    await scene.client.send(scene.job_id, "resume", {}, "ada")
+    (claimed,) = await scene.orchestrator.claim(10)
+    assert (claimed.row.id, claimed.row.status, claimed.epoch) == (scene.job_id, JobStatus.COMPLETED, 2)
+    assert [command.kind for command in await scene.orchestrator.take_commands(10)] == ["resume"]
+
+
+async def test_what_a_job_gave_stays_when_it_refuses_a_command_after_its_end(world):
+    scene = await Scene.begin(world)
+    await finished(scene)
+    before = await world.job(scene.job_id)
+    await scene.client.send(scene.job_id, "cancel", {}, "ada")
+    (claimed,) = await scene.orchestrator.claim(10)
+    (command,) = await scene.orchestrator.take_commands(10)
+    turn = a_turn(claimed, commands=[command.id], events=[Event(EventType.COMMAND_REFUSED)])
+    turn.job.status = JobStatus.COMPLETED
+    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
+    after = await world.job(scene.job_id)
+    assert after.result == before.result == {"n": 1}
+    assert (after.status, after.owner) == ("COMPLETED", None)
+
+
+async def test_one_loads_ones_own_jobs_all_or_some_and_no_others(world):
+    client = await world.client()
+    one, two = await world.orchestrator(), await world.orchestrator()
+    low = await submitted(world, client, priority=1)
+    high = await submitted(world, client, priority=9)
+    await one.claim(10)
+    assert [job.row.id for job in await one.mine()] == [high, low]
+    assert [job.row.id for job in await one.mine([low, "1"])] == [low]
+    assert await one.mine([]) == []
+    assert await two.mine() == []
+    assert await two.mine([low]) == []
+
+
+# ── Fences ──
+
+
+async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_call_is_written(world):
+    scene = await Scene.begin(world)
+    other = await Scene.begin(world, scene.orchestrator)
+    stale = await scene.now()
+    await scene.write(release=True)
+    (again,) = await scene.orchestrator.claim(10)
+    assert again.epoch == stale.epoch + 1
+    await scene.client.send(scene.job_id, "cancel", {}, "")
+    (command,) = await scene.orchestrator.take_commands(10)
+    told = await world.events(scene.job_id)
+
+    old = a_turn(stale, events=[Event(EventType.JOB_STARTED)], commands=[command.id], release=True)
+    old.job.run = 7
+    old.added.append(old.job.nodes["a"])
+    good = a_turn(await other.now(), events=[Event(EventType.JOB_STARTED)])
+    written = await scene.orchestrator.write([old, good], scene.orchestrator.clock.now())
+
+    assert written == {other.job_id}
+    assert (await world.events(other.job_id))[-1].type == "JobStarted"
+    assert await world.events(scene.job_id) == told
+    assert await scene.orchestrator.take_commands(10) == [command]
+    now = await scene.now()
+    assert (now.row.run, now.epoch, now.nodes) == (1, again.epoch, ())
+
+
+async def test_a_turn_of_another_owner_writes_nothing(world):
+    scene = await Scene.begin(world)
+    other = await world.orchestrator()
+    turn = a_turn(await scene.now(), events=[Event(EventType.JOB_STARTED)])
+    assert await other.write([turn], other.clock.now()) == set()
+    assert (await world.job(scene.job_id)).status == "PENDING"
+
+
+async def test_a_released_job_is_written_no_more(world):
+    scene = await Scene.begin(world)
+    claimed = await scene.now()
+    await scene.write(release=True)
+    assert (await world.job(scene.job_id)).owner is None
+    assert await scene.orchestrator.write([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
+
+
+# ── Leases ──
+
+
+async def test_leaving_releases_every_job_and_wakes_the_others(world):
+    client = await world.client()
+    one, two = await world.orchestrator(), await world.orchestrator()
+    jobs = {await submitted(world, client) for _ in range(3)}
+    await one.claim(10)
+    await world.settle()
+    two.woken.clear()
+    two.waiting.clear()
+    await one.leave()
+    await heard(two.woken)
+    assert "jobs" in two.waiting
+    assert {job.row.id for job in await two.claim(10)} == jobs
+
+
+async def test_jobs_are_reclaimed_only_when_their_owners_lease_is_over_and_once(world):
+    scene = await Scene.begin(world)
+    scanner = await world.orchestrator()
+    await world.move(10)
+    await scanner.heartbeat({})
+    assert await scanner.reclaim() == 0
+    await world.move(6)
+    assert await scanner.reclaim() == 1
+    assert await scanner.reclaim() == 0
+    (claimed,) = await scanner.claim(10)
+    assert (claimed.row.id, claimed.epoch) == (scene.job_id, 2)
+
+
+async def test_a_heartbeat_keeps_jobs(world):
+    scene = await Scene.begin(world)
+    scanner = await world.orchestrator()
+    for _ in range(3):
+        await world.move(10)
+        await scene.orchestrator.heartbeat({"turns": 1})
+        await scanner.heartbeat({})
+    assert await scanner.reclaim() == 0
+    assert [job.row.id for job in await scene.orchestrator.mine()] == [scene.job_id]
+
+
+async def test_a_scanner_that_was_paused_itself_reclaims_nothing(world):
+    scene = await Scene.begin(world)
+    scanner = await world.orchestrator()
+    await world.move(16)
+    assert await scanner.reclaim() == 0
+    assert (await world.job(scene.job_id)).owner is not None
+
+
+async def test_nobody_dies_within_one_lease_after_the_store_was_away(world):
+    owner = await world.orchestrator(lease_seconds=3600, worker_lease_seconds=3600)
+    scene = await Scene.begin(world, owner)
+    scanner = await world.orchestrator(lease_seconds=3600, worker_lease_seconds=3600)
+    worker = await world.worker()
+    await scene.dispatch()
+    assert len(await worker.claim(1)) == 1
+    # The store has been up for less than an hour; who was silent for two may have had nobody to talk to.
+    await world.silence(owner, 7200)
+    await world.silence(worker, 7200)
+    assert await scanner.reclaim() == 0
+    assert await scanner.lose() == 0
+    await owner.heartbeat({})
+
+
+async def test_a_heartbeat_that_comes_too_late_is_told_so(world):
+    orchestrator = await world.orchestrator()
+    await world.move(14)
+    await orchestrator.heartbeat({})
+    await world.move(16)
+    with pytest.raises(OwnershipLost):
+        await orchestrator.heartbeat({})
+
+
+async def test_an_orchestrator_that_was_given_up_is_told_so_and_writes_nothing(world):
+    scene = await Scene.begin(world)
+    claimed = await scene.now()
+    scanner = await world.orchestrator()
+    await world.silence(scene.orchestrator, 20)
+    await world.move(16)
+    await world.silence(scanner, 0)
+    assert await scanner.reclaim() == 1
+    with pytest.raises(OwnershipLost):
+        await scene.orchestrator.heartbeat({})
+    assert await scene.orchestrator.write([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
+
+
+async def test_a_job_that_is_claimed_by_an_orchestrator_that_was_given_up_is_not_stuck(world):
+    client = await world.client()
+    paused, scanner = await world.orchestrator(), await world.orchestrator()
+    await world.move(16)
+    await world.silence(scanner, 0)
+    await scanner.reclaim()
+    # It wakes up, does not know yet, and looks for jobs first. It will come back under another name.
+    job_id = await submitted(world, client)
+    await paused.claim(10)
+    await world.move(14)
+    await scanner.heartbeat({})
+    await world.move(14)
+    await scanner.heartbeat({})
+    await scanner.reclaim()
+    assert [job.row.id for job in await scanner.claim(10)] == [job_id]
+
+
+# ── Waking ──
+
+
+async def test_a_submit_wakes_whoever_may_claim(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    await submitted(world, client)
+    await heard(orchestrator.woken)
+    assert orchestrator.waiting == {"jobs"}
+
+
+async def test_a_submit_to_a_queue_wakes_also_while_other_jobs_wait(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    await submitted(world, client)
+    await heard(orchestrator.woken)
+    orchestrator.woken.clear()
+    await submitted(world, client, queue="run:mine")
+    await heard(orchestrator.woken)
+
+
+async def test_a_submit_that_stores_nothing_wakes_nobody(world):
+    client = await world.client()
+    await submitted(world, client, idempotency_key="k")
+    orchestrator = await world.orchestrator()
+    await orchestrator.claim(10)
+    await client.submit([a_job(world, idempotency_key="k")])
+    await world.settle()
+    assert not orchestrator.woken.is_set()
+
+
+async def test_a_command_wakes_the_owner_and_nobody_else(world):
+    scene = await Scene.begin(world)
+    await world.settle()
+    other = await world.orchestrator()
+    scene.orchestrator.waiting.clear()
+    scene.orchestrator.woken.clear()
+    await scene.client.send(scene.job_id, "cancel", {}, "")
+    await heard(scene.orchestrator.woken)
+    assert scene.orchestrator.waiting == {"commands"}
+    await world.settle()
+    assert not other.woken.is_set()
+
+
+async def test_a_command_to_a_job_that_nobody_owns_wakes_whoever_may_claim(world):
+    scene = await Scene.begin(world)
+    await finished(scene)
+    other = await world.orchestrator()
+    await scene.client.send(scene.job_id, "resume", {}, "")
+    await heard(other.woken)
+    assert other.waiting == {"jobs"}

@@ -1,0 +1,294 @@
+"""Tasks: who holds them, who may say something of them, and what becomes of those whose worker died."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from dagmaster.ports.store import JsonText, TaskReport
+from tests.conformance.jobs import Scene, a_task, heard
+
+COMPLETED = "COMPLETED"
+
+
+# ── Claiming ──
+
+
+async def test_a_claimed_task_is_what_was_dispatched(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    task = a_task(world, "a", params='{"z": 1, "a": [2]}')
+    task.secrets, task.timeout_seconds = '{"places": []}', 1.5
+    await scene.write(tasks=[task])
+    (claimed,) = await worker.claim(10)
+    assert (claimed.task_id, claimed.job_id, claimed.node_id, claimed.attempt) == (task.task_id, scene.job_id, "a", 1)
+    assert (claimed.handler, claimed.params, claimed.secrets) == ("h", '{"z": 1, "a": [2]}', '{"places": []}')
+    assert (claimed.timeout_seconds, claimed.checkpoint) == (1.5, None)
+    assert claimed.dispatched_at == pytest.approx(scene.orchestrator.clock.now(), abs=60)
+
+
+async def test_the_tasks_of_the_most_urgent_job_are_claimed_first_then_the_oldest(world):
+    low = await Scene.begin(world, priority=0)
+    high = await Scene.begin(world, low.orchestrator, priority=10)
+    one, two = await low.dispatch("a"), await low.dispatch("b")
+    three, four = await high.dispatch("a"), await high.dispatch("b")
+    worker = await world.worker()
+    assert [task.task_id for task in await worker.claim(3)] == [three, four, one]
+    assert [task.task_id for task in await worker.claim(3)] == [two]
+    assert await worker.claim(3) == []
+
+
+async def test_a_worker_claims_only_from_its_queues_and_in_order_across_them(world):
+    scene = await Scene.begin(world)
+    urgent = await Scene.begin(world, scene.orchestrator, priority=9)
+    one = await scene.dispatch("a", queue="light")
+    two = await scene.dispatch("b", queue="heavy")
+    other = await scene.dispatch("a", queue="other", attempt=2)
+    first = await urgent.dispatch("a", queue="heavy")
+    worker = await world.worker("light", "heavy")
+    assert [task.task_id for task in await worker.claim(2)] == [first, one]
+    assert [task.task_id for task in await worker.claim(5)] == [two]
+    assert await world.queued() == {one, two, other, first}
+
+
+async def test_a_worker_without_queues_serves_every_queue_but_that_of_a_run_that_lives(world):
+    scene = await Scene.begin(world)
+    one = await scene.dispatch("a", queue="any")
+    theirs = await scene.dispatch("b", queue="run:7")
+    everybody, runs = await world.worker(), await world.worker("run:7")
+    assert [task.task_id for task in await everybody.claim(5)] == [one]
+    await runs.leave()
+    everybody.look_around()
+    assert [task.task_id for task in await everybody.claim(5)] == [theirs]
+
+
+async def test_who_hears_of_one_queue_does_not_forget_what_waits_in_another(world):
+    scene = await Scene.begin(world)
+    earlier = await scene.dispatch("a", queue="earlier")
+    worker = await world.worker()
+    later = await scene.dispatch("b", queue="later")
+    await heard(worker.woken)
+    # Fewer than the limit: there are no more.
+    assert [task.task_id for task in await worker.claim(5)] == [earlier, later]
+
+
+async def test_a_run_serves_its_own_queue(world):
+    scene = await Scene.begin(world)
+    task = await scene.dispatch("a", queue="run:7")
+    runs = await world.worker("run:7")
+    assert [each.task_id for each in await runs.claim(5)] == [task]
+
+
+async def test_two_workers_hold_each_task_once(world):
+    scene = await Scene.begin(world)
+    tasks = [a_task(world, "a", attempt=number) for number in range(1, 25)]
+    await scene.write(tasks=tasks)
+    one, two = await world.worker("q"), await world.worker()
+    rounds = [await asyncio.gather(one.claim(4), two.claim(4)) for _ in range(8)]
+    claimed = [task.task_id for both in rounds for each in both for task in each]
+    assert sorted(claimed) == sorted(task.task_id for task in tasks)
+
+
+# ── Reporting ──
+
+
+async def test_a_report_leaves_a_result_and_takes_the_task_away(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    report = TaskReport(task.task_id, task.token, COMPLETED, output=JsonText('{"b": 1, "a": null}'), metrics="{}")
+    assert await worker.report([report]) == {task.task_id}
+    (result,) = await scene.orchestrator.take_results(10)
+    assert (result.job_id, result.node_id, result.attempt) == (scene.job_id, "a", 1)
+    assert (result.status, result.permanent, result.error) == (COMPLETED, False, None)
+    assert result.output == JsonText('{"b": 1, "a": null}')
+    assert result.claimed_at is not None
+    assert result.claimed_at <= result.reported_at
+    assert await world.queued() == set()
+
+
+async def test_a_failure_and_a_blob_are_reported_as_they_are(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    one, two = await worker.claim(2)
+    error = '{"kind": "error", "message": "no"}'
+    await worker.report([
+        TaskReport(one.task_id, one.token, "FAILED", permanent=True, error=error),
+        TaskReport(two.task_id, two.token, COMPLETED, output=JsonText(ref="blobs/x")),
+    ])  # fmt: skip
+    failed, good = sorted(await scene.orchestrator.take_results(10), key=lambda result: result.node_id)
+    assert (failed.status, failed.permanent, failed.output) == ("FAILED", True, None)
+    assert json.loads(failed.error or "") == json.loads(error)
+    assert good.output == JsonText(ref="blobs/x")
+
+
+async def test_a_task_is_reported_once(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    report = TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))
+    assert await worker.report([report]) == {task.task_id}
+    assert await worker.report([report]) == set()
+    assert await scene.results() == [("a", 1, COMPLETED)]
+
+
+async def test_a_report_with_a_wrong_token_is_refused_while_the_other_of_the_call_is_taken(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    one, two = await worker.claim(2)
+    taken = await worker.report([
+        TaskReport(one.task_id, one.token + 1, COMPLETED, output=JsonText("1")),
+        TaskReport(two.task_id, two.token, COMPLETED, output=JsonText("2")),
+    ])  # fmt: skip
+    assert taken == {two.task_id}
+    assert await scene.results() == [("b", 1, COMPLETED)]
+    assert await world.queued() == {one.task_id}
+
+
+async def test_a_report_of_another_worker_is_refused(world):
+    scene = await Scene.begin(world)
+    worker, other = await world.worker(), await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    assert await other.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
+    assert await scene.results() == []
+
+
+async def test_results_stay_until_the_turn_that_takes_them_is_written(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    one, two = await worker.claim(2)
+    await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in (one, two)])
+    found = await scene.orchestrator.take_results(10)
+    assert await scene.orchestrator.take_results(1) == found[:1]
+    await scene.write(results=[found[0].id])
+    assert await scene.orchestrator.take_results(10) == found[1:]
+    await scene.write(results=[found[1].id])
+    assert await scene.orchestrator.take_results(10) == []
+    assert [(each.node, each.attempt, each.status) for each in await world.attempts(scene.job_id)] == [
+        ("a", 1, COMPLETED),
+        ("b", 1, COMPLETED),
+    ]
+
+
+async def test_results_of_a_job_wait_for_its_next_owner(world):
+    scene = await Scene.begin(world)
+    worker, other = await world.worker(), await world.orchestrator()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await scene.orchestrator.leave()
+    assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
+    assert await other.take_results(10) == []
+    await other.claim(10)
+    assert [(result.node_id, result.status) for result in await other.take_results(10)] == [("a", COMPLETED)]
+
+
+# ── Dying ──
+
+
+async def test_tasks_are_lost_only_when_their_workers_lease_is_over_and_once(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    waiting = await scene.dispatch("b", queue="nobody")
+    (task,) = await worker.claim(1)
+    await worker.progress({task.task_id: (task.token, '{"done": 3}')})
+    await world.move(5)
+    assert await scene.orchestrator.lose() == 0
+    await world.move(2)
+    assert await scene.orchestrator.lose() == 1
+    assert await scene.orchestrator.lose() == 0
+    assert await scene.results() == [("a", 1, "LOST")]
+    assert await world.queued() == {waiting}
+    (result,) = await scene.orchestrator.take_results(10)
+    await scene.write(results=[result.id])
+    (attempt,) = await world.attempts(scene.job_id)
+    assert (attempt.status, attempt.progress) == ("LOST", {"done": 3})
+
+
+async def test_after_a_task_was_lost_its_worker_is_told_and_its_report_changes_nothing(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await world.move(7)
+    await scene.orchestrator.lose()
+    assert await worker.heartbeat([task.task_id], {}) is None
+    assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
+    assert await scene.results() == [("a", 1, "LOST")]
+
+
+async def test_a_worker_that_was_given_up_claims_nothing(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await world.move(7)
+    await scene.orchestrator.lose()
+    await scene.dispatch("a")
+    assert await worker.claim(1) == []
+
+
+async def test_a_heartbeat_keeps_tasks(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    for _ in range(2):
+        await world.move(5)
+        assert await worker.heartbeat([task.task_id], {"tasks": 1}) == set()
+    assert await scene.orchestrator.lose() == 0
+    assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
+
+
+async def test_a_scanner_that_was_paused_itself_gives_no_worker_up(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    await worker.claim(1)
+    await world.move(16)
+    assert await scene.orchestrator.lose() == 0
+    await world.silence(scene.orchestrator, 0)
+    assert await scene.orchestrator.lose() == 1
+
+
+async def test_a_task_that_is_held_by_a_living_worker_that_never_heard_of_it_comes_back(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    # The claim commits, and the connection breaks before its answer arrives.
+    await worker.claim(1)
+    await world.cut(worker)
+    assert await worker.claim(1) == []
+    for _ in range(12):
+        await world.move(5)
+        assert await worker.heartbeat([], {}) == set()
+        await scene.orchestrator.heartbeat({})
+        await scene.orchestrator.lose()
+        await scene.orchestrator.sweep_stopped()
+    assert [(node, attempt) for node, attempt, _ in await scene.results()] == [("a", 1)]
+
+
+async def test_a_worker_that_leaves_hands_back_what_it_holds(world):
+    scene = await Scene.begin(world)
+    leaving, staying = await world.worker(), await world.worker()
+    await scene.dispatch("a")
+    await leaving.claim(1)
+    await scene.dispatch("b")
+    (kept,) = await staying.claim(1)
+    waiting = await scene.dispatch("a", attempt=2)
+    await leaving.leave()
+    assert await scene.results() == [("a", 1, "HANDED_BACK")]
+    assert await world.queued() == {kept.task_id, waiting}
+    # It said goodbye: nobody has to give it up.
+    await world.move(7)
+    await world.silence(staying, 0)
+    assert await scene.orchestrator.lose() == 0

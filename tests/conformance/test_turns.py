@@ -1,0 +1,421 @@
+"""What a turn writes is what is read back: rows, values, the trail; and the jobs that jobs start."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagmaster.engine.decisions import FinishJob
+from dagmaster.engine.happenings import CancelRequested, ResumeRequested, SignalReceived, TimerFired
+from dagmaster.engine.model import Job
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import PermanentError
+from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.store import MAX_INLINE, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
+from dagmaster.ports.values import ValueKey, ValueKind
+from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
+
+NESTED = """
+name: nested
+deadline_seconds: 3600
+nodes:
+  plan: {handler: h, queue: q, next: outer}
+  outer:
+    type: fan_out
+    source: "{{ nodes.plan.output.rows }}"
+    task:
+      type: fan_out
+      source: "{{ item }}"
+      task: {handler: h, queue: q, params: {cell: "{{ item }}"}}
+    next: all
+  all: {type: fan_in, aggregation: collect, next: last}
+  last: {handler: h, queue: q}
+outputs: {all: "{{ nodes.all.output }}"}
+"""
+
+RETRIED = """
+name: retried
+nodes:
+  a: {handler: h, queue: q, retry: {max_attempts: 3, initial_delay_seconds: 100}, next: b}
+  b: {handler: h, queue: q}
+"""
+
+WAITING = """
+name: waiting
+deadline_seconds: 3600
+nodes:
+  a: {handler: h, queue: q, next: w}
+  w: {type: wait, signal: go}
+"""
+
+BRANCHING = """
+name: branching
+nodes:
+  size: {handler: h, queue: q, next: which}
+  which:
+    type: conditional
+    condition_field: "{{ nodes.size.output.n }}"
+    branches:
+      - {name: big, condition: "> 10", next: large}
+      - {name: small, default: true, next: little}
+  large: {handler: h, queue: q}
+  little: {handler: h, queue: q}
+"""
+
+
+def output(node: str) -> ValueKey:
+    return ValueKey(ValueKind.OUTPUT, node)
+
+
+# ── Rows ──
+
+
+async def test_a_job_with_nested_fan_outs_is_the_same_from_its_rows_after_every_turn(world):
+    played = await Played.begin(world, NESTED)
+    await played.check_rows()
+    await played.work({"plan": {"rows": [["a", "b"], ["c"]]}})
+    await played.check_rows()
+    await played.work({"outer__0__0": "A", "outer__0__1": {"x": 1}, "outer__1__0": None})
+    await played.check_rows()
+    await played.work({"last": 1})
+    seen = await world.job(played.job_id)
+    assert (seen.status, seen.owner) == ("COMPLETED", None)
+
+
+async def test_the_next_owner_gets_the_same_job_with_the_tasks_that_are_out(world):
+    played = await Played.begin(world, NESTED)
+    await played.work({"plan": {"rows": [["a", "b"], ["c"]]}})
+    job = played.held.job
+    await played.orchestrator.leave()
+    other = await world.orchestrator()
+    (claimed,) = await other.claim(10)
+    assert rows_of(Job.rebuild(job.graph, claimed.row, claimed.nodes)) == nearly(rows_of(job))
+    children = ("outer__0__0", "outer__0__1", "outer__1__0")
+    assert {claimed.tasks[child] for child in children} == await world.queued()
+    assert claimed.event_seq == played.held.event_seq + 1
+
+
+async def test_the_values_of_a_job_are_loaded_by_kind(world):
+    played = await Played.begin(world, NESTED)
+    await played.work({"plan": {"rows": [["a", "b"], ["c"]]}})
+    await played.work({"outer__0__0": "A", "outer__0__1": {"x": 1}, "outer__1__0": None})
+    outer, inner = ValueKey(ValueKind.OUTPUTS, "outer"), ValueKey(ValueKind.OUTPUTS, "outer__0")
+    items, cells = ValueKey(ValueKind.ITEMS, "outer"), ValueKey(ValueKind.ITEMS, "outer__1")
+    missing = {output("last"), output("nope"), ValueKey(ValueKind.ITEMS, "plan")}
+    keys = {output("plan"), output("outer__1__0"), outer, inner, items, cells, *missing}
+    found = await played.orchestrator.load(played.job_id, keys)
+    assert found == {
+        output("plan"): {"rows": [["a", "b"], ["c"]]},
+        output("outer__1__0"): None,
+        outer: [["A", {"x": 1}], [None]],
+        inner: ["A", {"x": 1}],
+        items: [["a", "b"], ["c"]],
+        cells: ["c"],
+    }
+
+
+async def test_the_outputs_of_a_fan_out_come_in_order_with_none_for_who_has_none(world):
+    text = """
+name: fan
+nodes:
+  work:
+    type: fan_out
+    source: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    on_item_error: tolerate
+    task: {handler: h, queue: q}
+"""
+    played = await Played.begin(world, text)
+    outputs = {f"work__{place}": place * 10 for place in range(11)}
+    await played.work({**outputs, "work__2": PermanentError("no")})
+    key = ValueKey(ValueKind.OUTPUTS, "work")
+    found = await played.orchestrator.load(played.job_id, [key])
+    assert found[key] == [0, 10, None, 30, 40, 50, 60, 70, 80, 90, 100]
+
+
+async def test_an_error_and_a_timer_are_the_same_from_the_rows(world):
+    played = await Played.begin(world, RETRIED)
+    await played.work({"a": ValueError("ä no")})
+    await played.check_rows()
+    node = (await played.stored()).nodes["a"]
+    assert node.wake_at is not None
+    assert (node.attempt, node.tries_used) == (1, 1)
+    # Time has come: the error of the attempt before is gone, and so is the timer.
+    node = played.held.job.nodes["a"]
+    node.wake_at = 1.5
+    await played.turn(TimerFired("a"))
+    await played.check_rows()
+    await played.work({"a": 1})
+    await played.check_rows()
+
+
+async def test_a_branch_that_was_not_taken_is_the_same_from_the_rows(world):
+    played = await Played.begin(world, BRANCHING)
+    await played.work({"size": {"n": 11}})
+    await played.check_rows()
+    rows = {node.id: node for node in (await played.stored()).nodes.values()}
+    assert (rows["which"].branch, rows["little"].status.value) == ("big", "SKIPPED")
+
+
+async def test_signals_deadlines_and_a_cancel_are_the_same_from_the_rows(world):
+    played = await Played.begin(world, WAITING)
+    await played.turn(SignalReceived("go", {"n": [1]}))
+    await played.check_rows()
+    stored = await played.stored()
+    assert stored.signals == {"go": {"n": [1]}}
+    assert stored.deadline_at is not None
+    await played.worker.claim(10)
+    await played.turn(CancelRequested())
+    await played.check_rows()
+    stored = await played.stored()
+    assert (stored.cancel_requested, stored.ending, stored.stopping) == (True, True, True)
+
+
+async def test_the_tasks_that_are_out_are_known_to_who_loads_the_job(world):
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: r}}}")
+    (claimed,) = await played.orchestrator.mine()
+    assert claimed.tasks == played.held.tasks
+    assert set(claimed.tasks.values()) == await world.queued()
+
+
+async def test_an_open_node_has_no_output_any_more(world):
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}"
+    )
+    await played.work({"a": 1})
+    await played.work({"b": PermanentError("no")})
+    assert await reopened(played) == {output("a"): 1}
+    await played.turn(ResumeRequested(("a",)))
+    await played.check_rows()
+    assert await played.orchestrator.load(played.job_id, [output("a"), output("b")]) == {}
+    await played.work({"a": 2})
+    assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): 2}
+
+
+async def reopened(played: Played) -> dict[ValueKey, object]:
+    """Own the job again, which is over."""
+    client = await played.world.client()
+    await client.send(played.job_id, "resume", {}, "")
+    (claimed,) = await played.orchestrator.claim(10)
+    played.held.epoch, played.held.event_seq = claimed.epoch, claimed.event_seq
+    return dict(await played.orchestrator.load(played.job_id, [output("a"), output("b")]))
+
+
+async def test_an_output_that_is_a_blob_is_read_from_it(world):
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}"
+    )
+    (task,) = await played.worker.claim(1)
+    large = "x" * (MAX_INLINE + 1)
+    await world.blobs.write("a/blob", json.dumps(large).encode())
+    await played.worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(ref="a/blob"))])
+    await played.gather()
+    assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): large}
+    assert await played.orchestrator.open(JsonText(ref="a/blob")) == large
+    assert await played.orchestrator.open(JsonText("[1]")) == [1]
+
+
+# ── The trail ──
+
+
+async def test_the_trail_has_no_gaps_after_many_turns(world):
+    played = await Played.begin(world, NESTED)
+    await played.work({"plan": {"rows": [["a"]]}})
+    await played.turn(SignalReceived("go"))
+    await played.work({"outer__0__0": 1})
+    await played.work({"last": 1})
+    events = await world.events(played.job_id)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    kinds = [event.type for event in events]
+    assert kinds[:3] == ["JobSubmitted", "JobClaimed", "JobStarted"]
+    assert kinds[-1] == "JobFinished"
+    dispatched = [(event.node, event.attempt) for event in events if event.type == "NodeDispatched"]
+    assert dispatched == [("plan", 1), ("outer__0__0", 1), ("last", 1)]
+    assert {event.by for event in events[1:]} == {events[1].by}
+
+
+async def test_an_event_says_who_if_it_was_somebody_else(world):
+    scene = await Scene.begin(world)
+    event = Event(EventType.APPROVED, "a", 1, '{"comment": "ok"}', "ada")
+    await scene.write(events=[event])
+    told = (await world.events(scene.job_id))[-1]
+    assert (told.seq, told.type, told.by, told.node, told.attempt) == (3, "Approved", "ada", "a", 1)
+    assert told.data == {"comment": "ok"}
+    assert (await scene.now()).event_seq == 3
+
+
+async def test_what_a_job_gave_is_stored_with_its_end(world):
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q}}, outputs: {x: '{{ nodes.a.output }}'}}"
+    )
+    await played.work({"a": {"z": 1, "b": None}})
+    seen = await world.job(played.job_id)
+    assert (seen.status, seen.result, seen.error) == ("COMPLETED", {"x": {"z": 1, "b": None}}, None)
+
+
+async def test_why_a_job_failed_is_stored_with_its_end(world):
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}}}")
+    await played.work({"a": PermanentError("no")})
+    seen = await world.job(played.job_id)
+    assert (seen.status, seen.result, seen.owner) == ("FAILED", None, None)
+    assert seen.error["message"]
+
+
+# ── Child jobs ──
+
+
+async def with_child(world, **fields) -> tuple[Scene, str]:
+    """A job whose node `a` started another."""
+    scene = await Scene.begin(world, priority=8, env='{"E": "1"}', submitted_by="ada", **fields)
+    child = a_job(world, inputs='{"i": 1}', parent=ParentNode(scene.job_id, "a", 1), depth=1)
+    await scene.write(children=[child])
+    return scene, child.id
+
+
+async def test_a_child_job_has_what_its_parent_has(world):
+    scene, child = await with_child(world)
+    other = await world.orchestrator()
+    (claimed,) = await other.claim(10)
+    assert (claimed.row.id, claimed.depth, claimed.priority) == (child, 1, 8)
+    assert claimed.parent == ParentNode(scene.job_id, "a", 1)
+    assert (claimed.inputs, claimed.env) == ({"i": 1}, {"E": "1"})
+    assert (claimed.workflow_id, claimed.content_hash) == (ONE.workflow_id, ONE.content_hash)
+    assert (await world.job(child)).submitted_by == "ada"
+    assert [(event.seq, event.type) for event in await world.events(child)] == [(1, "JobSubmitted"), (2, "JobClaimed")]
+
+
+async def test_a_child_job_goes_to_the_queue_of_its_parent(world):
+    scene, child = await with_child(world, queue="run:7", workflows='{"w": "h"}')
+    (claimed,) = await scene.orchestrator.claim(10, "run:7")
+    assert (claimed.row.id, claimed.queue, claimed.workflows) == (child, "run:7", {"w": "h"})
+
+
+async def test_a_new_child_job_wakes_whoever_may_claim(world):
+    other = await world.orchestrator()
+    scene = await Scene.begin(world)
+    await world.settle()
+    other.woken.clear()
+    other.waiting.clear()
+    await scene.write(children=[a_job(world, parent=ParentNode(scene.job_id, "a", 1), depth=1)])
+    await heard(other.woken)
+    assert other.waiting == {"jobs"}
+
+
+async def test_the_parent_of_a_job_that_is_over_is_told_how_it_ended(world):
+    scene, child = await with_child(world)
+    other = await world.orchestrator()
+    (claimed,) = await other.claim(10)
+    await world.settle()
+    scene.orchestrator.woken.clear()
+    scene.orchestrator.waiting.clear()
+    turn = a_turn(claimed, events=[Event(EventType.JOB_FINISHED)], parent=claimed.parent)
+    turn.job.status = JobStatus.FAILED
+    turn.finished = FinishJob(JobStatus.FAILED, None, {"kind": "error", "message": "no"})
+    assert await other.write([turn], other.clock.now()) == {child}
+    await heard(scene.orchestrator.woken)
+    assert scene.orchestrator.waiting == {"commands"}
+    (command,) = await scene.orchestrator.take_commands(10)
+    assert command.kind == "child_finished"
+    assert command.body == {
+        "node": "a",
+        "attempt": 1,
+        "status": "FAILED",
+        "result": None,
+        "error": {"kind": "error", "message": "no"},
+        "job_id": child,
+    }
+
+
+@pytest.mark.parametrize(("asked", "hears"), [([("a", 1)], ["cancel"]), ([("a", 2), ("b", 1)], [])])
+async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked, hears):
+    scene, child = await with_child(world)
+    other = await world.orchestrator()
+    await other.claim(10)
+    await scene.write(cancelled_children=asked)
+    if hears:
+        await heard(other.woken)
+    found = await other.take_commands(10)
+    assert [(command.job_id, command.kind) for command in found] == [(child, kind) for kind in hears]
+
+
+# ── Fences ──
+
+
+async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
+    scene, child = await with_child(world)
+    worker, other = await world.worker("q"), await world.orchestrator()
+    await scene.dispatch("a")
+    waiting, kept = await scene.dispatch("b", queue="nobody"), await scene.dispatch("b", attempt=2, queue="nobody")
+    (task,) = await worker.claim(1)
+    await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    await scene.client.send(scene.job_id, "cancel", {}, "")
+    (result,) = await scene.orchestrator.take_results(10)
+    (command,) = await scene.orchestrator.take_commands(10)
+    stale = await scene.now()
+    await scene.write(release=True)
+    await other.claim(10)
+
+    async def all_there_is() -> list[object]:
+        jobs = [(await world.job(job_id), await world.events(job_id)) for job_id in (scene.job_id, child)]
+        taken = await other.take_results(10), await other.take_commands(10)
+        return [jobs, taken, await other.mine(), await world.queued(), await world.attempts(scene.job_id)]
+
+    before = await all_there_is()
+    turn = a_turn(
+        stale,
+        results=[result.id],
+        commands=[command.id],
+        tasks=[a_task(world)],
+        withdrawals=[Withdrawal(waiting, "HANDED_BACK")],
+        stops=[kept],
+        children=[a_job(world, parent=ParentNode(scene.job_id, "b", 1), depth=1)],
+        cancelled_children=[("a", 1)],
+        events=[Event(EventType.JOB_FINISHED)],
+        # As if it were its own child's child.
+        parent=ParentNode(child, "a", 1),
+        finished=FinishJob(JobStatus.COMPLETED),
+    )
+    turn.added.append(turn.job.nodes["a"])
+    turn.job.status = JobStatus.COMPLETED
+    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
+    assert await all_there_is() == before
+    assert await other.claim(10) == []
+    assert await other.sweep_stopped() == 0
+
+
+async def test_a_node_that_is_not_held_keeps_its_row(world):
+    played = await Played.begin(world, RETRIED)
+    (stale,) = await played.orchestrator.mine()
+    await played.orchestrator.leave()
+    other = await world.orchestrator()
+    (claimed,) = await other.claim(10)
+    turn = a_turn(stale, played.held.job.graph)
+    node = turn.job.nodes["a"]
+    node.attempt = 7
+    turn.changed.append(node)
+    assert await other.write([turn], other.clock.now()) == set()
+    assert (await other.mine())[0].nodes == claimed.nodes
+
+
+# ── Text ──
+
+
+async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
+    odd = ["NULL", "null", "", '"', "\\", "{a,b}", "a\nb\t", "'", "ä😀", " x ", "\\N", '\\"', "$1 :by"]
+    client, orchestrator, worker = await world.client(), await world.orchestrator(), await world.worker()
+    await submitted(world, client, submitted_by="NULL", inputs=json.dumps(odd), env=json.dumps({"e": odd[5]}))
+    (claimed,) = await orchestrator.claim(10)
+    assert (claimed.inputs, claimed.env) == (odd, {"e": "{a,b}"})
+    events = [Event(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd]
+    task = a_task(world, params=json.dumps({"odd": odd}))
+    await orchestrator.write([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
+    told = (await world.events(claimed.row.id))[2:]
+    assert [(event.node, event.data["said"]) for event in told] == [(text, text) for text in odd]
+    assert [event.by for event in told if event.node] == [text for text in odd if text]
+    (held,) = await worker.claim(1)
+    assert json.loads(held.params) == {"odd": odd}
+    await worker.append_logs([LogChunk(held.task_id, held.token, place, text) for place, text in enumerate(odd)])
+    assert await world.log(held.task_id) == odd
+    await worker.report([TaskReport(held.task_id, held.token, "COMPLETED", output=JsonText(json.dumps(odd)))])
+    (result,) = await orchestrator.take_results(1)
+    assert result.output == JsonText(json.dumps(odd))

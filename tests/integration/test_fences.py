@@ -1,0 +1,231 @@
+"""What holds when two connections meet: each test stops one of them in the middle of its transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.store import Accepted, JsonText, TaskReport, Withdrawal
+from dagmaster.store.queries import queries
+from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, heard, submitted
+from tests.conformance.server import shared_server
+from tests.conformance.stores import PostgresWorld, lived
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+
+    import asyncpg
+
+    from dagmaster.store.working import PostgresWorkerStore
+
+QUICK = 2.0
+"""Who does not wait for a lock is back by then."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with shared_server() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def world(server: str) -> PostgresWorld:
+    return PostgresWorld(server)
+
+
+async def at_once(work: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(QUICK):
+        return await work
+
+
+async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
+    """Wait until so many statements wait for a lock."""
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(5):
+        while await world._admin.fetchval(sql) < many:  # noqa: ASYNC110 - the database tells nobody who waits
+            await asyncio.sleep(0.005)
+
+
+async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: PostgresWorkerStore) -> None:
+    """A worker's claim that has not committed yet."""
+    query = queries("worker")["claim"]
+    given = {"queues": ["q"], "most": 10, "worker_id": worker.worker_id, "token": 7}
+    await connection.execute("BEGIN")
+    assert len(await connection.fetch(query.sql, *query.arguments(given))) == 1
+
+
+async def locked(connection: asyncpg.Connection[asyncpg.Record], task_id: str) -> None:
+    """Hold a task's row."""
+    await connection.execute("BEGIN")
+    await connection.execute(f"SELECT FROM dag_task_queue WHERE task_id = {task_id} FOR UPDATE")
+
+
+# ── Claims ──
+
+
+@lived
+async def test_a_claim_of_jobs_skips_what_is_locked_and_does_not_wait(world):
+    client, orchestrator, elsewhere = await world.client(), await world.orchestrator(), await world.connect()
+    one, two = await submitted(world, client), await submitted(world, client)
+    await elsewhere.execute("BEGIN")
+    await elsewhere.execute(f"SELECT FROM dag_jobs WHERE id = {one} FOR UPDATE")
+    assert [job.row.id for job in await at_once(orchestrator.claim(10))] == [two]
+    await elsewhere.execute("COMMIT")
+    assert [job.row.id for job in await orchestrator.claim(10)] == [one]
+
+
+@lived
+async def test_a_claim_of_tasks_skips_what_is_locked_and_does_not_wait(world):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    one, two = await scene.dispatch("a"), await scene.dispatch("b")
+    await locked(elsewhere, one)
+    assert [task.task_id for task in await at_once(worker.claim(10))] == [two]
+    await elsewhere.execute("COMMIT")
+    assert [task.task_id for task in await worker.claim(10)] == [one]
+
+
+# ── Reports ──
+
+
+@pytest.mark.parametrize("first", ["report", "lose"])
+@lived
+async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, first):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await world.move(7)
+    await locked(elsewhere, task.task_id)
+    report = worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    lose = scene.orchestrator.lose()
+    tasks: dict[str, asyncio.Task[Any]] = {}
+    for name, work in (
+        (("report", report), ("lose", lose)) if first == "report" else (("lose", lose), ("report", report))
+    ):
+        tasks[name] = asyncio.create_task(work)
+        await until_waiting(world, len(tasks))
+    await elsewhere.execute("COMMIT")
+    taken, lost = await tasks["report"], await tasks["lose"]
+    assert (taken == {task.task_id}) != (lost == 1)
+    assert await scene.results() == [("a", 1, "COMPLETED" if taken else "LOST")]
+    assert await world.queued() == set()
+
+
+@lived
+async def test_what_a_worker_claims_while_it_is_given_up_is_lost_in_the_end(world):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    await scene.dispatch("a")
+    await begin_claim(elsewhere, worker)
+    await world.move(7)
+    await scene.orchestrator.lose()
+    await elsewhere.execute("COMMIT")
+    # Whether the claim still counted or not: somebody must be able to run the task.
+    await scene.orchestrator.lose()
+    assert await worker.heartbeat([], {}) is None
+    other = await world.worker("q")
+    assert await scene.results() == [("a", 1, "LOST")] or len(await other.claim(1)) == 1
+
+
+@lived
+async def test_a_report_and_a_stop_of_the_same_tasks_do_not_fail_each_other(world):
+    await world._admin.execute(f"ALTER DATABASE {world.name} SET deadlock_timeout = '50ms'")
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    tasks = [a_task(world, "a", attempt=number) for number in (1, 2, 3)]
+    await scene.write(tasks=tasks)
+    one, between, two = await worker.claim(3)
+    await locked(elsewhere, between.task_id)
+    reports = [TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1")) for task in (one, between, two)]
+    report = asyncio.create_task(worker.report(reports))
+    await until_waiting(world)
+    turn = a_turn(await scene.now(), stops=[two.task_id, one.task_id])
+    stop = asyncio.create_task(scene.orchestrator.write([turn], scene.orchestrator.clock.now()))
+    await until_waiting(world, 2)
+    await elsewhere.execute("COMMIT")
+    said = await asyncio.gather(report, stop, return_exceptions=True)
+    assert list(said) == [{one.task_id, between.task_id, two.task_id}, {scene.job_id}]
+
+
+# ── Stops and withdrawals ──
+
+
+@lived
+async def test_a_stop_that_meets_a_claim_waits_for_it_and_reaches_who_holds_the_task(world):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    task = await scene.dispatch("a")
+    await begin_claim(elsewhere, worker)
+    stop = asyncio.create_task(scene.write(stops=[task]))
+    await until_waiting(world)
+    await elsewhere.execute("COMMIT")
+    await stop
+    await heard(worker.stops)
+    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await worker.heartbeat([task], {}) == {task}
+
+
+@lived
+async def test_a_claim_that_meets_a_stop_does_not_get_the_task(world):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    task = await scene.dispatch("a")
+    await elsewhere.execute("BEGIN")
+    await elsewhere.execute(f"UPDATE dag_task_queue SET stop_requested_at = clock() WHERE task_id = {task}")
+    assert await at_once(worker.claim(1)) == []
+    await elsewhere.execute("COMMIT")
+    assert await worker.claim(1) == []
+
+
+@lived
+async def test_a_withdrawal_that_meets_a_claim_leaves_the_task_to_who_holds_it(world):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    task = await scene.dispatch("a")
+    await begin_claim(elsewhere, worker)
+    taken_back = asyncio.create_task(scene.write(withdrawals=[Withdrawal(task, "HANDED_BACK")]))
+    await until_waiting(world)
+    await elsewhere.execute("COMMIT")
+    await taken_back
+    assert await scene.results() == []
+    assert await worker.report([TaskReport(task, 7, "COMPLETED", output=JsonText("1"))]) == {task}
+
+
+# ── Turns ──
+
+
+@lived
+async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world):
+    scene, elsewhere = await Scene.begin(world), await world.connect()
+    other = await Scene.begin(world, scene.orchestrator)
+    lost, kept = [
+        a_turn(await each.now(), tasks=[a_task(world)], events=[Event(EventType.JOB_STARTED)])
+        for each in (scene, other)
+    ]
+    await elsewhere.execute("BEGIN")
+    await elsewhere.execute(f"UPDATE dag_jobs SET owner_id = NULL WHERE id = {scene.job_id}")
+    write = asyncio.create_task(scene.orchestrator.write([lost, kept], scene.orchestrator.clock.now()))
+    await until_waiting(world)
+    await elsewhere.execute("COMMIT")
+    assert await write == {other.job_id}
+    assert await world.queued() == {kept.tasks[0].task_id}
+    assert [event.type for event in await world.events(scene.job_id)] == ["JobSubmitted", "JobClaimed"]
+    assert (await world.job(scene.job_id)).status == "PENDING"
+
+
+# ── Submits ──
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@lived
+async def test_a_submit_waits_for_another_of_its_key_and_goes_by_what_became_of_it(world, end):
+    client, elsewhere = await world.client(), await world.connect()
+    await client.put_graph(ONE.content_hash, "{}")
+    first, second = a_job(world, idempotency_key="k"), a_job(world, idempotency_key="k")
+    await elsewhere.execute("BEGIN")
+    await elsewhere.execute(
+        "INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, idempotency_key, created_at)"
+        f" VALUES ({first.id}, 'one', 1, '{ONE.content_hash}', '{{}}', 'k', now())"
+    )
+    submit = asyncio.create_task(client.submit([second]))
+    await until_waiting(world)
+    await elsewhere.execute(end)
+    is_new = end == "ROLLBACK"
+    assert await submit == [Accepted(second.id if is_new else first.id, is_new=is_new)]

@@ -1,0 +1,99 @@
+"""Every statement of the store fits the schema, and none is there for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+import dagmaster.store
+from dagmaster.store import turns
+from dagmaster.store.queries import compiled, parts, queries
+from tests.conformance.server import TEMPLATE, dsn_of, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.store.queries import Query
+
+STORE = Path(str(resources.files(dagmaster.store)))
+FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
+SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
+# A turn is put together of parts; all other files hold whole queries.
+PARTS = "turn"
+QUERIES = [query for file in FILES if file != PARTS for query in queries(file).values()]
+EVERY_PART = tuple(turns._COLUMNS)
+# What each part may use beside its own rows.
+SHARED = {"owner_id", "by", "now"}
+
+
+@pytest.fixture(scope="module")
+def migrated() -> Iterator[str]:
+    with shared_server() as server:
+        yield dsn_of(server, TEMPLATE)
+
+
+def prepare(dsn: str, *statements: Query) -> None:
+    async def work() -> None:
+        connection = await asyncpg.connect(dsn, server_settings={"search_path": "dagapp"})
+        try:
+            for query in statements:
+                try:
+                    prepared = await connection.prepare(query.sql)
+                except asyncpg.PostgresError as error:
+                    raise AssertionError(f"{query.name}: {error}") from error
+                assert len(prepared.get_parameters()) == len(query.parameters)
+        finally:
+            await connection.close()
+
+    asyncio.run(work())
+
+
+def test_every_query_fits_the_schema(migrated):
+    assert len(QUERIES) > 30
+    prepare(migrated, *QUERIES)
+
+
+def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):
+    alone = [turns.statement(("jobs", name), watched=False) for name in EVERY_PART if name != "jobs"]
+    together = turns.statement(EVERY_PART, watched=True)
+    prepare(migrated, turns.statement(("jobs",), watched=False), *alone, together)
+
+
+def test_every_part_has_the_parameters_that_its_rows_give():
+    texts = parts(PARTS)
+    for name, columns in turns._COLUMNS.items():
+        found = set(compiled(name, texts[name]).parameters)
+        assert found - SHARED == set(columns), name
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)
+def test_every_query_is_used(query):
+    file, name = query.name.split(".")
+    users = [text for text in SOURCES.values() if f'queries("{file}")' in text]
+    assert any(re.search(rf'\[[^\]]*"{name}"[^\]]*\]', text) for text in users)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_query_has_a_sentence(file):
+    """One without is not seen at all, and its text would be part of the one before."""
+    text = (STORE / "sql" / f"{file}.sql").read_text()
+    assert re.findall(r"^-- name: (\w+)", text, re.MULTILINE) == list(parts(file))
+
+
+def test_every_query_that_is_asked_for_is_there():
+    for text in SOURCES.values():
+        files = re.findall(r'queries\("(\w+)"\)', text)
+        names = re.findall(r'(?:_SQL|queries\("\w+"\))\["(\w+)"\]', text)
+        known = {name for file in files for name in queries(file)}
+        assert set(names) <= known
+
+
+def test_every_part_of_a_turn_is_used():
+    said = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turns.py"]))
+    assert said | set(turns._COLUMNS) | set(turns._TELLS.values()) == set(parts(PARTS))

@@ -1,0 +1,79 @@
+"""A test here is a coroutine, and lives in its world's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from tests.conformance import server as conformance
+from tests.runtime.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECONDS = 120.0
+"""No test takes so long, on a machine that is busy."""
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with conformance.shared_server() as dsn:
+        # The server may be another than the one on which these were made.
+        there = asyncio.run(_databases(dsn))
+        conformance._FREE[:] = [name for name in conformance._FREE if name in there]
+        yield dsn
+
+
+async def _databases(dsn: str) -> set[str]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return {row["datname"] for row in await connection.fetch("SELECT datname FROM pg_database")}
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that another user, the server's, may look into."""
+    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def world(server: str, place: Path) -> World:
+    return World(server, place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names: tuple[str, ...] = pyfuncitem._fixtureinfo.argnames
+    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    asyncio.run(_lived(pyfuncitem.obj, given))
+    return True
+
+
+async def _lived(test: Any, given: dict[str, Any]) -> None:
+    world: World = given["world"]
+    await world.open()
+    try:
+        async with asyncio.timeout(SECONDS):
+            await test(**given)
+    except BaseException as error:
+        # What the test found comes first; the world is put away nevertheless.
+        try:
+            await world.close()
+        except Exception as more:  # noqa: BLE001 - told with the first
+            error.add_note(f"and then: {more!r}")
+        raise
+    await world.close()

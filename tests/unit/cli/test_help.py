@@ -1,0 +1,41 @@
+"""Help teaches, and it is there at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dagmaster.cli.jobs import jobs
+from dagmaster.cli.workflows import workflows
+
+COMMANDS = [(jobs, name) for name in jobs.lazy] + [(workflows, name) for name in workflows.lazy]
+
+
+@pytest.mark.parametrize(("group", "name"), COMMANDS, ids=[f"{group.name} {name}" for group, name in COMMANDS])
+def test_every_command_has_an_example_and_its_sentence_in_the_list_is_true(group, name):
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    done = CliRunner().invoke(group, [name, "--help"])
+    assert done.exit_code == 0
+    assert f"dagmaster {group.name} {name}" in done.output
+    assert "--data-dir" in done.output
+
+
+def test_a_time_span_is_read_or_refused():
+    done = CliRunner().invoke(jobs, ["list", "--since", "soon"])
+    assert done.exit_code == 2
+    assert "'soon' is no time span: write 90s, 15m, 2h, 1d or 1w" in " ".join(done.output.split())
+
+
+def test_two_forms_of_one_answer_are_refused():
+    assert "choose one" in CliRunner().invoke(workflows, ["show", "x", "--json", "--yaml"]).output
+
+
+def test_the_help_of_jobs_imports_neither_a_driver_nor_the_compiler():
+    code = "import sys; from dagmaster.cli.main import cli; cli.main(['jobs', '--help'], standalone_mode=False); print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"asyncpg", "rich.console", "pydantic", "jinja2", "asyncio"} & set(modules)

@@ -1,0 +1,156 @@
+"""A job as it stands: its status, what it waits for, and what programs are told."""
+
+from __future__ import annotations
+
+import json
+
+from dagmaster.cli.fleet import fleet_document, fleet_page
+from dagmaster.cli.showing import page
+from dagmaster.cli.snapshots import document, job_view, view_of, waits_for
+from dagmaster.cli.watching import Rates
+from dagmaster.engine.status import NodeStatus
+from dagmaster.store.reading import Alive, ChildCounts, Fleet, NodeLine, Question, QueueWait
+from tests.unit.cli.views import drawn, snapshot
+
+DONE = NodeLine(node_id="fetch", status="COMPLETED", attempt=1, started_at=101.0, finished_at=102.0)
+ASKED = NodeLine(node_id="release", status="WAITING")
+TILES = NodeLine(node_id="tiles", status="RUNNING", source_count=10, expanded_count=10)
+
+
+def test_a_node_that_nothing_happened_to_is_pending():
+    assert view_of(snapshot(), "after").status is NodeStatus.PENDING
+
+
+def test_a_job_that_only_a_person_can_move_is_waiting():
+    assert snapshot(DONE, ASKED).status == "WAITING"
+
+
+def test_a_job_whose_fan_out_has_children_at_work_is_running():
+    found = snapshot(DONE, ASKED, TILES)
+    found.children["tiles"] = ChildCounts({"COMPLETED": 4, "RUNNING": 2})
+    assert found.status == "RUNNING"
+
+
+def test_children_are_counted_also_those_that_have_no_row_yet():
+    found = snapshot(DONE, TILES)
+    found.children["tiles"] = ChildCounts({"COMPLETED": 4, "FAILED": 1, "RUNNING": 2}, 103.0)
+    view = job_view(found)
+    assert (view.over, view.nodes) == (6, 14)
+    tiles = view_of(found, "tiles")
+    assert tiles.fan is not None
+    assert (tiles.started, tiles.fan.completed, tiles.fan.running, tiles.fan.total) == (103.0, 4, 2, 10)
+
+
+def test_what_a_job_waits_for_is_a_command_to_type():
+    found = snapshot(DONE, ASKED)
+    assert waits_for(found) == ["release waits for approval of ada: dagmaster jobs approve 7 release"]
+    signalled = snapshot(DONE, NodeLine(node_id="after", status="WAITING"))
+    assert waits_for(signalled) == ["after waits for a signal: dagmaster jobs signal 7 go"]
+
+
+def test_a_queue_that_nobody_serves_is_named():
+    found = snapshot(DONE)
+    found.waits = [QueueWait("light", 3, 1.0, 0), QueueWait("heavy", 1, 70.0, 2), QueueWait("fine", 9, 1.0, 1)]
+    assert waits_for(found) == [
+        "3 tasks wait in queue light: no live worker serves it (start one: dagmaster worker --queue light)",
+        "1 task waits in queue heavy, the oldest for 1 min: its 2 workers are busy",
+    ]
+
+
+def test_a_job_without_a_live_orchestrator_says_so():
+    found = snapshot(owner_id=None, status="PENDING")
+    found.alive = Alive(0, 1)
+    assert waits_for(found) == ["no live orchestrator (start one: dagmaster orchestrator, or dagmaster dev)"]
+
+
+def test_a_job_that_is_over_waits_for_nothing():
+    assert waits_for(snapshot(DONE, ASKED, status="CANCELLED", finished_at=109.0)) == []
+
+
+def test_many_waits_are_not_all_said():
+    found = snapshot(DONE)
+    found.waits = [QueueWait(f"q{i}", 1, 1.0, 0) for i in range(50)]
+    assert waits_for(found)[-1] == "and 44 more"
+
+
+def test_secret_inputs_are_never_shown():
+    found = snapshot(DONE)
+    said = drawn(*page(found, None, {})) + json.dumps(document(found, None, 1))
+    assert "hunter2" not in said
+    assert '"token": "***"' in said
+
+
+def test_a_page_has_the_nodes_their_errors_and_the_result():
+    failed = NodeLine(node_id="fetch", status="FAILED", attempt=2, error={"kind": "x", "message": "no network"})
+    found = snapshot(failed, status="FAILED", finished_at=109.0, error={"message": "node fetch failed: no network"})
+    said = drawn(*page(found, {"a": 1}, {}))
+    assert "✘ failed  1/4 nodes  8.0 s" in said
+    assert "error      node fetch failed: no network" in said
+    assert "✘ fetch       echo  attempt 2\n    no network\n├─ · tiles    fan_out" in said
+    assert said.endswith('result\n  {\n    "a": 1\n  }')
+
+
+def test_failed_children_stand_below_their_fan_out():
+    found = snapshot(DONE, TILES)
+    found.children["tiles"] = ChildCounts({"FAILED": 1})
+    child = NodeLine(node_id="tiles__3", status="FAILED", error={"message": "no data"})
+    assert "│      ✘ tiles__3: no data" in drawn(*page(found, None, {"tiles": [child]}))
+
+
+def test_a_page_fits_eighty_columns():
+    found = snapshot(DONE, ASKED, TILES, submitted_by="a" * 64)
+    found.questions["release"] = Question(103.0, "m" * 300)
+    found.children["tiles"] = ChildCounts({"FAILED": 3, "RUNNING": 2, "DISPATCHED": 5})
+    assert max(map(len, drawn(*page(found, "r" * 500, {})).splitlines())) <= 80
+
+
+def test_programs_get_ids_as_text_and_every_node():
+    found = snapshot(DONE, TILES)
+    found.children["tiles"] = ChildCounts({"COMPLETED": 4})
+    said = document(found, {"a": 1}, 5)
+    assert (said["job_id"], said["owner"]["id"], said["duration_seconds"]) == ("7", "1", 10.0)
+    assert list(said["nodes"]) == ["fetch", "tiles", "release", "after"]
+    assert said["nodes"]["tiles"]["children"] == {"total": 10, "COMPLETED": 4}
+    assert said["nodes"]["after"] == {"status": "PENDING", "attempts": 0, "started_at": None, "finished_at": None}
+
+
+def test_a_rate_is_that_of_the_last_seconds():
+    rates = Rates()
+    assert rates.of("x") is None
+    for second in range(20):
+        rates.note("x", float(second), 0 if second < 10 else (second - 10) * 100)
+    assert rates.of("x") == 100.0
+
+
+def a_worker(*queues: str, alive: bool = True, silent: float = 1.0, stopped: float | None = None) -> dict[str, object]:
+    return {
+        "worker_id": "5", "host": "h", "pid": 9, "version": "1", "queues": list(queues), "concurrency": 4, "running": 2,
+        "counters": {"completed": 7}, "alive": alive, "silent_seconds": silent, "age_seconds": 90.0,
+        "stopped_seconds": stopped, "lease_seconds": 6.0,
+    }  # fmt: skip
+
+
+def test_a_queue_that_nobody_serves_is_marked():
+    queues = [
+        {"queue": "light", "waiting": 3, "running": 0, "oldest_seconds": 65.0},
+        {"queue": "heavy", "waiting": 1, "running": 2, "oldest_seconds": 2.0},
+    ]
+    found = Fleet([], [a_worker("heavy"), a_worker("light", alive=False, silent=40.0, stopped=30.0)], queues, 2)
+    said = drawn(*fleet_page(found), width=100)
+    assert "light" in said
+    assert said.count("✘ nobody serves it: dagmaster worker --queue light") == 1
+    assert "none is alive: no job moves" in said
+    assert "2 open jobs have no owner" in said
+    assert "worker h:9 died 40 s ago" in said
+    assert [each["workers"] for each in fleet_document(found)["queues"]] == [0, 1]
+
+
+def test_a_worker_without_queues_serves_all_but_those_of_a_run():
+    queues = [{"queue": name, "waiting": 1, "running": 0, "oldest_seconds": 1.0} for name in ("any", "run:1")]
+    found = Fleet([], [a_worker()], queues, 0)
+    assert [each["workers"] for each in fleet_document(found)["queues"]] == [1, 0]
+
+
+def test_one_that_said_goodbye_did_not_die():
+    found = Fleet([], [a_worker(alive=False, silent=40.0, stopped=39.0)], [], 0)
+    assert "worker h:9 stopped 40 s ago" in drawn(*fleet_page(found))

@@ -1,0 +1,223 @@
+"""Settings: what is read, from where, what is told about it, and what is never shown."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagmaster.errors import SettingsInvalid
+from dagmaster.settings import (
+    ALIASES,
+    MASK,
+    Settings,
+    load_settings,
+    masked_url,
+    read_settings,
+    secret_values,
+    show_settings,
+)
+
+CANARY = "c4n4ry-s3cret"
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.upper().startswith("DAGMASTER_") or name == "PGPASSWORD" or name in {alias.name for alias in ALIASES}:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    def set_all(**names: str) -> None:
+        for name, value in names.items():
+            monkeypatch.setenv(name, value)
+
+    return set_all
+
+
+def shown(*, services: bool = False) -> dict[str, tuple[object, str]]:
+    return {row.name: (row.value, row.source) for row in show_settings(read_settings(services=services))}
+
+
+def test_without_any_variable_every_setting_is_a_default():
+    assert {source for _, source in shown(services=True).values()} == {"default"}
+
+
+def test_only_services_read_the_names_of_the_sources(environment):
+    environment(DATABASE_URL="postgresql://db/one", WORKER_QUEUE="heavy", POLL_INTERVAL_SEC="3")
+    plain, services = load_settings(), load_settings(services=True)
+    assert (plain.database_url, plain.queues, plain.poll_seconds) == (None, (), 1.0)
+    assert services.database_url is not None
+    assert services.database_url.get_secret_value() == "postgresql://db/one"
+    assert (services.queues, services.poll_seconds) == (("heavy",), 3.0)
+
+
+def test_a_name_of_dagmaster_wins_over_a_name_of_the_sources(environment):
+    environment(DAGMASTER_POLL_SECONDS="2", POLL_INTERVAL_SEC="3")
+    reading = read_settings(services=True)
+    assert reading.settings.poll_seconds == 2.0
+    assert reading.origins["poll_seconds"] == "DAGMASTER_POLL_SECONDS"
+    assert reading.unused == ("POLL_INTERVAL_SEC is set and not used: DAGMASTER_POLL_SECONDS wins.",)
+
+
+def test_of_two_names_for_one_setting_the_upper_one_of_the_table_wins(environment):
+    environment(DAG_WORKER_QUEUE="of-the-orchestrator", WORKER_QUEUE="of-the-worker")
+    reading = read_settings(services=True)
+    assert reading.settings.queues == ("of-the-worker",)
+    assert reading.unused == ("DAG_WORKER_QUEUE is set and not used: WORKER_QUEUE wins.",)
+
+
+def test_every_name_of_the_sources_does_something_or_says_why_not(monkeypatch):
+    for alias in ALIASES:
+        assert bool(alias.setting) != bool(alias.instead), alias.name
+        assert not alias.setting or alias.setting in Settings.model_fields
+    for alias in [alias for alias in ALIASES if alias.instead]:
+        monkeypatch.setenv(alias.name, CANARY)
+        (told,) = read_settings(services=True).unused
+        monkeypatch.delenv(alias.name)
+        assert told.startswith(f"{alias.name} is known and not used: ")
+        assert CANARY not in told
+
+
+def test_the_parts_of_an_address_are_put_together_and_the_password_is_quoted(environment):
+    environment(POSTGRES_HOST="db", POSTGRES_PORT="5433", POSTGRES_USER="me@corp", POSTGRES_DB="jobs")
+    environment(POSTGRES_PASSWORD="p@ss/w:o?r#d %41")
+    reading = read_settings(services=True)
+    assert reading.settings.database_url is not None
+    parts = urlsplit(reading.settings.database_url.get_secret_value())
+    assert (parts.hostname, parts.port, parts.path) == ("db", 5433, "/jobs")
+    assert (unquote(parts.username or ""), unquote(parts.password or "")) == ("me@corp", "p@ss/w:o?r#d %41")
+    assert shown(services=True)["database_url"] == (
+        "postgresql://me%40corp:***@db:5433/jobs",
+        "POSTGRES_HOST + POSTGRES_PORT + POSTGRES_USER + POSTGRES_PASSWORD + POSTGRES_DB",
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("::1", "postgresql://[::1]/d"), ("/run/pg", "postgresql:///d?host=/run/pg"), ("h", "postgresql://h/d")],
+)
+def test_a_host_may_be_a_name_an_address_or_the_directory_of_a_socket(environment, host, url):
+    environment(POSTGIS_HOST=host, POSTGIS_DATABASE="d")
+    settings = load_settings(services=True)
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == url
+
+
+def test_a_whole_address_wins_over_its_parts(environment):
+    environment(DATABASE_URL="postgresql://a/x", POSTGRES_HOST="b")
+    reading = read_settings(services=True)
+    assert reading.origins["database_url"] == "DATABASE_URL"
+    assert reading.unused == ("POSTGRES_HOST is set and not used: DATABASE_URL wins.",)
+
+
+def test_a_password_without_a_host_makes_no_address(environment):
+    environment(POSTGRES_PASSWORD=CANARY)
+    reading = read_settings(services=True)
+    assert reading.settings.database_url is None
+    assert reading.unused == ("POSTGRES_PASSWORD is set and not used: there is no POSTGRES_HOST.",)
+
+
+def test_the_drivers_name_in_an_address_is_dropped(environment):
+    environment(DATABASE_URL="postgresql+psycopg://u:p@db/jobs")
+    settings = load_settings(services=True)
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == "postgresql://u:p@db/jobs"
+
+
+def test_all_wrong_settings_are_told_at_once_each_with_its_variable(environment):
+    environment(DAGMASTER_CONCURRENCY="many", DAGMASTER_DRAIN_SECONDS="-1", ORPHAN_THRESHOLD_SEC="0")
+    environment(DAGMASTER_DATABASE_POOLED="perhaps", DAGMASTER_DATABASE_URL="mysql://u:p@h/d")
+    with pytest.raises(SettingsInvalid) as told:
+        load_settings(services=True)
+    assert str(told.value).splitlines() == [
+        "DAGMASTER_CONCURRENCY has to be a whole number, not 'many'.",
+        "DAGMASTER_DATABASE_URL has to be written postgresql://user:password@host/database.",
+        "DAGMASTER_DATABASE_POOLED has to be true or false, not 'perhaps'.",
+        "ORPHAN_THRESHOLD_SEC has to be more than 0, not '0'.",
+        "DAGMASTER_DRAIN_SECONDS has to be at least 0, not '-1'.",
+    ]
+
+
+def test_beside_a_wrong_setting_the_right_ones_are_read(environment):
+    environment(DAGMASTER_CONCURRENCY="many", DAGMASTER_QUEUES="a, b,")
+    reading = read_settings()
+    assert reading.settings.queues == ("a", "b")
+    assert reading.settings.concurrency == Settings.model_fields["concurrency"].default
+    assert list(reading.problems) == ["concurrency"]
+
+
+def test_an_empty_variable_is_an_unset_one(environment):
+    environment(DAGMASTER_CONCURRENCY="", DAGMASTER_DATABASE_URL="", DAGMASTER_CONCURENCY="", DATABASE_URL="")
+    reading = read_settings(services=True)
+    assert (reading.origins, reading.problems, reading.typos, reading.unused) == ({}, {}, (), ())
+
+
+def test_a_variable_that_is_no_setting_is_told_with_the_nearest_name(environment):
+    environment(
+        DAGMASTER_CONCURENCY="3", DAGMASTER_XYZZY="1", DAGMASTER_SECRET_TOKEN=CANARY, DAGMASTER_POSTGRES_USER="x"
+    )
+    reading = read_settings()
+    assert reading.typos == (
+        "DAGMASTER_CONCURENCY is no setting: did you mean DAGMASTER_CONCURRENCY?",
+        "DAGMASTER_XYZZY is no setting.",
+    )
+    assert reading.secrets == ("TOKEN",)
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("postgresql://me:pw@db:5432/jobs", "postgresql://me:***@db:5432/jobs"),
+        ("postgresql://me@db/jobs", "postgresql://me@db/jobs"),
+        ("postgresql://me:pw@a:1,b:2/jobs", "postgresql://me:***@a:1,b:2/jobs"),
+        ("postgresql://me@tenant:pw@db/jobs", "postgresql://me:***@db/jobs"),
+        ("postgresql:///jobs?host=/run/x&user=me", "postgresql:///jobs?host=/run/x&user=me"),
+        ("postgresql://db/jobs?password=pw&sslpassword=pw", "postgresql://db/jobs?password=***&sslpassword=***"),
+        ("host=db password=pw", MASK),
+        ("postgresql://me:[pw", MASK),
+    ],
+)
+def test_an_address_shows_user_host_and_database_and_no_password(url, masked):
+    assert masked_url(url).replace("me@tenant", "me") == masked
+
+
+@given(st.text(alphabet="ab@/?#:%[]=&.", max_size=8))
+def test_no_password_however_it_is_written_is_shown(rest):
+    # The canary may stand anywhere in what somebody took for a password.
+    for password in (f"{CANARY}{rest}", f"{rest}{CANARY}"):
+        assert CANARY not in masked_url(f"postgresql://user:{password}@host/db")
+
+
+@pytest.mark.parametrize("services", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"postgresql://u:{CANARY}@h/d",
+        f"postgresql://u:x/{CANARY}@h/d",
+        f"postgresql://u:{CANARY}@h:port/d",
+        f"mysql://u:{CANARY}@h/d",
+        f"host=h password={CANARY}",
+        CANARY,
+    ],
+)
+@pytest.mark.parametrize("name", ["DAGMASTER_DATABASE_URL", "DAGMASTER_DATABASE_DIRECT_URL", "DATABASE_URL"])
+def test_nothing_that_is_told_about_settings_has_a_secret_in_it(environment, name, value, services):
+    environment(**{name: value, "DAGMASTER_SECRET_X": CANARY, "SERVICE_BUS_CONNECTION_STRING": CANARY})
+    reading = read_settings(services=services)
+    assert CANARY not in f"{reading} {show_settings(reading)}"
+    try:
+        load_settings(services=services)
+    except SettingsInvalid as error:
+        assert CANARY not in f"{error!r} {error.__cause__} {error.__context__}"  # noqa: PT017 - it may also fit
+    assert any(CANARY in secret for secret in secret_values())
+
+
+def test_a_password_is_known_as_a_secret_quoted_and_not(environment):
+    environment(DAGMASTER_DATABASE_URL="postgresql://u:p%40ss@h/d?sslpassword=other")
+    assert {"p%40ss", "p@ss", "other"} <= secret_values()
