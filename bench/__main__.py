@@ -1,4 +1,8 @@
-"""`make bench`: run the benchmarks, print a table, write bench/results.json."""
+"""`make bench`: run the benchmarks, print a table, write bench/results.json.
+
+`python -m bench runtime` runs one part and writes nothing. The parts are engine, language, commands and runtime; floor
+is in runtime, and can be run alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -18,28 +23,46 @@ if TYPE_CHECKING:
     from bench.rows import Row
 
 
-ALL = ("engine", "language", "commands")
+ALL = ("engine", "language", "commands", "runtime")
 
 
 def main(names: list[str]) -> None:
     """Run the named benchmarks, or all."""
+    # So that what was started is stopped also when `timeout` ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows: list[Row] = []
-    console = Console()
+    # A file or a pipe has no width.
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    load = [os.getloadavg()[0]]
     for name in names or ALL:
         for row in importlib.import_module(f"bench.{name}").measure():
             rows.append(row)
             console.print(f"[bright_black]{row.workload}: {_say(row.value)} {row.unit}[/]")
-    table = Table(title=f"Python {platform.python_version()}, {os.cpu_count()} cores")
-    for heading in ("workload", "measured", "to reach", ""):
-        table.add_column(heading, justify="left" if heading == "workload" else "right")
-    for row in rows:
-        table.add_row(row.workload, f"{_say(row.value)} {row.unit}", _goal(row), _mark(row))
-    console.print(table)
+    load.append(os.getloadavg()[0])
+    console.print(_table(rows, load))
     if not names:
-        results = [{**asdict(row), "reached": row.reached} for row in rows]
-        machine = {"python": platform.python_version(), "cores": os.cpu_count()}
+        results = [{**asdict(row), "ratio": row.ratio, "reached": row.reached, "verdict": row.verdict} for row in rows]
+        machine = {"python": platform.python_version(), "cores": os.cpu_count(), "load": [round(n, 2) for n in load]}
         text = json.dumps({**machine, "rows": results}, indent=1)
         Path(__file__).with_name("results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _table(rows: list[Row], load: list[float]) -> Table:
+    loads = f"load {load[0]:.1f} before, {load[1]:.1f} after"
+    table = Table(title=f"Python {platform.python_version()}, {os.cpu_count()} cores, {loads}")
+    headings = ["workload", "measured", "to reach", ""]
+    with_floor = any(row.floor for row in rows)
+    if with_floor:
+        headings[2:2] = ["floor", "of the floor"]
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "workload" else "right")
+    for row in rows:
+        cells = [row.workload, f"{_say(row.value)} {row.unit}", row.wanted or _goal(row), _mark(row)]
+        if with_floor:
+            ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
+            cells[2:2] = ["" if row.floor is None else _say(row.floor), ratio]
+        table.add_row(*cells)
+    return table
 
 
 def _say(value: float) -> str:
@@ -53,7 +76,7 @@ def _goal(row: Row) -> str:
 
 
 def _mark(row: Row) -> str:
-    return {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}[row.reached]
+    return "" if row.reached is None else f"[{'green' if row.reached else 'red'}]{row.verdict}[/]"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.server import shared_server
+from tests.conformance.server import OLDER, older_server, shared_server
 from tests.conformance.stores import MemoryWorld, PostgresWorld, lived
 
 if TYPE_CHECKING:
@@ -22,11 +22,19 @@ def server() -> Iterator[str]:
         yield dsn
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(scope="session")
+def older() -> Iterator[str]:
+    if OLDER is None:
+        pytest.skip("the system has no PostgreSQL of its own")
+    with older_server() as dsn:
+        yield dsn
+
+
+@pytest.fixture(params=["memory", "postgres", "older postgres"])
 def world(request: pytest.FixtureRequest) -> World:
     if request.param == "memory":
         return MemoryWorld()
-    return PostgresWorld(request.getfixturevalue("server"))
+    return PostgresWorld(request.getfixturevalue("server" if request.param == "postgres" else "older"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,8 @@ import fcntl
 import itertools
 import os
 import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +43,42 @@ def shared_server() -> Iterator[str]:
             embedded.stop()
             if not (place / "data" / "cluster" / "postmaster.pid").exists():
                 shutil.rmtree(place, ignore_errors=True)
-                _FREE.clear()
+                _FREE.pop(dsn, None)
+
+
+OLDER: Final = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))), None)
+"""The system's PostgreSQL, if it has one: an older one than ours."""
+
+
+@contextlib.contextmanager
+def older_server() -> Iterator[str]:
+    """A server of the system's PostgreSQL for this process."""
+    assert OLDER is not None
+    with tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place:
+        user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        if user:
+            shutil.chown(place, "nobody", "nogroup")
+        data, settings = f"{place}/data", f"-c listen_addresses= -c fsync=off -k {place}"
+
+        def tell(program: str, *arguments: str) -> None:
+            command = [str(OLDER.with_name(program)), "-D", data, *arguments]
+            subprocess.run(command, check=True, capture_output=True, cwd="/", **user)  # type: ignore[call-overload]
+
+        tell("initdb", "-U", "dagmaster", "-A", "trust", "-E", "UTF8", "--no-sync")
+        tell("pg_ctl", "-w", "-l", f"{place}/log", "-o", settings, "start")
+        try:
+            dsn = f"postgresql:///dagmaster?host={place}&port=5432&user=dagmaster"
+            asyncio.run(_make_database(dsn))
+            asyncio.run(_prepare(dsn))
+            yield dsn
+        finally:
+            tell("pg_ctl", "-m", "immediate", "stop")
+
+
+async def _make_database(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn_of(dsn, "postgres"))
+    await connection.execute("CREATE DATABASE dagmaster")
+    await connection.close()
 
 
 async def _prepare(server: str) -> None:
@@ -73,13 +110,13 @@ def dsn_of(server: str, database: str) -> str:
 # ── Databases ──
 
 _NUMBERS = itertools.count(1)
-_FREE: list[str] = []
+_FREE: dict[str, list[str]] = {}
 
 
 async def take_database(server: str) -> str:
     """The name of a migrated, empty database."""
-    if _FREE:
-        return _FREE.pop()
+    if _FREE.get(server):
+        return _FREE[server].pop()
     name = f"t{os.getpid()}_{next(_NUMBERS)}"
     connection = await asyncpg.connect(server)
     try:
@@ -104,4 +141,4 @@ async def give_back_database(server: str, name: str) -> None:
         await connection.execute(f"ALTER DATABASE {name} RESET ALL")
     finally:
         await connection.close()
-    _FREE.append(name)
+    _FREE.setdefault(server, []).append(name)

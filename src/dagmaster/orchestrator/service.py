@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import json
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.authoring.compiler import compile_definition
-from dagmaster.engine.happenings import Happening, JobStarted, TimerFired
-from dagmaster.errors import CommandRefused, DagmasterError, DatabaseUnavailable, OwnershipLost, StatementFailed
+from dagmaster.engine.happenings import JobStarted, TimerFired
+from dagmaster.errors import DagmasterError, DatabaseUnavailable, OwnershipLost, StatementFailed
 from dagmaster.orchestrator.carrying import carry, keep_secrets
 from dagmaster.orchestrator.children import Children
+from dagmaster.orchestrator.gathering import Gathered
 from dagmaster.orchestrator.held import HeldJob
-from dagmaster.orchestrator.inbox import of_command, of_result
 from dagmaster.orchestrator.trail import events_of
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
-from dagmaster.ports.events import Event, EventType
 from dagmaster.ports.outage import Outage
 
 if TYPE_CHECKING:
@@ -34,11 +32,15 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.ports.blobs import Blobs
-    from dagmaster.ports.store import ClaimedJob, Command, JobTurn, JsonText, NewJob, OrchestratorStore, TaskResult
+    from dagmaster.ports.store import ClaimedJob, JobTurn, NewJob, OrchestratorStore, TaskResult
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 MAX_RESULTS: Final = 4_000
+MANY_RESULTS: Final = 200
+"""With so many at once there are more in a moment: they are read while the turn is written."""
+
+READS_AHEAD: Final = 5
 MAX_COMMANDS: Final = 500
 MAX_CLAIMS: Final = 500
 MAX_GRAPHS: Final = 200
@@ -62,22 +64,6 @@ class TurnObserver(Protocol):
 
     def turn(self, job: Job, writes: TurnWrites) -> None:
         """A turn was written."""
-
-
-class _Gathered:
-    """What happened to one job since its last turn."""
-
-    __slots__ = ("commands", "events", "happenings", "people", "reported", "results", "started", "takes_up")
-
-    def __init__(self) -> None:
-        self.happenings: list[Happening] = []
-        self.reported: dict[tuple[str, int], JsonText] = {}
-        self.started: dict[str, float] = {}
-        self.results: list[int] = []
-        self.commands: list[int] = []
-        self.people: dict[int, str] = {}
-        self.events: list[Event] = []
-        self.takes_up = False
 
 
 class Orchestrator:
@@ -108,6 +94,8 @@ class Orchestrator:
         # Jobs that could not be advanced, and those of them that are to be tried again.
         self._troubled: dict[str, float] = {}
         self._again: set[str] = set()
+        self._read_ahead: list[TaskResult] = []
+        self._reads_ahead = 0
         self._stopping = asyncio.Event()
 
     # ── Living ──
@@ -190,7 +178,7 @@ class Orchestrator:
 
     # ── Turns ──
 
-    async def _turns(self, gathered: dict[str, _Gathered]) -> None:
+    async def _turns(self, gathered: dict[str, Gathered]) -> None:
         recheck: float | None = None
         while not self._stopping.is_set():
             waiting = self._waiting()
@@ -237,7 +225,7 @@ class Orchestrator:
         if not self.store.woken.is_set() and clock.now() >= poll:
             self.store.waiting.update(("results", "commands", "jobs"))
 
-    async def _take_turns(self, gathered: dict[str, _Gathered]) -> None:
+    async def _take_turns(self, gathered: dict[str, Gathered]) -> None:
         now = self.store.clock.now()
         turns: list[tuple[JobTurn, HeldJob, TurnWrites]] = []
         for job_id, what in gathered.items():
@@ -254,7 +242,8 @@ class Orchestrator:
                 self._rest(job_id)
         if not turns:
             return
-        written = await self._write([turn for turn, _, _ in turns], now)
+        work = [turn for turn, _, _ in turns]
+        written, _ = await asyncio.gather(self._write(work, now), self._read_on(work))
         self.counters["turns"] += 1
         swept = False
         for turn, held, writes in turns:
@@ -283,7 +272,7 @@ class Orchestrator:
             self._rest(job_id)
             return set()
 
-    async def _advance(self, held: HeldJob, what: _Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
+    async def _advance(self, held: HeldJob, what: Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
         job, scopes, values = held.job, held.scopes, held.values
         writes = TurnWrites()
         if what.takes_up:
@@ -327,7 +316,7 @@ class Orchestrator:
 
     # ── Gathering ──
 
-    async def _claim(self, gathered: dict[str, _Gathered]) -> bool:
+    async def _claim(self, gathered: dict[str, Gathered]) -> bool:
         claimed = await self.store.claim(MAX_CLAIMS, self.queue)
         self.counters["jobs_claimed"] += len(claimed)
         for each in claimed:
@@ -336,21 +325,21 @@ class Orchestrator:
                 self._begin(held, gathered)
         return bool(claimed)
 
-    async def _load_again(self, gathered: dict[str, _Gathered]) -> None:
+    async def _load_again(self, gathered: dict[str, Gathered]) -> None:
         again, self._again = self._again, set()
         for claimed in await self.store.mine(again):
             held = await self._hold(claimed)
             if held is not None:
                 self._begin(held, gathered)
 
-    def _take_all_up(self) -> dict[str, _Gathered]:
-        gathered: dict[str, _Gathered] = {}
+    def _take_all_up(self) -> dict[str, Gathered]:
+        gathered: dict[str, Gathered] = {}
         for held in self.jobs.values():
             self._begin(held, gathered)
         return gathered
 
-    def _begin(self, held: HeldJob, gathered: dict[str, _Gathered]) -> None:
-        what = gathered.setdefault(held.job.id, _Gathered())
+    def _begin(self, held: HeldJob, gathered: dict[str, Gathered]) -> None:
+        what = gathered.setdefault(held.job.id, Gathered())
         if held.is_fresh:
             what.happenings.append(JobStarted())
         else:
@@ -394,43 +383,38 @@ class Orchestrator:
             self._graphs.move_to_end(content_hash)
         return graph
 
-    async def _gather_results(self, gathered: dict[str, _Gathered]) -> bool:
-        results = await self.store.take_results(MAX_RESULTS, self._troubled)
+    async def _gather_results(self, gathered: dict[str, Gathered]) -> bool:
+        results, self._read_ahead = self._read_ahead, []
+        if not results:
+            results = await self.store.take_results(MAX_RESULTS, self._troubled)
         self.counters["results"] += len(results)
         for result in results:
             if result.job_id in self.jobs:
-                self._gather_result(gathered, result)
-        return len(results) == MAX_RESULTS
+                what = gathered.get(result.job_id)
+                if what is None:
+                    what = gathered[result.job_id] = Gathered()
+                what.take_result(result)
+        return len(results) >= MANY_RESULTS
 
-    def _gather_result(self, gathered: dict[str, _Gathered], result: TaskResult) -> None:
-        what = gathered.get(result.job_id)
-        if what is None:
-            what = gathered[result.job_id] = _Gathered()
-        what.results.append(result.id)
-        what.happenings.append(of_result(result))
-        if result.output is not None:
-            what.reported[result.node_id, result.attempt] = result.output
-        if result.claimed_at is not None:
-            what.started[result.node_id] = result.claimed_at
+    async def _read_on(self, turns: list[JobTurn]) -> None:
+        """Read the next results while these turns are written: those after the ones in hand.
 
-    async def _gather_commands(self, gathered: dict[str, _Gathered]) -> None:
+        A number that was given earlier may be committed later, so every few times all are read again.
+        """
+        in_hand = [result for turn in turns for result in turn.results]
+        self._reads_ahead = self._reads_ahead + 1 if len(in_hand) >= MANY_RESULTS else 0
+        if self._reads_ahead % READS_AHEAD:
+            self._read_ahead = await self.store.take_results(MAX_RESULTS, self._troubled, after=max(in_hand))
+            if self._read_ahead:
+                self._wake("results")
+
+    async def _gather_commands(self, gathered: dict[str, Gathered]) -> None:
         for command in await self.store.take_commands(MAX_COMMANDS, self._troubled):
             held = self.jobs.get(command.job_id)
             if held is not None:
-                self._gather_command(gathered.setdefault(command.job_id, _Gathered()), held, command)
+                gathered.setdefault(command.job_id, Gathered()).take_command(command, held.job)
 
-    def _gather_command(self, what: _Gathered, held: HeldJob, command: Command) -> None:
-        what.commands.append(command.id)
-        try:
-            happening = of_command(held.job, command)
-        except (CommandRefused, KeyError, TypeError) as error:
-            data = json.dumps({"command": command.kind, "reason": str(error)})
-            what.events.append(Event(EventType.COMMAND_REFUSED, data=data, by=command.sent_by or None))
-            return
-        what.people[len(what.happenings)] = command.sent_by
-        what.happenings.append(happening)
-
-    def _gather_timers(self, gathered: dict[str, _Gathered]) -> None:
+    def _gather_timers(self, gathered: dict[str, Gathered]) -> None:
         now = self.store.clock.now()
         while self._timers and self._timers[0][0] <= now:
             _, job_id, node_id = heapq.heappop(self._timers)
@@ -440,13 +424,14 @@ class Orchestrator:
                     self._again.add(job_id)
                 continue
             if held.is_due(node_id, now):
-                what = gathered.setdefault(job_id, _Gathered())
+                what = gathered.setdefault(job_id, Gathered())
                 what.happenings.append(TimerFired(node_id or None))
 
     def _forget(self) -> None:
         """Drop every job: memory may not be what the rows are."""
         self.jobs.clear()
         self._timers.clear()
+        self._read_ahead.clear()
         self._troubled.clear()
         self._again.clear()
         self.ready.clear()

@@ -244,7 +244,7 @@ class OrchestratorStore(Protocol):
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that this orchestrator owns: after a doubt."""
 
-    async def take_results(self, limit: int, resting: Collection[str] = ()) -> list[TaskResult]:
+    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs, but for those that rest. It stays until it is written."""
 
     async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:

@@ -15,7 +15,7 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.store.identity import Identity
-from dagmaster.store.queries import queries
+from dagmaster.store.queries import ids_in, queries
 from dagmaster.store.session import Address, Session
 from dagmaster.store.turns import statement_of
 
@@ -34,7 +34,7 @@ _MORE = "`"  # the character after '_': the ids of a fan-out's children lie betw
 
 
 class PostgresOrchestratorStore:
-    """Jobs in PostgreSQL. Turns go through one connection; heartbeats and notifications through another."""
+    """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
 
     def __init__(
         self, address: Address, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
@@ -42,6 +42,7 @@ class PostgresOrchestratorStore:
         self.woken = asyncio.Event()
         self.waiting: set[str] = set()
         self._turns = Session(address, "dagmaster orchestrator")
+        self._reads = Session(address, "dagmaster orchestrator, reads")
         self._side = Session(address, "dagmaster orchestrator, side", quick=True, listens=True)
         self._blobs = blobs
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
@@ -139,19 +140,21 @@ class PostgresOrchestratorStore:
     async def close(self) -> None:
         """Close the connections."""
         await self._turns.close()
+        await self._reads.close()
         await self._side.close()
 
     # ── Turns ──
 
-    async def take_results(self, limit: int, resting: Collection[str] = ()) -> list[TaskResult]:
+    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs."""
-        given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
-        return [_result(row) for row in await self._turns.fetch(_SQL["take_results"], given)]
+        rest = [int(job_id) for job_id in resting]
+        given = {"owner_id": self.owner_id, "most": limit, "resting": rest, "after": after}
+        return [_result(row) for row in await self._reads.fetch(_SQL["take_results"], given)]
 
     async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""
         given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
-        return [_command(row) for row in await self._turns.fetch(_SQL["take_commands"], given)]
+        return [_command(row) for row in await self._reads.fetch(_SQL["take_commands"], given)]
 
     async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
         """Write turns in one statement."""
@@ -159,7 +162,7 @@ class PostgresOrchestratorStore:
             return set()
         query, given = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
         row = await self._turns.row(query, given)
-        return set() if row is None else {str(job_id) for job_id in row["written"]}
+        return ids_in(None if row is None else row["written"])
 
     # ── Values ──
 

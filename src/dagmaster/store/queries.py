@@ -75,6 +75,11 @@ def spell_texts(texts: Sequence[str | None] | None) -> str | None:
     return "{" + ",".join(spelled) + "}"
 
 
+def ids_in(text: str | None) -> set[str]:
+    """Ids that a statement gave as one text. Of an array the driver asks the server what it is: 5 ms a connection."""
+    return set(text.split(",")) if text else set()
+
+
 _SPELL: Final = {"numbers": spell_numbers, "texts": spell_texts}
 
 

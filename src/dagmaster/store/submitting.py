@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.errors import JobUnknown, SubmitRefused
 from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
 from dagmaster.store.identity import Identity
-from dagmaster.store.queries import queries
+from dagmaster.store.queries import ids_in, queries
 from dagmaster.store.session import Address, Session
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class PostgresSubmitStore:
         ]  # fmt: skip
         given = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
         row = await self.session.row(_SQL["submit"], given)
-        stored = set() if row is None else {str(job_id) for job_id in row["ids"] or ()}
+        stored = ids_in(None if row is None else row["ids"])
         known = await self._with_keys([job for job in jobs if job.id not in stored])
         accepted: list[Accepted] = []
         for job in jobs:

@@ -73,7 +73,7 @@ def statement(present: tuple[str, ...], *, watched: bool) -> Query:
     if watched:
         tells.append(texts["tell_watchers"])
     heads = ",\n".join(texts[name] for name in present)
-    selects = ",\n".join(["SELECT array(SELECT id FROM owned) AS written", *tells])
+    selects = ",\n".join(["SELECT (SELECT string_agg(id::text, ',') FROM owned) AS written", *tells])
     return compiled("turn", f"WITH {heads}\n{selects}")
 
 

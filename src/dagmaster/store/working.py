@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.store import ClaimedTask
 from dagmaster.store.identity import Identity
-from dagmaster.store.queries import queries
+from dagmaster.store.queries import ids_in, queries
 from dagmaster.store.session import Address, Session
 
 if TYPE_CHECKING:
@@ -33,19 +33,21 @@ LOOK_SECONDS: Final = 1.0
 
 
 class PostgresWorkerStore:
-    """Tasks in PostgreSQL. Claims and reports go through one connection; all else through another."""
+    """Tasks in PostgreSQL. Claims, reports and all else have a connection each: none of them waits for another."""
 
     def __init__(self, address: Address) -> None:
         self.woken = asyncio.Event()
         self.stops = asyncio.Event()
         self._tasks = Session(address, "dagmaster worker", quick=True)
+        self._reports = Session(address, "dagmaster worker, reports", quick=True)
         self._side = Session(address, "dagmaster worker, side", quick=True, listens=True)
         self.identity = Identity(self._side)
         self.worker_id = 0
         self._queues: list[str] = []
         self._heard: set[str] = set()
         self._look_at = 0.0
-        self._connections = 1
+        # Of claims and of reports, one each.
+        self._connections = 2
         self._reconcile_at = math.inf
 
     async def register(self, queues: Sequence[str], concurrency: int) -> None:
@@ -81,12 +83,13 @@ class PostgresWorkerStore:
         except OwnershipLost:
             return None
         await self._reconcile(given)
-        return {str(task_id) for task_id in row["to_stop"]}
+        return ids_in(row["to_stop"])
 
     async def _reconcile(self, given: Mapping[str, Any]) -> None:
         """Some time after the connection was lost, hand back what this worker does not know that it holds."""
-        if self._tasks.connections > self._connections:
-            self._connections = self._tasks.connections
+        connections = self._tasks.connections + self._reports.connections
+        if connections > self._connections:
+            self._connections = connections
             # A claim that is under way now is known by then.
             self._reconcile_at = self.identity.clock.now() + RECONCILE_SECONDS
         elif self.identity.clock.now() >= self._reconcile_at:
@@ -127,8 +130,8 @@ class PostgresWorkerStore:
             for r in sorted(reports, key=lambda each: int(each.task_id))
         ]  # fmt: skip
         names = ("task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics")
-        row = await self._tasks.row(_SQL["report"], {"worker_id": self.worker_id, **_columns(names, rows)})
-        return set() if row is None else {str(task_id) for task_id in row["task_ids"] or ()}
+        row = await self._reports.row(_SQL["report"], {"worker_id": self.worker_id, **_columns(names, rows)})
+        return ids_in(None if row is None else row["task_ids"])
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Keep pieces of logs."""
@@ -159,6 +162,7 @@ class PostgresWorkerStore:
     async def close(self) -> None:
         """Close the connections."""
         await self._tasks.close()
+        await self._reports.close()
         await self._side.close()
 
 

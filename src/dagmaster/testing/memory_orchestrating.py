@@ -153,11 +153,11 @@ class MemoryOrchestratorStore:
 
     # ── Turns ──
 
-    async def take_results(self, limit: int, resting: Collection[str] = ()) -> list[TaskResult]:
+    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs."""
         mine = {job.new.id for job in self._owned()} - set(resting)
         found = [each.said for _, each in sorted(self._database.results.items()) if each.said.job_id in mine]
-        return found[:limit]
+        return [each for each in found if each.id > after][:limit]
 
     async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""

@@ -35,11 +35,14 @@ class Lane:
         self._done = done
         self._waiting: deque[ClaimedTask] = deque()
         self._seats: set[asyncio.Task[None]] = set()
+        # Those that still look for tasks. A seat that has seen that there are none ends a moment later.
+        self._open = 0
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
         self._waiting.extend(tasks)
-        for _ in range(min(len(tasks), self._limit - len(self._seats))):
+        for _ in range(min(len(tasks), self._limit - self._open)):
+            self._open += 1
             seat = asyncio.get_running_loop().create_task(self._serve())
             self._seats.add(seat)
             seat.add_done_callback(self._seats.discard)
@@ -76,6 +79,7 @@ class Lane:
                 problem = {"kind": "internal", "message": f"the worker failed: {type(error).__name__}: {error}"}
                 report = TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem))
             self._done(report)
+        self._open -= 1
 
 
 class ThreadLane:

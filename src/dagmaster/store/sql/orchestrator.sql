@@ -78,7 +78,7 @@ SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.
        extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at
 FROM dag_task_results r
 JOIN dag_jobs j ON j.id = r.job_id
-WHERE j.owner_id = :owner_id AND r.job_id <> ALL(:resting::bigint[])
+WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:resting::bigint[])
 ORDER BY r.id
 LIMIT :most
 

@@ -27,7 +27,7 @@ told AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by)
     SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'somebody') FROM added
 )
-SELECT array_agg(id) AS ids,
+SELECT string_agg(id::text, ',') AS ids,
        CASE WHEN count(*) > 0
              AND (bool_or(queue IS NOT NULL)
                   OR NOT EXISTS (SELECT FROM dag_jobs

@@ -12,9 +12,9 @@ WITH alive AS (
     WHERE worker_id = :worker_id AND stopped_at IS NULL
     RETURNING worker_id
 )
-SELECT array(SELECT q.task_id FROM dag_task_queue q
-             WHERE q.task_id = ANY(:task_ids::bigint[]) AND q.worker_id = alive.worker_id
-               AND q.stop_requested_at IS NOT NULL) AS to_stop
+SELECT (SELECT string_agg(q.task_id::text, ',') FROM dag_task_queue q
+        WHERE q.task_id = ANY(:task_ids::bigint[]) AND q.worker_id = alive.worker_id
+          AND q.stop_requested_at IS NOT NULL) AS to_stop
 FROM alive
 
 -- name: reconcile
@@ -104,7 +104,7 @@ reported AS (
     FROM gone
     RETURNING task_id, job_id
 )
-SELECT array_agg(task_id) AS task_ids,
+SELECT string_agg(task_id::text, ',') AS task_ids,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
               WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
