@@ -336,8 +336,8 @@ def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresSu
     if isinstance(door, PostgresSubmitStore):
         return [door.session]
     if isinstance(door, PostgresOrchestratorStore):
-        return [door._turns, door._side]
-    return [door._tasks, door._side]
+        return list(door.sessions)
+    return list(door.sessions)
 
 
 def _json(text: str | None) -> Any:

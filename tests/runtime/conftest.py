@@ -9,10 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import pytest
 
-from tests.conformance import server as conformance
+from tests.conformance.server import shared_server
 from tests.runtime.world import World
 
 if TYPE_CHECKING:
@@ -24,19 +23,8 @@ SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    with conformance.shared_server() as dsn:
-        # The server may be another than the one on which these were made.
-        there = asyncio.run(_databases(dsn))
-        conformance._FREE[:] = [name for name in conformance._FREE if name in there]
+    with shared_server() as dsn:
         yield dsn
-
-
-async def _databases(dsn: str) -> set[str]:
-    connection = await asyncpg.connect(dsn)
-    try:
-        return {row["datname"] for row in await connection.fetch("SELECT datname FROM pg_database")}
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -145,7 +144,6 @@ async def test_a_submit_that_was_stored_and_not_answered_is_not_stored_twice(wor
     assert (await world.over(first.job_id)).status == "COMPLETED"
 
 
-@pytest.mark.xfail(strict=True, reason="Worker._store_notes takes the logs before it stores them: an outage loses them")
 async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
     before, after = Gate(), Gate()
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
-from asyncpg.exceptions import InterfaceError, PostgresError
+from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatalogNameError, PostgresError
 
 from dagmaster.adapters.local_blobs import LocalBlobs
 from dagmaster.authoring.compiler import compile_text
@@ -103,14 +103,21 @@ class World:
 
     async def open(self) -> None:
         if not self.dsn:
-            self._name = await take_database(self._server)
-            self.dsn = dsn_of(self._server, self._name)
+            await self._take_database()
             # Nobody is believed dead in the first lease after the server's start: here that is long ago.
             await self.rows(f"ALTER DATABASE {self._name} SET dagapp.clock_offset = '3600'")
             await self._close_eyes()
         self.client = PostgresSubmitStore(self.address)
         await self.client.open()
         self.intake = Intake(self.client, self.client.identity.ids)
+
+    async def _take_database(self) -> None:
+        while self._eyes is None:
+            self._name = await take_database(self._server)
+            self.dsn = dsn_of(self._server, self._name)
+            # One that was given back may have gone with the server that it was on.
+            with contextlib.suppress(InvalidCatalogNameError):
+                self._eyes = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
 
     async def close(self) -> None:
         """Stop what lives; then look whether all is as promised."""
@@ -209,9 +216,9 @@ class World:
         if isinstance(service, Worker):
             # Its reports go nowhere: nobody is there to write them.
             await asyncio.gather(service._lane.close(), service._async_lane.close())
-            sessions = [service.store._tasks, service.store._side]  # type: ignore[attr-defined]
+            sessions = service.store.sessions  # type: ignore[attr-defined]
         else:
-            sessions = [service.store._turns, service.store._side]  # type: ignore[attr-defined]
+            sessions = service.store.sessions  # type: ignore[attr-defined]
         for session in sessions:
             await session.close()
 
@@ -289,10 +296,11 @@ class World:
                     if self._eyes is None or self._eyes.is_closed():
                         self._eyes = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
                     return await self._eyes.fetch(sql, *given)
-                except (OSError, InterfaceError, PostgresError) as error:
+                except (OSError, InterfaceError, InternalClientError, PostgresError) as error:
                     if isinstance(error, PostgresError) and (error.sqlstate or "")[:2] not in ("57", "08"):
                         raise
                     self._eyes = None
+                    self._look_after()
                     await asyncio.sleep(0.02)
 
     async def value(self, sql: str, *given: Any) -> Any:
@@ -303,9 +311,13 @@ class World:
         """Wait until a question is answered with yes. The database tells nobody when that is."""
         async with asyncio.timeout(A_LONG_WHILE):
             while not await self.value(sql, *given):
-                for service, life in self._lives.items():
-                    assert not life.done(), f"{type(service).__name__} died: {life.exception()!r}"
+                self._look_after()
                 await asyncio.sleep(0.005)
+
+    def _look_after(self) -> None:
+        """Nobody has to wait for what the dead were to do."""
+        for service, life in self._lives.items():
+            assert not life.done(), f"{type(service).__name__} died: {life.exception()!r}"
 
     async def until_node(self, job_id: str, node: str, *statuses: str) -> None:
         sql = "SELECT status = ANY($3) FROM dag_node_states WHERE job_id = $1 AND node_id = $2"

@@ -44,6 +44,7 @@ class PostgresOrchestratorStore:
         self._turns = Session(address, "dagmaster orchestrator")
         self._reads = Session(address, "dagmaster orchestrator, reads")
         self._side = Session(address, "dagmaster orchestrator, side", quick=True, listens=True)
+        self.sessions = (self._turns, self._reads, self._side)
         self._blobs = blobs
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
         self.identity = Identity(self._side)
@@ -139,9 +140,8 @@ class PostgresOrchestratorStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._turns.close()
-        await self._reads.close()
-        await self._side.close()
+        for session in self.sessions:
+            await session.close()
 
     # ── Turns ──
 

@@ -65,7 +65,9 @@ class Session:
 
     def __init__(self, address: Address, name: str, *, quick: bool = False, listens: bool = False) -> None:
         self._revive = address.revive
-        self.connections = 0
+        # How often the connection was lost and found again.
+        self.losses = 0
+        self._was_connected = False
         self._dsn = (address.direct or address.dsn) if listens else address.dsn
         self._is_pooled = address.is_pooled and not (listens and address.direct)
         self.can_listen = listens and not self._is_pooled
@@ -154,8 +156,9 @@ class Session:
                 await self._add_listener(connection, channel)
         except (*_LOST, PostgresError, ValueError) as error:
             raise self._translated(error, "connect") from error
+        self.losses += self._was_connected
+        self._was_connected = True
         self._connection = connection
-        self.connections += 1
         return connection
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:

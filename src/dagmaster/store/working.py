@@ -41,13 +41,13 @@ class PostgresWorkerStore:
         self._tasks = Session(address, "dagmaster worker", quick=True)
         self._reports = Session(address, "dagmaster worker, reports", quick=True)
         self._side = Session(address, "dagmaster worker, side", quick=True, listens=True)
+        self.sessions = (self._tasks, self._reports, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
         self._queues: list[str] = []
         self._heard: set[str] = set()
         self._look_at = 0.0
-        # Of claims and of reports, one each.
-        self._connections = 2
+        self._losses = 0
         self._reconcile_at = math.inf
 
     async def register(self, queues: Sequence[str], concurrency: int) -> None:
@@ -87,9 +87,9 @@ class PostgresWorkerStore:
 
     async def _reconcile(self, given: Mapping[str, Any]) -> None:
         """Some time after the connection was lost, hand back what this worker does not know that it holds."""
-        connections = self._tasks.connections + self._reports.connections
-        if connections > self._connections:
-            self._connections = connections
+        losses = self._tasks.losses + self._reports.losses
+        if losses > self._losses:
+            self._losses = losses
             # A claim that is under way now is known by then.
             self._reconcile_at = self.identity.clock.now() + RECONCILE_SECONDS
         elif self.identity.clock.now() >= self._reconcile_at:
@@ -161,9 +161,8 @@ class PostgresWorkerStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._tasks.close()
-        await self._reports.close()
-        await self._side.close()
+        for session in self.sessions:
+            await session.close()
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
