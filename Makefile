@@ -29,13 +29,15 @@ run: $(STAMP) ## Run the demo workflow
 	@echo "What to try next:"
 	@echo "  $(BIN)/dagmaster run workflows/demo.yaml -i size_mb=50             the other branch"
 	@echo "  $(BIN)/dagmaster run workflows/fan_out.yaml -i count=100000        100,000 tasks"
+	@echo "  $(BIN)/dagmaster jobs list                                         what ran, and jobs events, jobs logs"
+	@echo "  $(BIN)/dagmaster dev                                               the services; then submit and jobs watch"
 	@echo "  $(BIN)/dagmaster run workflows/approval.yaml                       a workflow that asks you"
 	@echo "  $(BIN)/dagmaster workflows diagram workflows/demo.yaml -o demo.svg a picture"
 	@echo "  $(BIN)/dagmaster --help                                            the other commands"
 	@echo "  make test                                                         why to trust it"
 
-dev: ## Run the long-running services (not available yet)
-	@echo "dev: not available yet: this version runs workflows in one process (make run)" >&2; exit 1
+dev: $(STAMP) ## Run a database, an orchestrator and a worker until Ctrl-C
+	@$(BIN)/dagmaster dev
 
 test: check ## Run the checks and all tests: what CI runs
 	$(BIN)/pytest $(PYTEST_ARGS)

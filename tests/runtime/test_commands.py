@@ -278,6 +278,21 @@ async def test_a_failed_job_that_was_mended_goes_on_where_it_failed(world: World
     assert len(await world.events(job, "JobClaimed")) == 2
 
 
+@pytest.mark.parametrize(("command", "body"), [("resume", {}), ("retry", {"node": "b"})])
+@pytest.mark.xfail(
+    strict=True, reason="trail._happened tells nothing of a resume or a retry: JobResumed is by the owner"
+)
+async def test_who_asked_for_another_run_is_told(world: World, command: str, body: Any):
+    mended = Gate()
+    world.handlers.append(breaks_until(mended))
+    job = (await world.run(MENDABLE)).job_id
+    mended.open()
+    await world.send(job, command, by="bob", **body)
+    await world.over(job, run=2)
+    (event,) = await world.events(job, "JobResumed")
+    assert event["by"] == "bob"
+
+
 async def test_a_job_can_fail_and_be_resumed_again_and_again(world: World):
     mended = Gate()
     world.handlers.append(breaks_until(mended))

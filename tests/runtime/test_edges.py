@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.authoring.handlers import handler
 from dagmaster.engine.values import MAX_JSON_DEPTH
 from dagmaster.errors import StatementFailed, SubmitRefused
 from dagmaster.orchestrator.intake import Submission
@@ -90,8 +92,6 @@ async def test_a_fan_out_that_is_half_expanded_goes_on_with_the_next_owner(world
 
 
 async def test_an_output_as_deep_as_it_may_be_is_stored(world: World):
-    from dagmaster.authoring.handlers import handler
-
     @handler("deep", queue="q")
     async def deep() -> dict[str, Any]:
         nested: Any = 1
@@ -125,8 +125,9 @@ async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: Wor
 )
 async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(world: World, of: str):
     await world.orchestrator()
-    worker = await world.worker()
-    real, refused = getattr(worker.store, of), []
+    worker = await world.worker(drain_seconds=0.2)
+    real = getattr(worker.store, of)
+    refused: list[Any] = []
 
     async def refusing(*given: Any) -> Any:
         if not refused:
@@ -138,7 +139,7 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
     first = await world.submit("{name: n, nodes: {a: {handler: talk, params: {word: x}, retry: none}}}")
     await world.until_held()
     second = await world.submit(ECHO)
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(3):
         await world.over(second)
         await world.send(first, "cancel")
         await world.over(first)
@@ -168,8 +169,6 @@ async def test_a_secret_input_that_a_child_declares_secret_stays_secret(world: W
     strict=True, reason="a blob that is missing is BlobMissing in _advance: the job rests 30 s, again and again"
 )
 async def test_a_job_whose_blob_is_gone_fails_and_says_so(world: World):
-    import shutil
-
     await world.start()
     job = await world.submit(
         "{name: n, nodes: {a: {handler: make_chunks, params: {count: 20000}, next: w}, w: {type: wait, signal: go, next: b}, b: {handler: echo, params: {n: '{{ nodes.a.output.count }}'}}}}"
@@ -177,7 +176,7 @@ async def test_a_job_whose_blob_is_gone_fails_and_says_so(world: World):
     await world.until_node(job, "w", "WAITING")
     shutil.rmtree(world.blobs.root)
     await world.send(job, "signal", name="go")
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(2):
         report = await world.over(job)
     assert report.status == "FAILED"
 

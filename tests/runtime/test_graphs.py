@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.runtime.world import World
 
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
+SHIPPED = {file.stem: file.read_text() for file in WORKFLOWS.glob("*.yaml")}
 
 
 class Ada:
@@ -58,10 +59,10 @@ async def both(world: World, text: str, inputs: dict[str, Any] | None = None) ->
     return report
 
 
-@pytest.mark.parametrize("file", sorted(WORKFLOWS.glob("*.yaml")), ids=lambda file: file.stem)
-async def test_every_shipped_workflow_gives_the_same_as_in_one_process(world: World, file: Path):
-    text = file.read_text()
-    inputs = {"demo": {"tasks": 30}, "fan_out": {"count": 300}}.get(file.stem, {})
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+async def test_every_shipped_workflow_gives_the_same_as_in_one_process(world: World, name: str):
+    text = SHIPPED[name]
+    inputs = {"demo": {"tasks": 30}, "fan_out": {"count": 300}}.get(name, {})
     text = text.replace("seconds: 0.1", "seconds: 0").replace(
         "initial_delay_seconds: 0.5", "initial_delay_seconds: 0.05"
     )
@@ -223,4 +224,4 @@ async def test_an_expression_that_fails_at_run_time_fails_the_node_with_its_path
     assert report.nodes["b"]["status"] == "FAILED"
     error = report.nodes["b"]["error"]
     assert "deep" in str(error)
-    assert "'n'" in error["message"] or "n" in error["message"]
+    assert "m" in error["message"]

@@ -388,7 +388,8 @@ class World:
         events = await self.events(str(job["id"]), "JobFinished", "JobStarted", "JobResumed")
         count = Counter(row["type"] for row in events)
         assert count["JobStarted"] == 1, trail
-        assert count["JobFinished"] == count["JobResumed"] + 1 == job["run"], trail
+        # A job may be resumed before it is over.
+        assert 1 <= count["JobFinished"] <= count["JobResumed"] + 1 == job["run"], trail
         attempts: dict[str, list[tuple[int, str]]] = {}
         sql = "SELECT node_id, attempt, status FROM dag_task_attempts WHERE job_id = $1 ORDER BY node_id, attempt"
         for node_id, attempt, status in await self.rows(sql, job["id"]):

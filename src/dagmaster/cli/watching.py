@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
 import sys
 import time
@@ -30,7 +31,8 @@ from dagmaster.cli.showing import graph_of
 from dagmaster.cli.snapshots import document, job_view, look, view_of, waits_for
 from dagmaster.cli.tree import Tree
 from dagmaster.engine.status import NodeStatus
-from dagmaster.errors import DagmasterError
+from dagmaster.errors import DagmasterError, DatabaseUnavailable
+from dagmaster.ports.outage import Outage
 
 if TYPE_CHECKING:
     import pathlib
@@ -168,30 +170,43 @@ class Watched:
         self.view: JobView | None = None
         self.read_at = time.monotonic()
         self._stirred = asyncio.Event()
+        self._seen = -1
 
     async def to_end(self, changed: Any) -> None:
         """Read until the job is over. `changed` is called after each read, and may be a coroutine."""
-        store = self.onlooker.store
-        await store.on_end(self.job_id, self._stirred.set)
-        seen = -1
+        outage = Outage(logging.getLogger("dagmaster"))
+        await self.onlooker.store.on_end(self.job_id, self._stirred.set)
+        rest: float | None = 0.0
         while True:
-            began = time.monotonic()
-            seq, status, _ = await store.pulse(self.job_id)
-            if not status:
-                return
-            took = 0.0
-            if seq != seen or began - self.read_at > _STALE_SECONDS:
-                await self._read()
-                seen = seq
-                took = time.monotonic() - began
-                told = changed()
-                if told is not None:
-                    await told
-            if self.snapshot is not None and self.snapshot.head.is_over:
+            try:
+                rest = await self._once(changed)
+                outage.over()
+            except DatabaseUnavailable as error:
+                # The job goes on when it is back, and so does the watching.
+                rest = outage.away(error)
+            if rest is None:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stirred.wait(), max(POLL_SECONDS, took * _REST))
+                await asyncio.wait_for(self._stirred.wait(), rest)
             self._stirred.clear()
+
+    async def _once(self, changed: Any) -> float | None:
+        """Read, if there is something new. Gives how long to rest; None if the job is over, or gone."""
+        began = time.monotonic()
+        seq, status, _ = await self.onlooker.store.pulse(self.job_id)
+        if not status:
+            return None
+        took = 0.0
+        if seq != self._seen or began - self.read_at > _STALE_SECONDS:
+            await self._read()
+            took = time.monotonic() - began
+            told = changed()
+            if told is not None:
+                await told
+            self._seen = seq
+        if self.snapshot is not None and self.snapshot.head.is_over:
+            return None
+        return max(POLL_SECONDS, took * _REST)
 
     async def _read(self) -> None:
         store = self.onlooker.store
