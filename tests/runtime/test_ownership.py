@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.authoring.handlers import handler
+from dagmaster.engine.happenings import CancelRequested
+from dagmaster.orchestrator.gathering import Gathered
 from dagmaster.ports.handler import HandlerContext
 from tests.runtime.world import Gate, owner_of, read
 
@@ -146,10 +148,7 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
 
 
 def _cancelling() -> Any:
-    from dagmaster.engine.happenings import CancelRequested
-    from dagmaster.orchestrator.service import _Gathered
-
-    what = _Gathered()
+    what = Gathered()
     what.happenings.append(CancelRequested())
     return what
 

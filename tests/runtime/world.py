@@ -216,11 +216,9 @@ class World:
         if isinstance(service, Worker):
             # Its reports go nowhere: nobody is there to write them.
             await asyncio.gather(service._lane.close(), service._async_lane.close())
-            sessions = service.store.sessions  # type: ignore[attr-defined]
-        else:
-            sessions = service.store.sessions  # type: ignore[attr-defined]
-        for session in sessions:
-            await session.close()
+        store = service.store
+        assert isinstance(store, PostgresOrchestratorStore | PostgresWorkerStore)
+        await store.close()
 
     async def silence(self, service: Orchestrator | Worker) -> None:
         """Let its last heartbeat be long ago, so that its lease is over."""

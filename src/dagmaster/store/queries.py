@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+# Our tables and our clock, wherever the search path leads: a pooler lets no client set it.
+_OURS: Final = re.compile(r"(?<![\w.])(dag_[a-z_]+|clock(?=\(\)))(?!\w)")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n-- (.+)$", re.MULTILINE)
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)(::(?:bigint|integer|smallint|float8|boolean|text)\[\])?")
 
@@ -59,7 +61,7 @@ def compiled(name: str, text: str, sentence: str = "") -> Query:
         arrays[found[1]] = "texts" if found[2] == "::text[]" else "numbers"
         return f"{place}::text{found[2]}"
 
-    return Query(name, sentence, _PARAMETER.sub(numbered, text), tuple(places), arrays)
+    return Query(name, sentence, _PARAMETER.sub(numbered, _OURS.sub(r"dagapp.\1", text)), tuple(places), arrays)
 
 
 def spell_numbers(numbers: Sequence[Any] | None) -> str | None:

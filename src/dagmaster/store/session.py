@@ -71,7 +71,7 @@ class Session:
         self._dsn = (address.direct or address.dsn) if listens else address.dsn
         self._is_pooled = address.is_pooled and not (listens and address.direct)
         self.can_listen = listens and not self._is_pooled
-        self._settings = {"application_name": name, "search_path": "dagapp"}
+        self._settings = {"application_name": name}
         if not self._is_pooled:
             self._settings |= _PLANS | {"jit": "off"}
             if quick:
