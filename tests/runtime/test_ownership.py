@@ -224,9 +224,6 @@ async def test_a_job_whose_rows_make_no_sense_stops_no_other(world: World):
         await world.rows("UPDATE dag_node_states SET node_id = 'w' WHERE job_id = $1", int(bad))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Orchestrator.run does not catch StatementFailed: one job ends every orchestrator"
-)
 async def test_a_job_that_cannot_be_written_stops_no_other(world: World):
     """A statement that the database refuses is our mistake, and one job's: the others go on."""
     await world.rows(

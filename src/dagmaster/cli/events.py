@@ -132,6 +132,11 @@ def _comment(event: StoredEvent) -> str:
     return f": {comment}" if comment else ""
 
 
+def _for_what(event: StoredEvent) -> str:
+    signal = event.data.get("signal")
+    return f"until {event.data.get('until')}" if signal is None else f"for signal {signal}"
+
+
 def _expanded(event: StoredEvent) -> str:
     first, count, total = (int(event.data.get(name, 0)) for name in ("first", "count", "total"))
     if count == total:
@@ -186,7 +191,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
     EventType.NODE_SKIPPED: lambda e: f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}",
     EventType.NODE_CANCELLED: lambda e: f"{e.node} was stopped with the job",
-    EventType.NODE_WAITING: lambda e: f"{e.node} waits until {e.data.get('until')}",
+    EventType.NODE_WAITING: lambda e: f"{e.node} waits {_for_what(e)}",
     EventType.NODE_EXPANDED: _expanded,
     EventType.NODES_ADDED: _added,
     EventType.APPROVAL_REQUESTED: _requested,

@@ -30,22 +30,37 @@ def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people:
         _tell(told, job, decided[place], children, asked)
     for number, (start, happening) in enumerate(writes.happened):
         end = starts[number + 1] if number + 1 < len(starts) else len(decided)
-        if type(happening) not in _QUIET:
+        # What is ignored is ignored at once, and nothing else comes of it.
+        if start < end and type(decided[start]) is d.Ignore:
+            told.append(_ignored(happening, decided[start], people.get(number)))
+        elif type(happening) not in _QUIET:
             told += _happened(happening, decided[start:end], people.get(number))
         for place in range(start, end):
             _tell(told, job, decided[place], children, asked)
+    told += _signal_waits(writes)
     return told
 
 
 # Their decisions say it all.
 _QUIET = frozenset({h.TaskSucceeded, h.TimerFired, h.ValuesLoaded, h.ResolutionFailed})
-_REPORTS = (h.TaskFailed, h.TaskLost, h.TaskHandedBack, h.DispatchRejected, h.ChildJobFinished)
+_COMMANDS = {
+    h.CancelRequested: "cancel",
+    h.Approved: "approve",
+    h.Rejected: "reject",
+    h.SignalReceived: "signal",
+    h.RetryRequested: "retry",
+    h.ResumeRequested: "resume",
+}
+
+
+def _ignored(happening: Happening, decision: Decision, by: str | None) -> Event:
+    command = _COMMANDS.get(type(happening))
+    kind = EventType.STALE_REPORT_IGNORED if command is None else EventType.COMMAND_REFUSED
+    data = _json({"command": command, "reason": getattr(decision, "reason", "")})
+    return Event(kind, getattr(happening, "node", None), getattr(happening, "attempt", None), data, by)
 
 
 def _happened(happening: Happening, decided: list[Decision], by: str | None) -> Iterable[Event]:
-    if any(isinstance(each, d.Ignore) for each in decided):
-        # Told by the decision.
-        return
     match happening:
         case h.JobStarted():
             yield Event(EventType.JOB_STARTED)
@@ -72,6 +87,13 @@ def _happened(happening: Happening, decided: list[Decision], by: str | None) -> 
             return
 
 
+def _signal_waits(writes: TurnWrites) -> Iterable[Event]:
+    """A wait without an end has no timer, so no decision tells of it."""
+    for node in writes.changed:
+        if isinstance(node.spec, WaitSpec) and node.spec.signal and node.status is NodeStatus.WAITING:
+            yield Event(EventType.NODE_WAITING, node.id, data=_json({"signal": node.spec.signal}))
+
+
 def _retry(node: str, decided: Iterable[Decision]) -> dict[str, Any]:
     at = next((each.at for each in decided if isinstance(each, d.WaitUntil) and each.node == node), None)
     return {} if at is None else {"retry_at": rfc3339(at)}
@@ -87,7 +109,7 @@ def _tell(
         told.append(Event(EventType.NODE_COMPLETED, node.id, node.attempt or None, data))
     elif kind is d.Dispatch:
         told.append(Event(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
-    elif kind is not d.Need:
+    elif kind is not d.Need and kind is not d.Ignore:
         event = _rarer(job, decision, children, asked)
         if event is not None:
             told.append(event)
@@ -118,8 +140,6 @@ def _rarer(  # noqa: PLR0911 - one for each kind of decision
             return Event(
                 EventType.JOB_RESUMED, data=_json({"run": run, "nodes": list(nodes[:100]), "count": len(nodes)})
             )
-        case d.Ignore(reason, node):
-            return Event(EventType.STALE_REPORT_IGNORED, node, data=_json({"reason": reason}))
         case d.FinishJob(status, _, error):
             return Event(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
         case _:

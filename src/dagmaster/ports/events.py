@@ -49,7 +49,7 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.NODE_FAILED: "The node failed for good.",
     EventType.NODE_SKIPPED: "The node does not run in this run, and why.",
     EventType.NODE_CANCELLED: "The node was stopped because the job was.",
-    EventType.NODE_WAITING: "The node waits until `until`.",
+    EventType.NODE_WAITING: "The node waits until `until`, or for `signal`.",
     EventType.NODE_EXPANDED: "A fan-out has `count` more children from `first` on, of `total`.",
     EventType.NODES_ADDED: "A running task added nodes.",
     EventType.APPROVAL_REQUESTED: "The node waits for a person.",
