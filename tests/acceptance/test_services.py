@@ -90,8 +90,13 @@ class Process:
         self._reader.join(A_LONG_WHILE)
         return code
 
-    def kill(self) -> None:
+    def end(self) -> None:
+        """End it in peace, so that what it started ends with it; else by force."""
         if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(A_LONG_WHILE)
+        except subprocess.TimeoutExpired:
             self._process.kill()
         self.over()
 
@@ -147,7 +152,7 @@ def place() -> Iterator[Place]:
     found = Place(folder)
     yield found
     for process in found.processes:
-        process.kill()
+        process.end()
     if (folder / "data" / "cluster" / "postmaster.pid").exists():
         # A server that outlived its users is joined, and ends with the last of them.
         with EmbeddedPostgres(folder / "data"):
@@ -162,7 +167,7 @@ def on_server(place: Place) -> Iterator[Place]:
         place.env["DAGMASTER_DATABASE_URL"] = server.dsn
         yield place
         for process in place.processes:
-            process.kill()
+            process.end()
 
 
 def is_alive(pid: int) -> bool:

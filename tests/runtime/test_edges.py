@@ -61,7 +61,6 @@ AGAIN: list[tuple[str, dict[str, Any]]] = [
         pytest.param(
             ASKED + AGAIN,
             id="again",
-            marks=pytest.mark.skip(reason="until test_a_job_may_end_and_be_resumed_in_one_turn passes: it is chance"),
         ),
     ],
 )
@@ -93,9 +92,6 @@ async def test_whatever_is_asked_at_whatever_time_jobs_come_to_an_end(
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a job that ends and is resumed in one turn is RUNNING and has finished_at: dag_jobs_check"
-)
 async def test_a_job_may_end_and_be_resumed_in_one_turn(world: World):
     first = await world.orchestrator()
     await world.worker()
@@ -142,9 +138,6 @@ async def test_an_output_as_deep_as_it_may_be_is_stored(world: World):
     assert report.status == "COMPLETED", report.error
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Intake.submit stores the others of the batch before it refuses: not all or none"
-)
 async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: World):
     graph = world.graph("{name: n, inputs: {n: {type: integer, default: 1}}, nodes: {a: {handler: echo}}}")
     await world.intake.submit([Submission(graph=graph, inputs={"n": 1}, idempotency_key="k")])
@@ -156,9 +149,6 @@ async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: Wor
 
 
 @pytest.mark.parametrize("of", ["report", "append_logs"])
-@pytest.mark.xfail(
-    strict=True, reason="the loops of Worker catch DatabaseUnavailable only: after StatementFailed nothing is reported"
-)
 async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(world: World, of: str):
     await world.orchestrator()
     worker = await world.worker(drain_seconds=0.2)
@@ -184,7 +174,6 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
 @pytest.mark.parametrize(
     ("kind", "value"), [("object", {"password": "canary-77"}), ("array", ["canary-77"]), ("integer", 7755337733)]
 )
-@pytest.mark.xfail(strict=True, reason="HeldJob.secrets takes only inputs that are text: others are not hidden")
 async def test_a_secret_input_that_is_no_text_is_hidden_as_well(world: World, kind: str, value: Any):
     text = f"{{name: n, inputs: {{key: {{type: {kind}, secret: true, required: true}}}}, nodes: {{a: {{handler: echo, params: {{key: '{{{{ inputs.key }}}}'}}}}}}}}"
     await world.run(text, {"key": value})
@@ -201,9 +190,6 @@ async def test_a_secret_input_that_a_child_declares_secret_stays_secret(world: W
     assert "canary-77" not in await world.everything("dag_jobs.inputs")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a blob that is missing is BlobMissing in _advance: the job rests 30 s, again and again"
-)
 async def test_a_job_whose_blob_is_gone_fails_and_says_so(world: World):
     await world.start()
     job = await world.submit(

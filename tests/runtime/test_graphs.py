@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.authoring.handlers import handler
 from dagmaster.testing import run_workflow
+from tests.runtime.world import Gate
 
 if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import ApprovalRequest
@@ -138,6 +140,24 @@ nodes:
 
 async def test_a_chain_hands_values_on(world: World):
     assert (await both(world, CHAIN)).result == {"last": 2}
+
+
+async def test_what_the_children_of_an_inner_fan_out_gave_in_earlier_turns_is_not_lost(world: World):
+    gate = Gate()
+
+    @handler("slow_second", queue="q")
+    async def slow_second(n: int) -> dict[str, int]:
+        if n == 2:
+            await gate.wait()
+        return {"n": n}
+
+    world.handlers.append(slow_second)
+    await world.start()
+    text = "{name: n, nodes: {rows: {type: fan_out, source: [[1, 2]], task: {type: fan_out, source: '{{ item }}', task: {handler: slow_second, params: {n: '{{ item }}'}}}}}, outputs: {all: '{{ nodes.rows.outputs }}'}}"
+    job = await world.submit(text)
+    await world.until_node(job, "rows__0__0", "COMPLETED")
+    gate.open()
+    assert (await world.over(job)).result == {"all": [[{"n": 1}, {"n": 2}]]}
 
 
 async def test_nested_fan_outs_give_lists_of_lists_in_order(world: World):

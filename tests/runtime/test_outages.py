@@ -239,9 +239,6 @@ class TestAServerThatDies:
             assert all(node["status"] == "COMPLETED" for node in report.nodes.values())
         assert len(counted.ran) == 210
 
-    @pytest.mark.xfail(
-        strict=True, reason="Session._connected: EmbeddedPostgresUnavailable of revive() is not DatabaseUnavailable"
-    )
     async def test_a_server_that_does_not_start_at_once_is_tried_again(self, world: DyingWorld):
         orchestrator, worker = await world.orchestrator(), await world.worker()
         world.refuse = [EmbeddedPostgresUnavailable("another process is starting it") for _ in range(4)]

@@ -207,9 +207,6 @@ async def test_jobs_move_from_one_to_the_next_again_and_again(world: World):
     assert set(ran.values()) == {1}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Orchestrator._hold catches DagmasterError only: a KeyError of Job.rebuild ends run()"
-)
 async def test_a_job_whose_rows_make_no_sense_stops_no_other(world: World):
     await world.orchestrator()
     await world.worker()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.decisions import Fail, Reopen
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
-from dagmaster.engine.happenings import TaskFailed
+from dagmaster.engine.happenings import ChildJobFinished, DispatchRejected, TaskFailed
 from dagmaster.engine.templates import detach_secrets
 from dagmaster.ports.store import MAX_INLINE, JobTurn, JsonText, NewTask, Withdrawal
 
@@ -81,6 +81,11 @@ def keep_secrets(held: HeldJob, writes: TurnWrites, redact: Callable[[Any, Colle
         if isinstance(decision, Fail):
             decision.error = redact(decision.error, held.secrets)
             held.job.nodes[decision.node].error = decision.error
+    for _, happening in writes.happened:
+        if isinstance(happening, DispatchRejected | TaskFailed | ChildJobFinished) and happening.error is not None:
+            happening.error = redact(happening.error, held.secrets)
+    for request in writes.approvals:
+        request.message = redact(request.message, held.secrets)
     if writes.finished is not None:
         writes.finished.error = redact(writes.finished.error, held.secrets)
 

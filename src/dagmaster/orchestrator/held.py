@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.store import ClaimedJob, JsonText
     from dagmaster.ports.values import Values
+
+
+MIN_NUMBER: Final = 4
+"""Digits of a secret number that is hidden."""
 
 
 class HeldJob:
@@ -53,9 +57,10 @@ class HeldJob:
         self.stored = {row.id for row in claimed.nodes}
         self.tasks = dict(claimed.tasks)
         self.secrets = [
-            value
+            text
             for name, value in claimed.inputs.items()
-            if isinstance(value, str) and graph.inputs.get(name, {}).get("secret")
+            if graph.inputs.get(name, {}).get("secret")
+            for text in _texts(value)
         ]
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[Any]] = {}
@@ -83,6 +88,17 @@ class HeldJob:
             over = [fan for fan in self.sources if self.job.nodes[fan].is_terminal]
             for fan in over:
                 del self.sources[fan]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a secret value, and its numbers as text. Short numbers are found in everything, and hide nothing."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    elif isinstance(value, int | float) and len(str(value)) >= MIN_NUMBER:
+        yield str(value)
 
 
 class HeldValues:

@@ -50,15 +50,12 @@ class Intake:
     async def submit(self, submissions: Sequence[Submission]) -> list[Accepted]:
         """Accept jobs, all or none. `InputsInvalid` and `SubmitRefused` say what does not fit."""
         jobs = [self.job(each) for each in submissions]
+        if len(jobs) > 1:
+            _refuse_others(await self._store.taken(jobs))
         for each in submissions:
             await self.keep(each.graph)
         accepted = await self._store.submit(jobs)
-        for job, answer in zip(jobs, accepted, strict=True):
-            if not answer.same:
-                raise SubmitRefused(
-                    f"the key {job.idempotency_key!r} was used for another job, {answer.job_id}, with other inputs or"
-                    " another workflow: use a new key for a new job"
-                )
+        _refuse_others(accepted)
         return accepted
 
     async def keep(self, graph: Graph) -> None:
@@ -97,3 +94,12 @@ class Intake:
             queue=wanted.queue,
             workflows=json.dumps(dict(wanted.workflows)),
         )
+
+
+def _refuse_others(answers: Sequence[Accepted]) -> None:
+    for answer in answers:
+        if not answer.same:
+            raise SubmitRefused(
+                f"this idempotency key was used for another job, {answer.job_id}, with other inputs or another workflow"
+                ": use a new key for a new job"
+            )

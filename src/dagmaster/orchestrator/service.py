@@ -353,13 +353,14 @@ class Orchestrator:
         job_id = claimed.row.id
         try:
             graph = await self.graph(claimed.content_hash)
+            held = self.jobs[job_id] = HeldJob(claimed, graph, self.store)
         except DatabaseUnavailable:
             raise
-        except DagmasterError:
-            _LOGGER.exception("job %s has a workflow that this version cannot read", job_id)
+        except Exception:
+            # One job whose rows make no sense must not keep this owner, and the next, from all others.
+            _LOGGER.exception("job %s cannot be read; it is tried again in %g s", job_id, TROUBLE_SECONDS)
             self._rest(job_id)
             return None
-        held = self.jobs[job_id] = HeldJob(claimed, graph, self.store)
         return held
 
     def _rest(self, job_id: str) -> None:

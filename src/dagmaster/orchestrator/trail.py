@@ -35,8 +35,13 @@ def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people:
             told.append(_ignored(happening, decided[start], people.get(number)))
         elif type(happening) not in _QUIET:
             told += _happened(happening, decided[start:end], people.get(number))
+        before = len(told)
         for place in range(start, end):
             _tell(told, job, decided[place], children, asked)
+        if isinstance(happening, h.ResumeRequested | h.RetryRequested):
+            for event in told[before:]:
+                if event.type is EventType.JOB_RESUMED:
+                    event.by = people.get(number)
     told += _signal_waits(writes)
     return told
 

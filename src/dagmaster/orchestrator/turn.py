@@ -19,6 +19,7 @@ from dagmaster.engine.decisions import (
     Expand,
     FinishJob,
     Need,
+    Reopen,
     RequestApproval,
     StartChildJob,
     Stop,
@@ -27,7 +28,7 @@ from dagmaster.engine.decisions import (
 from dagmaster.engine.happenings import Happening, ResolutionFailed, ValuesLoaded
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
-from dagmaster.errors import EvaluationFailed
+from dagmaster.errors import BlobMissing, EvaluationFailed
 from dagmaster.ports.store import JsonText
 from dagmaster.ports.values import ValueKey, ValueKind
 
@@ -87,6 +88,11 @@ class TurnWrites:
     withdrawals: list[Withdraw] = field(default_factory=list)
     finished: FinishJob | None = None
 
+    @property
+    def is_reopened(self) -> bool:
+        """Whether the job was opened again in this turn."""
+        return any(isinstance(each, Reopen) for each in self.decisions)
+
     def then(self, more: TurnWrites) -> TurnWrites:
         """Add what was decided after it, in the same turn."""
         done = len(self.decisions)
@@ -102,7 +108,7 @@ class TurnWrites:
             approvals=self.approvals + more.approvals,
             stops=self.stops + more.stops,
             withdrawals=self.withdrawals + more.withdrawals,
-            finished=more.finished or self.finished,
+            finished=more.finished if more.is_reopened else more.finished or self.finished,
         )
 
 
@@ -173,6 +179,9 @@ class _Turn:
                 writes.withdrawals.append(decision)
             elif isinstance(decision, FinishJob):
                 writes.finished = decision
+            elif isinstance(decision, Reopen):
+                # It ended in this turn, and goes on in it.
+                writes.finished = None
         writes.decisions += decisions
 
     async def settle(self) -> None:
@@ -180,7 +189,10 @@ class _Turn:
         while self.needs or self.unresolved:
             needs, self.needs = self.needs, deque()
             unresolved, self.unresolved = self.unresolved, []
-            await self._load(needs, unresolved)
+            try:
+                await self._load(needs, unresolved)
+            except BlobMissing:
+                needs, unresolved = await self._load_one_by_one(needs, unresolved)
             for need in needs:
                 node = None if need.node is None else self.job.nodes[need.node]
                 scope = self.scopes.scope(node, need.refs)
@@ -189,6 +201,25 @@ class _Turn:
                 self._resolve(decision)
         self.writes.changed = self.job.take_changed()
         self.scopes.forget()
+
+    async def _load_one_by_one(
+        self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]
+    ) -> tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]]:
+        """A value is gone for good: who needs it fails, and the others go on."""
+        sound: tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]] = (deque(), [])
+        for need in needs:
+            try:
+                await self._load([need], [])
+                sound[0].append(need)
+            except BlobMissing as error:
+                self.take(advance(self.job, ResolutionFailed(need.node, "", str(error)), self.now))
+        for decision in unresolved:
+            try:
+                await self._load([], [decision])
+                sound[1].append(decision)
+            except BlobMissing as error:
+                self.take(advance(self.job, ResolutionFailed(decision.node, "", str(error)), self.now))
+        return sound
 
     async def _load(self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]) -> None:
         nodes = self.job.nodes

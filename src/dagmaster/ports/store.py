@@ -379,5 +379,8 @@ class SubmitStore(Protocol):
     async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Store jobs, in order. A job whose key is taken is not stored again."""
 
+    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """What a submit would say of those whose key is taken already."""
+
     async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox. False if there is no such job."""

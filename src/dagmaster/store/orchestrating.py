@@ -200,10 +200,11 @@ class PostgresOrchestratorStore:
             rows = sorted(below.get(parent, ()), key=lambda row: int(row["fan_out_index"]))
             values: list[Any] = []
             for row in rows:
-                if row["status"] != "COMPLETED":
-                    values.append(None)
-                elif row["source_count"] is not None:
+                # An inner fan-out first: it may end in this very turn, and its row does not say so yet.
+                if row["source_count"] is not None:
                     values.append(await outputs(row["node_id"]))
+                elif row["status"] != "COMPLETED":
+                    values.append(None)
                 else:
                     values.append(await self.open(JsonText(row["output"], row["output_ref"])))
             return values

@@ -24,7 +24,7 @@ from asyncpg.exceptions import (
     UndefinedTableError,
 )
 
-from dagmaster.errors import DatabaseUnavailable, SchemaWrong, StatementFailed
+from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, SchemaWrong, StatementFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,7 +150,10 @@ class Session:
             except (OSError, CannotConnectNowError):
                 if self._revive is None:
                     raise
-                await asyncio.to_thread(self._revive)
+                try:
+                    await asyncio.to_thread(self._revive)
+                except EmbeddedPostgresUnavailable as error:
+                    raise DatabaseUnavailable(str(error)) from error
                 connection = await self._connect()
             for channel in self._channels:
                 await self._add_listener(connection, channel)

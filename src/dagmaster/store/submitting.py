@@ -6,7 +6,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import JobUnknown, SubmitRefused
+from dagmaster.errors import BlobMissing, JobUnknown, SubmitRefused
 from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
 from dagmaster.store.identity import Identity
 from dagmaster.store.queries import ids_in, queries
@@ -74,6 +74,12 @@ class PostgresSubmitStore:
                 accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
         return accepted
 
+    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """What a submit would say of those whose key is taken already."""
+        known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
+        found = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
+        return [Accepted(str(row["id"]), False, row["body_hash"] == job.body_hash) for job, row in found if row]  # noqa: FBT003
+
     async def _with_keys(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str | None], Any]:
         if not jobs:
             return {}
@@ -95,7 +101,11 @@ class PostgresSubmitStore:
             raise JobUnknown(f"there is no job {job_id}")
 
         async def value(text: str | None, ref: str | None) -> Any:
-            return json.loads(await blobs.read(ref)) if ref is not None else None if text is None else json.loads(text)
+            try:
+                return json.loads(await blobs.read(ref) if ref is not None else text or "null")
+            except BlobMissing:
+                # The job is over, and says itself what it lacked.
+                return None
 
         nodes = {
             each["node_id"]: {

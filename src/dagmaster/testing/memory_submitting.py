@@ -41,6 +41,17 @@ class MemorySubmitStore:
             database.tell("jobs")
         return accepted
 
+    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """What a submit would say of those whose key is taken already."""
+        database = self._database
+        found: list[Accepted] = []
+        for job in jobs:
+            earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
+            if job.idempotency_key is not None and earlier is not None:
+                same = database.jobs[earlier].new.body_hash == job.body_hash
+                found.append(Accepted(earlier, is_new=False, same=same))
+        return found
+
     async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
         if job_id not in self._database.jobs:

@@ -89,8 +89,10 @@ class Notes:
         said = self._tasks.get(task.task_id)
         if said is None:
             return
+        # Without secrets, like all that is stored: who resumes asks for them again.
+        clean = redact_value(checkpoint.to_json(), said.secrets)
         written = CheckpointWrite(
-            task.task_id, said.token, checkpoint.phase, json.dumps(checkpoint.data), tuple(checkpoint.artifacts)
+            task.task_id, said.token, clean["phase"], json.dumps(clean["data"]), tuple(clean["artifacts"])
         )
         with self._lock:
             self._checkpoints[task.task_id] = written
@@ -115,8 +117,8 @@ class Notes:
     def __bool__(self) -> bool:
         return bool(self._logs or self._progress or self._checkpoints)
 
-    def take_logs(self) -> list[LogChunk]:
-        """The pieces of logs since the last time."""
+    def take_logs(self, over: Collection[str] = ()) -> list[LogChunk]:
+        """The pieces of logs since the last time. Of tasks that go on, what may be half a secret is kept back."""
         with self._lock:
             logs, self._logs = self._logs, {}
         chunks: list[LogChunk] = []
@@ -125,6 +127,11 @@ class Notes:
             if said is None:
                 continue
             text = redact_value("".join(texts), said.secrets)
+            if said.secrets and task_id not in over:
+                text, rest = _cut(text, max(map(len, said.secrets)) - 1)
+                if rest:
+                    with self._lock:
+                        self._logs[task_id] = [rest, *self._logs.get(task_id, [])]
             for start in range(0, len(text), MAX_CHUNK):
                 said.chunk += 1
                 chunks.append(LogChunk(task_id, said.token, said.chunk, text[start : start + MAX_CHUNK]))
@@ -141,3 +148,8 @@ class Notes:
         with self._lock:
             progress, self._progress = self._progress, {}
         return progress
+
+
+def _cut(text: str, size: int) -> tuple[str, str]:
+    """The text, and the end of it that is kept back."""
+    return (text[:-size], text[-size:]) if size else (text, "")

@@ -86,6 +86,9 @@ def _replaced(value: Any, hide: Callable[[str], str]) -> Any:
             copied: dict[str, Any] | list[Any] = {} if isinstance(item, dict) else []
             waiting.append((item, copied))
             return copied
+        # A number that is a secret, or that a secret is the text of.
+        if isinstance(item, int | float) and not isinstance(item, bool) and hide(str(item)) == REDACTED:
+            return REDACTED
         return item
 
     while waiting:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.errors import DatabaseUnavailable
+from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.outage import Outage
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.lanes import Lane, ThreadLane
@@ -21,7 +22,7 @@ from dagmaster.worker.notes import Notes
 from dagmaster.worker.runner import TaskRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.ports.blobs import Blobs
@@ -173,7 +174,7 @@ class Worker:
             self.store.woken.clear()
             try:
                 claimed = await self.store.claim(room)
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
             if claimed:
@@ -240,10 +241,17 @@ class Worker:
                     held = self.held.get(report.task_id)
                     report.token = report.token if held is None else held.token
                 if self.notes or self._checkpoints or self._logs:
-                    await self._store_notes()
+                    await self._store_notes({report.task_id for report in reports})
                 accepted = await self.store.report(reports)
             except DatabaseUnavailable as error:
                 await self._rest(error)
+            except StatementFailed as error:
+                if len(reports) > 1:
+                    # The others must not wait for the one that is refused.
+                    for report in reports:
+                        await self._patiently_report([report])
+                    return
+                accepted = await self._report_refused(reports[0], error)
         self._measure(len(reports))
         dropped: list[str] = []
         for report in reports:
@@ -260,6 +268,16 @@ class Worker:
         if dropped:
             _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(dropped), dropped[:3])
         self._has_room.set()
+
+    async def _report_refused(self, report: TaskReport, error: StatementFailed) -> set[str]:
+        """The database does not take this report: its task fails, with the reason."""
+        _LOGGER.error("the report of task %s was refused: %s", report.task_id, error)
+        report.status, report.permanent, report.output, report.metrics = "FAILED", True, None, None
+        report.error = json.dumps({"kind": "internal", "message": f"the report was refused: {error}"})
+        try:
+            return await self.store.report([report])
+        except StatementFailed:
+            return set()
 
     def _measure(self, count: int) -> None:
         """How many tasks end in a second, lately."""
@@ -281,20 +299,24 @@ class Worker:
                 with contextlib.suppress(DatabaseUnavailable):
                     await self._store_notes()
 
-    async def _store_notes(self) -> None:
+    async def _store_notes(self, over: Collection[str] = ()) -> None:
         # What could not be stored is kept for the next time.
         async with self._noting:
             self._checkpoints += self.notes.take_checkpoints()
-            if self._checkpoints:
-                await self.store.checkpoint(self._checkpoints)
-                self._checkpoints = []
-            self._logs += self.notes.take_logs()
-            if self._logs:
-                await self.store.append_logs(self._logs)
-                self._logs = []
+            self._logs += self.notes.take_logs(over)
             progress = self.notes.take_progress()
-            if progress:
-                await self.store.progress(progress)
+            try:
+                if self._checkpoints:
+                    await self.store.checkpoint(self._checkpoints)
+                self._checkpoints = []
+                if self._logs:
+                    await self.store.append_logs(self._logs)
+                self._logs = []
+                if progress:
+                    await self.store.progress(progress)
+            except StatementFailed:
+                _LOGGER.exception("notes of tasks were refused, and are dropped")
+                self._checkpoints, self._logs = [], []
 
     # ── Staying alive ──
 
@@ -304,7 +326,7 @@ class Worker:
             self.store.stops.clear()
             try:
                 stops = await self.store.heartbeat(list(self.held), self.counters)
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
             self._outage.over()
@@ -317,7 +339,7 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.store.stops.wait(), self._heartbeat_seconds)
 
-    async def _rest(self, error: DatabaseUnavailable) -> None:
+    async def _rest(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._outage.away(error))
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> bool:
