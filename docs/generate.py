@@ -183,7 +183,9 @@ def _settings() -> str:
 
 def _events() -> str:
     rows = "\n".join(f"| `{kind.value}` | {MEANING[kind]} |" for kind in EventType)
-    return f"{MADE}# Events\n\nThe trail of a job: numbered from 1, without gaps.\n\n| event | says |\n|---|---|\n{rows}\n"
+    return (
+        f"{MADE}# Events\n\nThe trail of a job: numbered from 1, without gaps.\n\n| event | says |\n|---|---|\n{rows}\n"
+    )
 
 
 def _invariants() -> str:
