@@ -165,6 +165,8 @@ class Played:
     async def stored(self) -> Job:
         """The job from its rows alone."""
         (claimed,) = await self.orchestrator.mine([self.job_id])
+        # To load is to claim again.
+        self.held.epoch = claimed.epoch
         return Job.rebuild(self.held.job.graph, claimed.row, claimed.nodes)
 
     async def check_rows(self) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 STOP_SECONDS: Final = 15.0
 RESTART_SECONDS: Final = 1.0
+LONGEST_LINE: Final = 4 * 1024 * 1024
 
 
 @click.command()
@@ -210,6 +211,7 @@ class Family:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                limit=LONGEST_LINE,
                 start_new_session=True,
             )
             self._children[child] = name

@@ -138,8 +138,13 @@ class DurableRun:
         for service in services:
             service.add_done_callback(self._service_ended)
         try:
-            await orchestrator.ready.wait()
-            await worker.ready.wait()
+            for ready in (orchestrator.ready, worker.ready):
+                waiting = asyncio.create_task(ready.wait())
+                await asyncio.wait([waiting, *services], return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                for ended in services:
+                    if ended.done():
+                        ended.result()
             yield
         finally:
             orchestrator.stop()

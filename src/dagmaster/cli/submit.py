@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ def submit(  # noqa: PLR0913 - the options of a command
             order.compile(modules)
         with reached(settings, data_dir) as address:
             accepted, workflow_id = asyncio.run(_submit(address, order, settings))
-            _say(accepted, workflow_id, as_json=as_json and not wait, quiet=wait and as_json)
+            _say(accepted, workflow_id, as_json=as_json and not wait, quiet=wait and as_json, wait=wait)
             if wait:
                 from dagmaster.cli.jobs import watch_to_end  # noqa: PLC0415 - likewise
 
@@ -191,7 +192,7 @@ async def _published(store: PostgresSubmitStore, workflow_id: str, version: int 
     return compile_definition(definition)
 
 
-def _say(accepted: Accepted, workflow_id: str, *, as_json: bool, quiet: bool) -> None:
+def _say(accepted: Accepted, workflow_id: str, *, as_json: bool, quiet: bool, wait: bool) -> None:
     if quiet:
         return
     if as_json:
@@ -199,6 +200,11 @@ def _say(accepted: Accepted, workflow_id: str, *, as_json: bool, quiet: bool) ->
         return
     what = "job" if accepted.is_new else "the same key was sent before: job"
     click.echo(f"{what} {click.style(accepted.job_id, bold=True)} of {workflow_id}", err=True)
+    if not wait:
+        click.echo(f"watch it: dagmaster jobs watch {accepted.job_id}", err=True)
+        if not sys.stdout.isatty():
+            # For a script: JOB=$(dagmaster submit …)
+            click.echo(accepted.job_id)
 
 
 def _refuse(error: InputsInvalid | WorkflowInvalid, *, as_json: bool) -> int:

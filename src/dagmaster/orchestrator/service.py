@@ -94,6 +94,7 @@ class Orchestrator:
         # Jobs that could not be advanced, and those of them that are to be tried again.
         self._troubled: dict[str, float] = {}
         self._again: set[str] = set()
+        self._strange: set[str] = set()
         self._read_ahead: list[TaskResult] = []
         self._reads_ahead = 0
         self._stopping = asyncio.Event()
@@ -131,6 +132,7 @@ class Orchestrator:
 
     async def _live(self, outage: Outage) -> None:
         """Take turns, with the duties beside; until stopped, or until one of them fails."""
+        await self._beat()
         for claimed in await self.store.mine():
             await self._hold(claimed)
         outage.over()
@@ -163,13 +165,19 @@ class Orchestrator:
     async def _reclaim(self) -> None:
         count = await self.store.reclaim()
         if count:
-            _LOGGER.warning("%d jobs of dead orchestrators can be claimed", count)
+            _LOGGER.warning("jobs of dead orchestrators that can be claimed: %d", count)
+            self._wake("jobs")
+        # The answer to a claim may have been lost: a job that is ours and unknown twice in a row is loaded.
+        strange = await self.store.owned() - self.jobs.keys() - self._troubled.keys()
+        self._again |= strange & self._strange
+        self._strange = strange
+        if self._again:
             self._wake("jobs")
 
     async def _bury_workers(self) -> None:
         count = await self.store.lose()
         if count:
-            _LOGGER.warning("%d tasks of dead workers are lost, and tried again", count)
+            _LOGGER.warning("tasks of dead workers that are lost, and tried again: %d", count)
         await self.store.sweep_stopped()
 
     def _wake(self, what: str) -> None:
@@ -243,7 +251,12 @@ class Orchestrator:
         if not turns:
             return
         work = [turn for turn, _, _ in turns]
-        written, _ = await asyncio.gather(self._write(work, now), self._read_on(work))
+        reading = asyncio.create_task(self._read_on(work))
+        try:
+            written = await self._write(work, now)
+            await reading
+        finally:
+            reading.cancel()
         self.counters["turns"] += 1
         swept = False
         for turn, held, writes in turns:
@@ -421,7 +434,8 @@ class Orchestrator:
             _, job_id, node_id = heapq.heappop(self._timers)
             held = self.jobs.get(job_id)
             if held is None:
-                if self._troubled.pop(job_id, None) is not None:
+                if self._troubled.get(job_id, now + 1) <= now:
+                    del self._troubled[job_id]
                     self._again.add(job_id)
                 continue
             if held.is_due(node_id, now):

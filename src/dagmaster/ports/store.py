@@ -242,7 +242,7 @@ class OrchestratorStore(Protocol):
         """Own jobs that nobody owns: the most urgent first, then the oldest. With a queue: jobs of this queue only."""
 
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        """Load the jobs that this orchestrator owns: after a doubt."""
+        """Load the jobs that this orchestrator owns, under a new epoch: after a doubt."""
 
     async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs, but for those that rest. It stays until it is written."""
@@ -264,6 +264,9 @@ class OrchestratorStore(Protocol):
 
     async def workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
         """A published workflow: this version, or the active one."""
+
+    async def owned(self) -> set[str]:
+        """The ids of the jobs that this orchestrator owns."""
 
     async def reclaim(self) -> int:
         """Let go of the jobs of orchestrators that died, so that anybody may claim them. How many."""

@@ -111,6 +111,11 @@ class PostgresOrchestratorStore:
                     tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
         return [_claimed(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
 
+    async def owned(self) -> set[str]:
+        """The jobs that are owned."""
+        row = await self._side.row(_SQL["owned"], {"owner_id": self.owner_id})
+        return ids_in(None if row is None else row["ids"])
+
     async def reclaim(self) -> int:
         """Let go of the jobs of dead orchestrators."""
         rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})

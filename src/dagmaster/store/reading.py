@@ -174,7 +174,7 @@ class PostgresReadStore:
         lease_seconds: float = 15.0,
         worker_lease_seconds: float = 6.0,
     ) -> None:
-        self.session = Session(address, name)
+        self.session = Session(address, name, reads=True)
         self._ears = Session(address, name, listens=True)
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
 

@@ -42,6 +42,8 @@ _LOST: Final = (
     CannotConnectNowError,
     TooManyConnectionsError,
 )
+# Classes of errors that pass by themselves: rolled back, out of resources, not in this state, stopped, read-only.
+_PASSES: Final = frozenset({"25", "40", "53", "55", "57", "58"})
 CONNECT_SECONDS: Final = 10.0
 DEADLOCKS: Final = 3
 
@@ -63,7 +65,9 @@ class Address:
 class Session:
     """One connection, one statement at a time. Each statement is a transaction of its own."""
 
-    def __init__(self, address: Address, name: str, *, quick: bool = False, listens: bool = False) -> None:
+    def __init__(
+        self, address: Address, name: str, *, quick: bool = False, listens: bool = False, reads: bool = False
+    ) -> None:
         self._revive = address.revive
         # How often the connection was lost and found again.
         self.losses = 0
@@ -73,9 +77,10 @@ class Session:
         self.can_listen = listens and not self._is_pooled
         self._settings = {"application_name": name}
         if not self._is_pooled:
-            self._settings |= _PLANS | {"jit": "off"}
-            if quick:
-                self._settings["synchronous_commit"] = "off"
+            # What people ask is planned as PostgreSQL likes; and what is accepted is on the disk, whatever a server's
+            # default is.
+            self._settings |= {} if reads else _PLANS
+            self._settings |= {"jit": "off", "synchronous_commit": "off" if quick else "on"}
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._channels: dict[str, Callable[[str], None]] = {}
         self._turn = asyncio.Lock()
@@ -130,7 +135,10 @@ class Session:
             self._channels[channel] = heard
             connection = await self._connected()
             if not fresh:
-                await self._add_listener(connection, channel)
+                try:
+                    await self._add_listener(connection, channel)
+                except (*_LOST, PostgresError) as error:
+                    raise self._translated(error, "listen") from error
 
     async def close(self) -> None:
         """Leave."""
@@ -191,4 +199,8 @@ class Session:
             self._connection = None
             said = str(error).split("\n", 1)[0] or type(error).__name__
             return DatabaseUnavailable(f"the database cannot be reached: {said}")
-        return StatementFailed(f"{where}: {error}")
+        # Without its detail, which shows the row, and with it what may be secret.
+        said = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
+        if str(getattr(error, "sqlstate", ""))[:2] in _PASSES:
+            return DatabaseUnavailable(f"the database cannot do it now: {said}")
+        return StatementFailed(said)

@@ -23,7 +23,7 @@ Rows = list[tuple[Any, ...]]
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "jobs": (
         "job_ids", "epochs", "event_seqs", "statuses", "runs", "endings", "stoppings", "deadlines_passed", "deadlines",
-        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "overs", "releases",
+        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "overs", "releases", "befores",
     ),
     "results": ("result_ids", "result_job_ids"),
     "forgotten": ("forgotten_job_ids", "forgotten_ids"),
@@ -147,7 +147,7 @@ def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
         job_id, turn.epoch, turn.event_seq, job.status, job.run, job.ending, job.stopping, job.deadline_passed,
         job.deadline_at, job.cancel_requested, json.dumps(job.signals) if job.signals else "{}",
         None if result is None else result.text, None if result is None else result.ref, error, finished is not None,
-        is_over, is_over or turn.release,
+        is_over, is_over or turn.release, turn.event_seq - len(turn.events),
     )  # fmt: skip
 
 

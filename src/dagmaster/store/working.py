@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import socket
 import time
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 _SQL = queries("worker")
 RECONCILE_SECONDS: Final = 5.0
+RECONCILE_EVERY_SECONDS: Final = 60.0
+CHUNKS_AT_ONCE: Final = 64
 LOOK_SECONDS: Final = 1.0
 """A worker of every queue looks which queues have tasks so often, besides what it hears."""
 
@@ -40,15 +41,16 @@ class PostgresWorkerStore:
         self.stops = asyncio.Event()
         self._tasks = Session(address, "dagmaster worker", quick=True)
         self._reports = Session(address, "dagmaster worker, reports", quick=True)
+        self._notes = Session(address, "dagmaster worker, notes", quick=True)
         self._side = Session(address, "dagmaster worker, side", quick=True, listens=True)
-        self.sessions = (self._tasks, self._reports, self._side)
+        self.sessions = (self._tasks, self._reports, self._notes, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
         self._queues: list[str] = []
         self._heard: set[str] = set()
         self._look_at = 0.0
         self._losses = 0
-        self._reconcile_at = math.inf
+        self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
 
     async def register(self, queues: Sequence[str], concurrency: int) -> None:
         """Be known, as alive."""
@@ -93,7 +95,7 @@ class PostgresWorkerStore:
             # A claim that is under way now is known by then.
             self._reconcile_at = self.identity.clock.now() + RECONCILE_SECONDS
         elif self.identity.clock.now() >= self._reconcile_at:
-            self._reconcile_at = math.inf
+            self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
             await self._side.fetch(_SQL["reconcile"], {**given, "seconds": RECONCILE_SECONDS})
 
     async def claim(self, limit: int) -> list[ClaimedTask]:
@@ -135,8 +137,12 @@ class PostgresWorkerStore:
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Keep pieces of logs."""
+        names = ("task_ids", "tokens", "chunks", "texts")
         rows = [(int(each.task_id), each.token, each.chunk, each.text) for each in chunks]
-        await self._side.fetch(_SQL["append_logs"], _columns(("task_ids", "tokens", "chunks", "texts"), rows))
+        # A chunk has up to 64 KiB: some at a time.
+        for start in range(0, len(rows), CHUNKS_AT_ONCE):
+            part = rows[start : start + CHUNKS_AT_ONCE]
+            await self._notes.fetch(_SQL["append_logs"], _columns(names, part))
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
         """Keep the newest checkpoint of each task."""
@@ -144,12 +150,12 @@ class PostgresWorkerStore:
         newest = {each.task_id: each for each in checkpoints}.values()
         rows = [(int(c.task_id), c.token, c.phase, c.data, json.dumps(c.artifacts)) for c in newest]
         names = ("task_ids", "tokens", "phases", "data", "artifacts")
-        await self._side.fetch(_SQL["checkpoint"], _columns(names, rows))
+        await self._notes.fetch(_SQL["checkpoint"], _columns(names, rows))
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
         """Keep how far tasks are."""
         rows = sorted((int(task_id), token, text) for task_id, (token, text) in progress.items())
-        await self._side.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
+        await self._notes.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
 
     async def leave(self) -> None:
         """Hand back what is held."""

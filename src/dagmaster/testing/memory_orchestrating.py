@@ -102,6 +102,8 @@ class MemoryOrchestratorStore:
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that are owned."""
         jobs = [job for job in self._owned() if job_ids is None or job.new.id in job_ids]
+        for job in jobs:
+            job.epoch += 1
         return [_claimed(job) for job in sorted(jobs, key=lambda job: job.rank)]
 
     def _owned(self) -> list[JobRecord]:
@@ -110,6 +112,10 @@ class MemoryOrchestratorStore:
     def _may_bury(self) -> bool:
         me = self._database.orchestrators.get(self.owner_id)
         return self._database.is_fresh(me, self._lease_seconds)
+
+    async def owned(self) -> set[str]:
+        """The jobs that are owned."""
+        return {job.new.id for job in self._owned()}
 
     async def reclaim(self) -> int:
         """Let go of the jobs of dead orchestrators."""

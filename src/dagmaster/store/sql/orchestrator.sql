@@ -58,12 +58,22 @@ SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priorit
 FROM claimed ORDER BY priority DESC, id
 
 -- name: mine
--- Load the jobs that are owned, all or some.
+-- Load the jobs that are owned, all or some: a claim again, under a new epoch. A turn of before, whose answer was lost
+-- and which still runs on the server, is waited for, or finds that it holds nothing.
+WITH claimed AS (
+    UPDATE dag_jobs SET owner_epoch = owner_epoch + 1
+    WHERE owner_id = :owner_id AND (:job_ids::bigint[] IS NULL OR id = ANY(:job_ids::bigint[]))
+    RETURNING *
+)
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
        signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows
-FROM dag_jobs WHERE owner_id = :owner_id AND (:job_ids::bigint[] IS NULL OR id = ANY(:job_ids::bigint[]))
+FROM claimed
 ORDER BY priority DESC, id
+
+-- name: owned
+-- The jobs that are owned, by their ids.
+SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 
 -- name: nodes_of
 -- The rows of jobs' nodes, without what they gave.

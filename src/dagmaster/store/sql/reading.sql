@@ -131,15 +131,16 @@ WHERE e.job_id = :job_id AND e.type IN ('ApprovalRequested', 'NodeWaiting') AND 
 ORDER BY e.node_id, e.seq DESC
 
 -- name: waiting_tasks
--- The tasks of a job that no worker holds, by queue; and how many live workers serve that queue. `coalesce`: the index of
--- what is ready is in the order of queues, and would be walked once a task.
+-- The tasks of a job that no worker holds, by queue; and how many live workers serve that queue. An array of ids leaves
+-- one way only, the primary key: a join was once done the wrong way round, at 10 s for 10,000 tasks.
 SELECT q.queue, count(*) AS count, extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds,
        (SELECT count(*) FROM dag_workers w
         WHERE w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)
           AND (q.queue = ANY(w.queues) OR (w.queues = '{}' AND q.queue NOT LIKE 'run:%'))) AS workers
-FROM dag_node_states n
-JOIN dag_task_queue q ON q.task_id = n.task_id
-WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND coalesce(q.worker_id, 0) = 0 AND q.stop_requested_at IS NULL
+FROM dag_task_queue q
+WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n
+                            WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND n.task_id IS NOT NULL))
+  AND coalesce(q.worker_id, 0) = 0 AND q.stop_requested_at IS NULL
 GROUP BY q.queue
 ORDER BY q.queue
 

@@ -20,10 +20,11 @@ owned AS (
     FROM unnest(:job_ids::bigint[], :epochs::integer[], :event_seqs::integer[], :statuses::text[], :runs::integer[],
                 :endings::boolean[], :stoppings::boolean[], :deadlines_passed::boolean[], :deadlines::float8[],
                 :cancels::boolean[], :signals::text[], :job_results::text[], :result_refs::text[], :job_errors::text[],
-                :finishes::boolean[], :overs::boolean[], :releases::boolean[])
+                :finishes::boolean[], :overs::boolean[], :releases::boolean[], :befores::integer[])
          AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
-               signals, result, result_ref, error, is_finished, is_over, is_released)
-    WHERE j.id = n.id AND j.owner_id = :owner_id AND j.owner_epoch = n.epoch
+               signals, result, result_ref, error, is_finished, is_over, is_released, seq_before)
+    -- A turn names the state that it leaves.
+    WHERE j.id = n.id AND j.owner_id = :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
     RETURNING j.id, j.priority
 )
 

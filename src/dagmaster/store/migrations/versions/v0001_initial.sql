@@ -109,7 +109,7 @@ CREATE TABLE dag_jobs (
 ) WITH (fillfactor = 70);
 -- What an orchestrator looks for: open jobs, by who owns them; the most urgent first, then the oldest.
 CREATE INDEX dag_jobs_open ON dag_jobs (owner_id, priority DESC, id) WHERE status IN ('PENDING', 'RUNNING');
-CREATE INDEX dag_jobs_deadlines ON dag_jobs (deadline_at) WHERE deadline_at IS NOT NULL;
+CREATE INDEX dag_jobs_owned ON dag_jobs (owner_id) WHERE owner_id IS NOT NULL;
 CREATE INDEX dag_jobs_parent ON dag_jobs (parent_job_id) WHERE parent_job_id IS NOT NULL;
 
 -- A node that nothing has happened to has no row: the graph says that it is there, and it is PENDING.
