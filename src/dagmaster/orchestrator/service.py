@@ -11,16 +11,15 @@ import asyncio
 import contextlib
 import heapq
 import logging
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.authoring.compiler import compile_definition
 from dagmaster.engine.happenings import JobStarted, TimerFired
-from dagmaster.errors import DagmasterError, DatabaseUnavailable, OwnershipLost, StatementFailed
+from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
 from dagmaster.orchestrator.carrying import carry, keep_secrets
 from dagmaster.orchestrator.children import Children
 from dagmaster.orchestrator.gathering import Gathered
+from dagmaster.orchestrator.graphs import Graphs
 from dagmaster.orchestrator.held import HeldJob
 from dagmaster.orchestrator.trail import events_of
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
@@ -29,7 +28,6 @@ from dagmaster.ports.outage import Outage
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.store import ClaimedJob, JobTurn, NewJob, OrchestratorStore, TaskResult
@@ -43,7 +41,6 @@ MANY_RESULTS: Final = 200
 READS_AHEAD: Final = 5
 MAX_COMMANDS: Final = 500
 MAX_CLAIMS: Final = 500
-MAX_GRAPHS: Final = 200
 TROUBLE_SECONDS: Final = 30.0
 """How long a job rests that could not be advanced, which is our mistake."""
 
@@ -88,8 +85,8 @@ class Orchestrator:
         self.ready = asyncio.Event()
         self._blobs = blobs
         self._redact = redact
-        self._graphs: OrderedDict[str, Graph] = OrderedDict()
-        self._children = Children(store, self.graph)
+        self._graphs = Graphs(store)
+        self._children = Children(store, self._graphs.get)
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced, and those of them that are to be tried again.
         self._troubled: dict[str, float] = {}
@@ -256,7 +253,9 @@ class Orchestrator:
             written = await self._write(work, now)
             await reading
         finally:
+            # Nothing is read on when this turn was not written.
             reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
         self.counters["turns"] += 1
         swept = False
         for turn, held, writes in turns:
@@ -365,7 +364,7 @@ class Orchestrator:
     async def _hold(self, claimed: ClaimedJob) -> HeldJob | None:
         job_id = claimed.row.id
         try:
-            graph = await self.graph(claimed.content_hash)
+            graph = await self._graphs.get(claimed.content_hash)
             held = self.jobs[job_id] = HeldJob(claimed, graph, self.store)
         except DatabaseUnavailable:
             raise
@@ -382,20 +381,6 @@ class Orchestrator:
         until = self.store.clock.now() + TROUBLE_SECONDS
         self._troubled[job_id] = until
         heapq.heappush(self._timers, (until, job_id, ""))
-
-    async def graph(self, content_hash: str) -> Graph:
-        """The graph with this hash, compiled once."""
-        graph = self._graphs.get(content_hash)
-        if graph is None:
-            definition = await self.store.definition(content_hash)
-            if definition is None:
-                raise DagmasterError(f"the graph {content_hash} is not stored")
-            graph = self._graphs[content_hash] = compile_definition(definition)
-            if len(self._graphs) > MAX_GRAPHS:
-                self._graphs.popitem(last=False)
-        else:
-            self._graphs.move_to_end(content_hash)
-        return graph
 
     async def _gather_results(self, gathered: dict[str, Gathered]) -> bool:
         results, self._read_ahead = self._read_ahead, []

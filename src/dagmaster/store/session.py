@@ -163,8 +163,12 @@ class Session:
                 except EmbeddedPostgresUnavailable as error:
                     raise DatabaseUnavailable(str(error)) from error
                 connection = await self._connect()
-            for channel in self._channels:
-                await self._add_listener(connection, channel)
+            try:
+                for channel in self._channels:
+                    await self._add_listener(connection, channel)
+            except BaseException:
+                connection.terminate()
+                raise
         except (*_LOST, PostgresError, ValueError) as error:
             raise self._translated(error, "connect") from error
         self.losses += self._was_connected
@@ -173,6 +177,15 @@ class Session:
         return connection
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        connecting = asyncio.ensure_future(self._open_connection())
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # Nobody wants it any more: it is not to stay open.
+            connecting.add_done_callback(_put_away)
+            raise
+
+    async def _open_connection(self) -> asyncpg.Connection[asyncpg.Record]:
         return await asyncpg.connect(
             self._dsn,
             timeout=CONNECT_SECONDS,
@@ -204,3 +217,8 @@ class Session:
         if str(getattr(error, "sqlstate", ""))[:2] in _PASSES:
             return DatabaseUnavailable(f"the database cannot do it now: {said}")
         return StatementFailed(said)
+
+
+def _put_away(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().terminate()
