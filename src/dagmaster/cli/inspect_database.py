@@ -31,6 +31,7 @@ from dagmaster.cli.findings import (
 )
 from dagmaster.cli.inspect_host import ground_of, look_at_directory
 from dagmaster.settings import masked_url
+from dagmaster.store import checkup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable
@@ -45,22 +46,6 @@ _ALL_REFUSED: Final = "Multiple exceptions: [Errno 111]"
 """What asyncio says of a name that has several addresses."""
 
 _CHANNEL: Final = "dagmaster_doctor"
-
-_SERVER: Final = """
-SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS spelled,
-       current_user::text AS username, current_database()::text AS database,
-       has_database_privilege(current_database(), 'CREATE') AS may_create,
-       array(SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'dagmaster\\_%') AS roles"""
-_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
-_LIVING: Final = """
-SELECT (SELECT count(*) FROM dagapp.dag_orchestrators
-        WHERE stopped_at IS NULL AND heartbeat_at > dagapp.clock() - make_interval(secs => $1)) AS orchestrators,
-       count(DISTINCT worker_id) AS workers, coalesce(bool_or(queues = '{}'), false) AS all_served,
-       coalesce(array_agg(DISTINCT queue) FILTER (WHERE queue IS NOT NULL), '{}') AS served
-FROM dagapp.dag_workers LEFT JOIN LATERAL unnest(queues) AS queue ON true
-WHERE stopped_at IS NULL AND heartbeat_at > dagapp.clock() - make_interval(secs => $2)"""
-_WAITING: Final = """
-SELECT queue, count(*) AS tasks FROM dagapp.dag_task_queue WHERE worker_id IS NULL GROUP BY queue ORDER BY 2 DESC, 1"""
 
 
 def look_at_database(patient: Patient) -> Iterable[Finding]:
@@ -203,7 +188,7 @@ async def _examined(address: Address, patient: Patient) -> AsyncIterator[Finding
         yield _unreachable(connection, dsn, patient)
         return
     try:
-        server = await _soon(connection.fetchrow(_SERVER))
+        server = await _soon(checkup.server(connection))
         latency, clock = await _timed(connection)
         place = "its socket" if not patient.has_server else masked_url(dsn)
         yield judge_server(server["version"], server["spelled"], latency, place)
@@ -302,8 +287,8 @@ async def _about_the_work(connection: Any, patient: Patient) -> AsyncIterator[Fi
     settings = patient.reading.settings
     leases = (settings.orchestrator_lease_seconds, settings.worker_lease_seconds)
     try:
-        living = await _soon(connection.fetchrow(_LIVING, *leases))
-        waiting = [(row["queue"], row["tasks"]) for row in await _soon(connection.fetch(_WAITING))]
+        living = await _soon(checkup.living(connection, *leases))
+        waiting = await _soon(checkup.waiting(connection))
     except InsufficientPrivilegeError as error:
         yield warning("services", f"this user may not look: {patient.tell(error)}", "ask as the owner of the schema")
         return
@@ -316,7 +301,7 @@ async def _timed(connection: Any) -> tuple[float, Finding]:
     best, difference = float("inf"), 0.0
     for _ in range(3):
         began, host = time.perf_counter(), time.time()
-        there = await _soon(connection.fetchval(_CLOCK))
+        there = await _soon(checkup.wall(connection))
         taken = time.perf_counter() - began
         if taken < best:
             best, difference = taken, host + taken / 2 - there

@@ -1,0 +1,25 @@
+-- What the doctor asks. On a connection of its own, and with its own patience.
+
+-- name: server
+-- The server, who we are, and what we may do.
+SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS spelled,
+       current_user::text AS username, current_database()::text AS database,
+       has_database_privilege(current_database(), 'CREATE') AS may_create,
+       array(SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'dagmaster\_%') AS roles
+
+-- name: wall
+-- The server's own clock, whether there is a schema or not.
+SELECT extract(epoch FROM clock_timestamp())::float8
+
+-- name: living
+-- Who lives, and which queues are served.
+SELECT (SELECT count(*) FROM dag_orchestrators
+        WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators,
+       count(DISTINCT worker_id) AS workers, coalesce(bool_or(queues = '{}'), false) AS all_served,
+       coalesce(array_agg(DISTINCT queue) FILTER (WHERE queue IS NOT NULL), '{}') AS served
+FROM dag_workers LEFT JOIN LATERAL unnest(queues) AS queue ON true
+WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)
+
+-- name: waiting
+-- What waits in each queue.
+SELECT queue, count(*) AS tasks FROM dag_task_queue WHERE worker_id IS NULL GROUP BY queue ORDER BY 2 DESC, 1
