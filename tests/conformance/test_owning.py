@@ -124,7 +124,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     stale = await scene.now()
     await scene.write(release=True)
     (again,) = await scene.orchestrator.claim(10)
-    assert again.epoch > stale.epoch
+    assert again.epoch == (await world.job(scene.job_id)).epoch > stale.epoch
     await scene.client.send(scene.job_id, "cancel", {}, "")
     (command,) = await scene.orchestrator.take_commands(10)
     told = await world.events(scene.job_id)
@@ -139,6 +139,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     assert (await world.events(other.job_id))[-1].type == "JobStarted"
     assert await world.events(scene.job_id) == told
     assert await scene.orchestrator.take_commands(10) == [command]
+    assert (await world.job(scene.job_id)).epoch == again.epoch
     now = await scene.now()
     assert (now.row.run, now.nodes) == (1, ())
 
@@ -151,6 +152,16 @@ async def test_a_turn_of_before_a_job_was_loaded_again_writes_nothing(world):
     now = scene.orchestrator.clock.now()
     assert await scene.orchestrator.write([a_turn(stale, events=[Event(EventType.JOB_STARTED)])], now) == set()
     assert await scene.orchestrator.write([a_turn(fresh, events=[Event(EventType.JOB_STARTED)])], now) == {scene.job_id}
+
+
+async def test_a_turn_that_leaves_out_events_or_tells_them_twice_writes_nothing(world):
+    scene = await Scene.begin(world)
+    held, told = await scene.now(), await world.events(scene.job_id)
+    for wrong in (-1, 1):
+        turn = a_turn(held, events=[Event(EventType.JOB_STARTED)])
+        turn.event_seq += wrong
+        assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
+    assert await world.events(scene.job_id) == told
 
 
 async def test_an_owner_knows_which_jobs_are_its_own(world):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -14,13 +15,25 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+from asyncpg.exceptions import (
+    CheckViolationError,
+    LockNotAvailableError,
+    PostgresError,
+    QueryCanceledError,
+    ReadOnlySQLTransactionError,
+)
 
 from dagmaster.authoring.handlers import handler
-from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.cli.display import NoDisplay
+from dagmaster.cli.durable import DurableRun
+from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
 from dagmaster.ports.handler import HandlerContext
+from dagmaster.settings import load_settings
 from dagmaster.store import migrate
 from dagmaster.store.embedded import EmbeddedPostgres
-from tests.runtime.world import Gate, World
+from dagmaster.store.session import Address, Session
+from dagmaster.store.working import PostgresWorkerStore
+from tests.runtime.world import A_LONG_WHILE, Gate, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,3 +261,40 @@ class TestAServerThatDies:
         assert (await world.over(job)).status == "COMPLETED"
         assert world.is_alive(orchestrator)
         assert world.is_alive(worker)
+
+
+# ── What a refusal of the database means ──
+
+
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [
+        (LockNotAvailableError("locked"), DatabaseUnavailable),
+        (QueryCanceledError("took too long"), DatabaseUnavailable),
+        (ReadOnlySQLTransactionError("read only"), DatabaseUnavailable),
+        (CheckViolationError("does not fit\nDETAIL:  Failing row contains (canary)"), StatementFailed),
+    ],
+)
+def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: PostgresError, means: type[Exception]):
+    told = Session(Address(dsn=""), "test")._translated(error, "turn")
+    assert type(told) is means
+    assert "canary" not in str(told)
+
+
+async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch):
+    async def refused(*_given: object) -> None:
+        raise StatementFailed("permission denied for table dag_workers")
+
+    monkeypatch.setattr(PostgresWorkerStore, "register", refused)
+    graph = world.graph("{name: n, nodes: {a: {handler: echo}}}")
+    run = DurableRun(
+        [graph],
+        registry=world.registry(),
+        modules=(),
+        display=NoDisplay(),
+        concurrency=1,
+        settings=load_settings(),
+    )
+    with pytest.raises(StatementFailed, match="permission denied"):
+        async with asyncio.timeout(A_LONG_WHILE):
+            await run.run(Address(dsn=world.dsn), world.blobs.root, {}, {})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.engine.happenings import CancelRequested
+from dagmaster.orchestrator import service
 from dagmaster.orchestrator.gathering import Gathered
 from dagmaster.ports.handler import HandlerContext
 from tests.runtime.world import Gate, owner_of, read
@@ -234,6 +236,37 @@ async def test_a_job_that_cannot_be_written_stops_no_other(world: World):
         assert (await world.over(job)).status == "COMPLETED"
     finally:
         await world.rows("ALTER TABLE dag_node_states DROP CONSTRAINT for_this_test")
+
+
+async def test_a_job_that_is_owned_and_not_known_is_loaded(world: World):
+    """The answer to a claim may be lost after it was committed: nobody else may take the job, and its owner must."""
+    owner = await world.orchestrator()
+    await world.worker()
+    job = await world.submit("{name: n, nodes: {w: {type: wait, signal: go}}}")
+    await world.until_node(job, "w", "WAITING")
+    owner.jobs.clear()
+    await world.send(job, "signal", name="go")
+    assert (await world.over(job)).status == "COMPLETED"
+
+
+async def test_a_job_that_cannot_be_advanced_rests_also_when_a_timer_of_it_is_due(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "TROUBLE_SECONDS", 0.3)
+    owner = await world.orchestrator()
+    job = await world.submit("{name: n, nodes: {w: {type: wait, seconds: 0.1}}}")
+    await world.until_node(job, "w", "WAITING")
+    advance, tries = owner._advance, list[float]()
+
+    async def fails(*given: Any) -> Any:
+        tries.append(asyncio.get_running_loop().time())
+        if len(tries) < 3:
+            raise RuntimeError("on purpose")
+        return await advance(*given)
+
+    monkeypatch.setattr(owner, "_advance", fails)
+    assert (await world.over(job)).status == "COMPLETED"
+    assert [after - before >= 0.29 for before, after in pairwise(tries[:3])] == [True, True]
 
 
 # ── Priorities ──

@@ -12,7 +12,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.store.queries import Query, compiled, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from dagmaster.engine.model import Node
     from dagmaster.ports.store import JobTurn
@@ -28,11 +28,12 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "results": ("result_ids", "result_job_ids"),
     "forgotten": ("forgotten_job_ids", "forgotten_ids"),
     "commands": ("command_ids",),
+    # As of nodes, and where it hangs, which never changes.
     "new_nodes": (
         "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids", "new_tries",
-        "new_losts", "new_parents", "new_indexes", "new_sources", "new_totals", "new_expandeds", "new_stoppeds",
-        "new_upstreams", "new_branches", "new_wakes", "new_finishes", "new_outputs", "new_output_refs", "new_errors",
-        "new_starts",
+        "new_losts", "new_sources", "new_totals", "new_expandeds", "new_stoppeds", "new_upstreams", "new_branches",
+        "new_wakes", "new_finishes", "new_outputs", "new_output_refs", "new_errors", "new_starts", "new_parents",
+        "new_indexes",
     ),
     "nodes": (
         "node_job_ids", "node_ids", "node_statuses", "node_skip_reasons", "node_attempts", "node_task_ids",
@@ -91,7 +92,7 @@ def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float
         given.update(zip(_COLUMNS[name], map(list, zip(*rows[name], strict=True)), strict=True))
     if rows["tasks"]:
         given["queues"] = list(dict.fromkeys(given["task_queues"]))
-    watched = [row[0] for row in rows["jobs"] if row[14]]
+    watched = [int(turn.job.id) for turn in turns if turn.finished is not None]
     given["watched"] = watched
     return statement(present, watched=bool(watched)), given
 
@@ -102,10 +103,11 @@ def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
     rows["results"] += [(each, job_id) for each in turn.results]
     rows["forgotten"] += [(job_id, each) for each in turn.forgotten]
     rows["commands"] += [(each,) for each in turn.commands]
-    if turn.added:
-        rows["new_nodes"] += _new_rows(turn, job_id, turn.added)
-    if turn.changed:
-        rows["nodes"] += _node_rows(turn, job_id, turn.changed)
+    rows["new_nodes"] += [
+        (*_node_row(turn, job_id, node), None if node.parent is None else node.parent.id, node.index)
+        for node in turn.added
+    ]
+    rows["nodes"] += [_node_row(turn, job_id, node) for node in turn.changed]
     rows["tasks"] += [
         (
             int(t.task_id), job_id, t.node_id, t.attempt, t.queue, t.handler, t.params, t.secrets, t.timeout_seconds,
@@ -151,39 +153,17 @@ def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _new_rows(turn: JobTurn, job_id: int, nodes: Iterable[Node]) -> Rows:
-    outputs, sources, started, task_ids = turn.outputs, turn.sources, turn.started, turn.task_ids
-    rows: Rows = []
-    for node in nodes:
-        total, expanded, stopped = _fan_out(node)
-        node_id = node.id
-        output, task_id = outputs.get(node_id), task_ids.get(node_id)
-        rows.append((
-            job_id, node_id, node.status, node.skip_reason, node.attempt,
-            None if task_id is None else int(task_id), node.tries_used, node.lost_used,
-            None if node.parent is None else node.parent.id, node.index, sources.get(node_id), total, expanded, stopped,
-            node.upstream, node.branch, node.wake_at, node.finished_seq, None if output is None else output.text,
-            None if output is None else output.ref, None if node.error is None else json.dumps(node.error),
-            started.get(node_id),
-        ))  # fmt: skip
-    return rows
-
-
-def _node_rows(turn: JobTurn, job_id: int, nodes: Iterable[Node]) -> Rows:
-    outputs, sources, started, task_ids = turn.outputs, turn.sources, turn.started, turn.task_ids
-    rows: Rows = []
-    for node in nodes:
-        total, expanded, stopped = _fan_out(node)
-        node_id = node.id
-        output, task_id = outputs.get(node_id), task_ids.get(node_id)
-        rows.append((
-            job_id, node_id, node.status, node.skip_reason, node.attempt,
-            None if task_id is None else int(task_id), node.tries_used, node.lost_used, sources.get(node_id), total,
-            expanded, stopped, node.upstream, node.branch, node.wake_at, node.finished_seq,
-            None if output is None else output.text, None if output is None else output.ref,
-            None if node.error is None else json.dumps(node.error), started.get(node_id),
-        ))  # fmt: skip
-    return rows
+def _node_row(turn: JobTurn, job_id: int, node: Node) -> tuple[Any, ...]:
+    total, expanded, stopped = _fan_out(node)
+    node_id = node.id
+    output, task_id = turn.outputs.get(node_id), turn.task_ids.get(node_id)
+    return (
+        job_id, node_id, node.status, node.skip_reason, node.attempt, None if task_id is None else int(task_id),
+        node.tries_used, node.lost_used, turn.sources.get(node_id), total, expanded, stopped, node.upstream,
+        node.branch, node.wake_at, node.finished_seq,
+        None if output is None else output.text, None if output is None else output.ref,
+        None if node.error is None else json.dumps(node.error), turn.started.get(node_id),
+    )  # fmt: skip
 
 
 def _fan_out(node: Node) -> tuple[int | None, int, bool]:
