@@ -99,14 +99,8 @@ def _children_of(graph: Graph) -> Iterator[tuple[str, int | None]]:
 @contextlib.contextmanager
 def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
     """Give the address of the database: the operator's server, else the embedded one, for as long as it is used."""
-    settings = settings or load_settings()
-    if settings.database_url is not None and data_dir is None:
-        yield settings.database_url.get_secret_value()
-        return
-    from dagmaster.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - a run in memory needs none
-
-    with EmbeddedPostgres(data_dir or settings.data_dir) as server:
-        yield server.dsn
+    with reached(settings or load_settings(), data_dir) as address:
+        yield address.dsn
 
 
 @contextlib.contextmanager

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from dagmaster.errors import DagmasterError, Problem
+from dagmaster.errors import DagmasterError, InputsInvalid, Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,6 +58,15 @@ def say_problems(problems: Iterable[Problem]) -> None:
         said = str(problem)
         head, _, rest = said.partition("\n")
         click.echo(click.style(head, fg=colour, bold=True) + ("\n" + rest if rest else ""), err=True)
+
+
+def say_refused(error: WorkflowInvalid | InputsInvalid, said: str, out: TextIO | None) -> None:
+    """Print why something was refused; to `out`, for a program, one document, as always."""
+    say_problems(error.problems)
+    click.echo(f"\n{said}.", err=True)
+    if out is not None:
+        document = {"status": "REFUSED", "problems": [asdict(problem) for problem in error.problems]}
+        out.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], what: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import pathlib
 import signal
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -31,6 +30,7 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
     say_problems,
+    say_refused,
     who,
 )
 from dagmaster.engine.graph import Kind
@@ -274,15 +274,10 @@ def _signals(given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
-    say_problems(error.problems)
     count = sum(1 for problem in error.problems if problem.severity == "error")
     is_workflow = isinstance(error, WorkflowInvalid)
     said = "the workflow cannot run" if is_workflow else "give inputs as -i name=value, or from a file with -I"
-    click.echo(f"\n{count} problem{'s' if count != 1 else ''}: {said}.", err=True)
-    if stdout is not None:
-        # Programs read one document whatever happens.
-        document = {"status": "REFUSED", "problems": [asdict(problem) for problem in error.problems]}
-        stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    say_refused(error, f"{count} problem{'s' if count != 1 else ''}: {said}", stdout)
     return BAD_INPUT
 
 

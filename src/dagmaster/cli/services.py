@@ -93,7 +93,7 @@ def worker(
     from dagmaster.bootstrap import make_worker  # noqa: PLC0415 - slow to import
     from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
 
-    queues = queues or load_settings(services=True).queues
+    queues = queues or load_settings(services=not with_parent).queues
     if not queues:
         raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for every queue")
     served = () if "*" in queues else queues

@@ -19,6 +19,7 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
     say_problems,
+    say_refused,
     who,
 )
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, WorkflowUnknown
@@ -101,7 +102,9 @@ def submit(  # noqa: PLR0913 - the options of a command
 
                 return watch_to_end(address, accepted.job_id, as_json=as_json)
     except (InputsInvalid, WorkflowInvalid) as error:
-        return _refuse(error, as_json=as_json)
+        said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else "give inputs as -i name=value"
+        say_refused(error, f"nothing was submitted: {said}", sys.stdout if as_json else None)
+        return BAD_INPUT
     except DagmasterError as error:
         raise click.ClickException(str(error)) from error
     return COMPLETED
@@ -205,14 +208,3 @@ def _say(accepted: Accepted, workflow_id: str, *, as_json: bool, quiet: bool, wa
         if not sys.stdout.isatty():
             # For a script: JOB=$(dagmaster submit …)
             click.echo(accepted.job_id)
-
-
-def _refuse(error: InputsInvalid | WorkflowInvalid, *, as_json: bool) -> int:
-    from dataclasses import asdict  # noqa: PLC0415 - one use
-
-    say_problems(error.problems)
-    said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else "give inputs as -i name=value"
-    click.echo(f"\nnothing was submitted: {said}.", err=True)
-    if as_json:
-        click.echo(json.dumps({"status": "REFUSED", "problems": [asdict(each) for each in error.problems]}))
-    return BAD_INPUT

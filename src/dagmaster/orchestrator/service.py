@@ -360,6 +360,7 @@ class Orchestrator:
                 heapq.heappush(self._timers, (at, held.job.id, node_id))
             # It may have results and commands that came while nobody owned it.
             self._wake("results")
+            self._wake("commands")
 
     async def _hold(self, claimed: ClaimedJob) -> HeldJob | None:
         job_id = claimed.row.id

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 MAX_INLINE: Final = 64 * 1024
 """Characters of JSON that stand in a row. What is longer is a blob, and the row has its name."""
 
-COMMANDS: Final = ("cancel", "approve", "reject", "signal", "retry", "resume")
-
 
 @dataclass(slots=True)
 class JsonText:

@@ -96,12 +96,10 @@ class Session:
             connection = await self._connected()
             arguments = query.arguments(given)
             try:
+                # Each statement is a transaction of its own: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
-                    try:
+                    with contextlib.suppress(DeadlockDetectedError):
                         return await connection.fetch(query.sql, *arguments)
-                    except DeadlockDetectedError:
-                        # Each statement is a transaction of its own: it can simply be sent again.
-                        continue
                 return await connection.fetch(query.sql, *arguments)
             except asyncio.CancelledError:
                 # What became of the statement is not known.

@@ -160,7 +160,10 @@ class PostgresWorkerStore:
     async def leave(self) -> None:
         """Hand back what is held."""
         try:
-            await self._tasks.fetch(_SQL["leave"], {"worker_id": self.worker_id})
+            # Stopped last: whoever dies in between is given up when its lease is over.
+            given = {"worker_id": self.worker_id, "task_ids": [], "seconds": 0.0}
+            await self._tasks.fetch(_SQL["reconcile"], given)
+            await self._tasks.fetch(_SQL["stop"], given)
             await self.identity.release()
         finally:
             await self.close()

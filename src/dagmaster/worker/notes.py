@@ -37,11 +37,10 @@ class _Said:
 
 
 class Notes:
-    """The reports of tasks. `heard` is called, on any thread, when there is something to store."""
+    """The reports of tasks."""
 
-    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heard = heard
         self._tasks: dict[str, _Said] = {}
         self._logs: dict[str, list[str]] = {}
         self._progress: dict[str, tuple[int, str]] = {}
@@ -80,7 +79,6 @@ class Notes:
         if said is not None:
             with self._lock:
                 self._progress[task.task_id] = (said.token, json.dumps(redact_value(asdict(progress), said.secrets)))
-            self._heard()
         if self.on_progress is not None:
             self.on_progress(task, progress)
 
@@ -96,7 +94,6 @@ class Notes:
         )
         with self._lock:
             self._checkpoints[task.task_id] = written
-        self._heard()
 
     def log(self, task: TaskMessage, text: str) -> None:
         """The task wrote this."""
@@ -110,7 +107,6 @@ class Notes:
             if said.kept > MAX_LOG:
                 text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
             self._logs.setdefault(task.task_id, []).append(text)
-        self._heard()
 
     # ── What is to be stored ──
 

@@ -19,10 +19,10 @@ FROM alive
 
 -- name: reconcile
 -- The connection was lost: with it the answer to a claim, or a report that had not reached the disk of a server that
--- died. What this worker is said to hold and does not know of is handed back.
+-- died. What this worker is said to hold and does not know of is handed back. So is all it holds when it leaves.
 WITH gone AS (
     DELETE FROM dag_task_queue q
-    WHERE q.worker_id = :worker_id AND q.claimed_at < clock() - make_interval(secs => :seconds)
+    WHERE q.worker_id = :worker_id AND q.claimed_at <= clock() - make_interval(secs => :seconds)
       AND q.task_id <> ALL(:task_ids::bigint[])
     RETURNING q.*
 ),
@@ -138,24 +138,6 @@ UPDATE dag_task_queue q SET progress = n.progress::json
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
 WHERE q.task_id = n.task_id AND q.lease_token = n.token
 
--- name: leave
--- Be known as stopped, and hand back what is still held.
-WITH gone AS (
-    DELETE FROM dag_task_queue q WHERE q.worker_id = :worker_id RETURNING q.*
-),
-reported AS (
-    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
-                                  claimed_at, reported_at)
-    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'HANDED_BACK', progress, dispatched_at, claimed_at,
-           clock()
-    FROM gone
-    RETURNING job_id
-),
-stopped AS (
-    UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = :worker_id
-)
-SELECT count(*) AS handed_back,
-       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
-        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
-FROM reported
+-- name: stop
+-- Be known as stopped.
+UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = :worker_id
