@@ -116,6 +116,14 @@ async def test_the_values_of_a_job_are_loaded_by_kind(world):
     }
 
 
+async def test_the_outputs_below_an_inner_fan_out_that_is_not_over_are_given(world):
+    played = await Played.begin(world, NESTED)
+    await played.work({"plan": {"rows": [["a", "b"], ["c"]]}})
+    await played.work({"outer__0__0": "A", "outer__0__1": RuntimeError("again"), "outer__1__0": "C"})
+    outer = ValueKey(ValueKind.OUTPUTS, "outer")
+    assert await played.orchestrator.load(played.job_id, {outer}) == {outer: [["A", None], ["C"]]}
+
+
 async def test_the_outputs_of_a_fan_out_come_in_order_with_none_for_who_has_none(world):
     text = """
 name: fan

@@ -62,8 +62,8 @@ class MemoryOrchestratorStore:
 
     async def heartbeat(self, counters: Mapping[str, int]) -> None:
         """Stay alive."""
-        me = self._database.orchestrators[self.owner_id]
-        if me.stopped_at is not None or self._database.has_expired(me, self._lease_seconds):
+        me = self._database.orchestrators.get(self.owner_id)
+        if me is None or me.stopped_at is not None or self._database.has_expired(me, self._lease_seconds):
             raise OwnershipLost("others may have taken over: the heartbeat came too late")
         me.heartbeat_at = self._database.clock.now()
         me.counters = dict(counters)
@@ -83,7 +83,8 @@ class MemoryOrchestratorStore:
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         """Own jobs that nobody owns, and finished ones that somebody asked something of."""
         database = self._database
-        if database.orchestrators[self.owner_id].stopped_at is not None:
+        me = database.orchestrators.get(self.owner_id)
+        if me is None or me.stopped_at is not None:
             return []
         asked = {command.job_id for command in database.inbox.values()}
         free = [
@@ -152,7 +153,9 @@ class MemoryOrchestratorStore:
         freed = self._owned()
         for job in freed:
             job.owner_id = None
-        database.orchestrators[self.owner_id].stopped_at = database.clock.now()
+        me = database.orchestrators.get(self.owner_id)
+        if me is not None:
+            me.stopped_at = database.clock.now()
         database.deafen(self._heard)
         if freed:
             database.tell("jobs")
@@ -196,10 +199,11 @@ class MemoryOrchestratorStore:
         children = [node for node in job.nodes.values() if node.row.parent == fan_id]
         values: list[Any] = []
         for child in sorted(children, key=lambda node: node.row.fan_out_index):
-            if child.row.status is not NodeStatus.COMPLETED:
-                values.append(None)
-            elif child.row.total is not None:
+            # An inner fan-out first: it may end in this very turn, and its row does not say so yet.
+            if child.row.total is not None:
                 values.append(await self._outputs(job, child.row.id))
+            elif child.row.status is not NodeStatus.COMPLETED:
+                values.append(None)
             else:
                 values.append(None if child.output is None else await self.open(child.output))
         return values

@@ -49,8 +49,8 @@ class MemoryWorkerStore:
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
         """Stay alive; give the tasks to stop."""
         database = self._database
-        me = database.workers[self.worker_id]
-        if me.stopped_at is not None:
+        me = database.workers.get(self.worker_id)
+        if me is None or me.stopped_at is not None:
             return None
         me.heartbeat_at = database.clock.now()
         me.counters = dict(counters)
@@ -65,7 +65,8 @@ class MemoryWorkerStore:
     async def claim(self, limit: int) -> list[ClaimedTask]:
         """Hold tasks."""
         database = self._database
-        if database.workers[self.worker_id].stopped_at is not None:
+        me = database.workers.get(self.worker_id)
+        if me is None or me.stopped_at is not None:
             return []
         served = self._queues or self._all_queues()
         ready = [
@@ -139,7 +140,9 @@ class MemoryWorkerStore:
         """Hand back what is held."""
         database = self._database
         database.give_all_back("HANDED_BACK", lambda worker_id: worker_id == self.worker_id)
-        database.workers[self.worker_id].stopped_at = database.clock.now()
+        me = database.workers.get(self.worker_id)
+        if me is not None:
+            me.stopped_at = database.clock.now()
         database.deafen(self._heard)
 
 
