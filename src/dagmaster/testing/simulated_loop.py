@@ -1,0 +1,251 @@
+"""An event loop without a machine: its time is a number, its order is chance from a seed, its hosts die and pause.
+
+Every callback belongs to the host whose context it was made in. One host runs its callbacks in their order, as a
+process does; which host runs next is drawn. What a dead host still had to do is never done, and a host that sleeps does
+nothing until it is woken, while time passes. Nothing here waits for the real clock, a thread or a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import _set_running_loop as set_running_loop  # documented, for those who write a loop
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Coroutine
+
+START: Final = 1_790_000_000.0
+"""The time at which every simulation starts."""
+
+MAX_CALLBACKS: Final = 3_000_000
+
+
+class Host:
+    """A process: what runs in its context lives, pauses and dies with it."""
+
+    __slots__ = ("is_dead", "is_paused", "name", "ready")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self.ready: deque[_Call] = deque()
+
+    def context(self) -> contextvars.Context:
+        """A context whose callbacks are this host's."""
+        context = contextvars.copy_context()
+        context.run(HOST.set, self)
+        return context
+
+
+class _Call:
+    __slots__ = ("args", "callback", "context", "handle", "host")
+
+    def __init__(self, handle: asyncio.Handle, callback: Any, args: Any, context: contextvars.Context) -> None:
+        self.handle = handle
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.host = context.get(HOST, SERVER)
+
+    def run(self) -> None:
+        if not self.handle.cancelled():
+            self.context.run(self.callback, *self.args)
+
+
+SERVER: Final = Host("server")
+"""Whoever is no host: the database, the network, the simulation itself."""
+
+HOST: Final[contextvars.ContextVar[Host]] = contextvars.ContextVar("host", default=SERVER)
+
+
+class Stuck(AssertionError):
+    """Nobody has anything to do any more, and what was waited for has not happened."""
+
+
+class SimulatedLoop:
+    """Runs one simulation. It has what tasks, timers and events ask of a loop, and nothing that needs a machine."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        # As asyncio's own types see it.
+        self._loop: Any = self
+        self._now = 0.0
+        self._order = count()
+        self._timers: list[tuple[float, int, _Call]] = []
+        self._server = Host("server")
+        self._ready: list[Host] = []
+        self.hosts: list[Host] = []
+        self._calls = 0
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.problems: list[str] = []
+
+    # ── Time and callbacks ──
+
+    def time(self) -> float:
+        """Seconds since the simulation started."""
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Run it when its host is next."""
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.Handle(callback, args, self._loop, context)
+        self._add(_Call(handle, callback, args, context))
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run it after so many seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run it then."""
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.TimerHandle(when, callback, args, self._loop, context)
+        heapq.heappush(self._timers, (when, next(self._order), _Call(handle, callback, args, context)))
+        return handle
+
+    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
+        """Asked by a handle. It is skipped when its time comes."""
+
+    def _add(self, call: _Call) -> None:
+        host = self._server if call.host is SERVER else call.host
+        if not host.ready and not host.is_paused and not host.is_dead:
+            self._ready.append(host)
+        host.ready.append(call)
+
+    def wake(self, host: Host) -> None:
+        """A host that was paused goes on."""
+        if host.is_paused:
+            host.is_paused = False
+            if host.ready and not host.is_dead:
+                self._ready.append(host)
+
+    def pause(self, host: Host) -> None:
+        """A host does nothing until it is woken."""
+        host.is_paused = True
+        if host in self._ready:
+            self._ready.remove(host)
+
+    def kill(self, host: Host) -> None:
+        """A host does nothing any more."""
+        host.is_dead = True
+        if host in self._ready:
+            self._ready.remove(host)
+
+    def host(self, name: str) -> Host:
+        """A new host."""
+        host = Host(name)
+        self.hosts.append(host)
+        return host
+
+    # ── Running ──
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until this is done."""
+        set_running_loop(self._loop)
+        try:
+            task = asyncio.ensure_future(future, loop=self._loop)
+            while not task.done():
+                self._step()
+            return task.result()
+        finally:
+            set_running_loop(None)
+
+    def _step(self) -> None:
+        ready = self._ready
+        if not ready:
+            self._pass_time()
+            return
+        place = int(self._chance.random() * len(ready)) if len(ready) > 1 else 0
+        host = ready[place]
+        call = host.ready.popleft()
+        if not host.ready:
+            del ready[place]
+        self._calls += 1
+        if self._calls > MAX_CALLBACKS:
+            raise Stuck(f"{MAX_CALLBACKS} callbacks ran, and there is no end: something runs in circles")
+        call.run()
+
+    def _pass_time(self) -> None:
+        while self._timers:
+            when, _, call = heapq.heappop(self._timers)
+            if call.handle.cancelled() or call.host.is_dead:
+                continue
+            self._now = max(self._now, when)
+            self._add(call)
+            # All that is due at once is ready at once: chance puts it in order.
+            while self._timers and self._timers[0][0] <= self._now:
+                _, _, more = heapq.heappop(self._timers)
+                if not more.handle.cancelled():
+                    self._add(more)
+            if self._ready:
+                return
+        raise Stuck("nothing can happen any more: no timer is set")
+
+    def end(self) -> None:
+        """Let every task that is left come to its end: they are cancelled, the dead as well."""
+        for host in self.hosts:
+            host.is_dead = host.is_paused = False
+        self._ready = [host for host in (self._server, *self.hosts) if host.ready]
+        set_running_loop(self._loop)
+        try:
+            for _ in range(20):
+                left = [task for task in self.tasks if not task.done()]
+                if not left:
+                    return
+                for task in left:
+                    task.cancel()
+                while self._ready:
+                    self._step()
+        finally:
+            set_running_loop(None)
+
+    # ── What asyncio asks of a loop ──
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self._loop)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+        **_: Any,
+    ) -> asyncio.Task[Any]:
+        """A task of this loop. It is kept until it is done: what the dead had begun must not end by itself."""
+        task = asyncio.Task(coro, loop=self._loop, name=name, context=context)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Something went wrong that nobody waits for."""
+        error = context.get("exception")
+        self.problems.append(f"{context.get('message')}: {error!r}")
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """While a simulation runs, always."""
+        return True
+
+    def is_closed(self) -> bool:
+        """There is nothing to close."""
+        return False

@@ -1,0 +1,130 @@
+"""The workflows that are stormed: small, and together with every kind of node."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.authoring.compiler import compile_text
+from dagmaster.testing.simulation import Ask, Case
+
+if TYPE_CHECKING:
+    from dagmaster.engine.graph import Graph
+
+CHAIN: Final = """
+workflow_id: chain
+version: 1
+nodes:
+  a: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 1, max_lost: 100}, next: b}
+  b: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 2, max_lost: 100}, next: c,
+      params: {of: "{{ nodes.a.output.size }}"}}
+  c: {handler: work, queue: q, retry: {max_lost: 100}}
+outputs: {size: "{{ nodes.c.output.size }}"}
+"""
+
+BRANCHES: Final = """
+workflow_id: branches
+version: 1
+nodes:
+  look: {handler: work, queue: q, retry: {max_attempts: 5, initial_delay_seconds: 0.5, max_lost: 100}, next: route}
+  route:
+    type: conditional
+    condition_field: "{{ nodes.look.output.size }}"
+    branches:
+      - {name: small, condition: "< 100", next: light}
+      - {name: large, default: true, next: heavy}
+  light: {handler: work, queue: q, retry: {max_lost: 100}, next: report}
+  heavy: {handler: work, queue: other, retry: {max_lost: 100}, next: report}
+  report: {handler: work, queue: q, retry: {max_attempts: 3, initial_delay_seconds: 0.5, max_lost: 100}}
+"""
+
+FAN_OUT: Final = """
+workflow_id: tiles
+version: 1
+nodes:
+  plan: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}, next: tiles}
+  tiles:
+    type: fan_out
+    source: "{{ nodes.plan.output.list }}"
+    max_parallel: 2
+    tolerate_failures: 1
+    on_item_error: tolerate
+    task: {handler: work, queue: q, params: {tile: "{{ item }}"},
+           retry: {max_attempts: 3, initial_delay_seconds: 0.5, max_lost: 100}}
+    next: total
+  total: {type: fan_in, next: after}
+  after: {handler: work, queue: q, retry: {max_lost: 100}}
+"""
+
+NESTED: Final = """
+workflow_id: nested
+version: 1
+nodes:
+  outer:
+    type: fan_out
+    source: [[1, 2], [], [3]]
+    task:
+      type: fan_out
+      source: "{{ item }}"
+      task: {handler: work, queue: q, params: {x: "{{ item }}"}, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}}
+    next: total
+  total: {type: fan_in}
+"""
+
+PAUSES: Final = """
+workflow_id: pauses
+version: 1
+nodes:
+  prepare: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}, next: [release, rest, hear]}
+  release: {type: approval, message: "go on?", next: publish}
+  rest: {type: wait, seconds: 5, next: publish}
+  hear: {type: wait, signal: ready, timeout_seconds: 40, on_timeout: go_on, next: publish}
+  publish: {handler: work, queue: q, retry: {max_lost: 100}}
+"""
+
+PARENT: Final = """
+workflow_id: parent
+version: 1
+nodes:
+  first: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}, next: inner}
+  inner: {type: workflow, workflow_id: chain, next: last}
+  last: {handler: work, queue: q, retry: {max_lost: 100}}
+"""
+
+LATE: Final = """
+workflow_id: late
+version: 1
+deadline_seconds: 20
+nodes:
+  a: {handler: work, queue: q, timeout_seconds: 2, retry: {max_attempts: 4, initial_delay_seconds: 3, max_lost: 100}, next: b}
+  b: {handler: work, queue: q, dispatch_timeout_seconds: 10, retry: {max_lost: 100}}
+  c: {handler: work, queue: q, retry: {max_lost: 2}}
+"""
+
+
+@cache
+def graph(text: str) -> Graph:
+    return compile_text(text).graph
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    chain, branches, tiles = graph(CHAIN), graph(BRANCHES), graph(FAN_OUT)
+    answers = [
+        Ask(kind="signal", body={"name": "ready", "payload": 1}, after_seconds=3),
+        Ask(kind="approve", body={"node": "release", "comment": ""}, after_seconds=4, again=True),
+    ]
+    resume = Ask(kind="resume", body={"nodes": []}, after_seconds=6)
+    return (
+        Case(graphs=[chain]),
+        Case(graphs=[chain, branches]),
+        Case(graphs=[tiles]),
+        Case(graphs=[graph(NESTED)]),
+        Case(graphs=[graph(PAUSES)], asks=answers),
+        Case(graphs=[graph(PARENT)], children=[chain]),
+        Case(graphs=[graph(LATE)]),
+        Case(graphs=[tiles, chain], asks=[Ask(kind="cancel", after_seconds=3)]),
+        Case(graphs=[tiles], asks=[resume, resume]),
+        Case(graphs=[graph(PARENT), tiles], children=[chain], asks=[Ask(kind="cancel", after_seconds=4), resume]),
+        Case(graphs=[chain, branches, tiles, chain]),
+    )

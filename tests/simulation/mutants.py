@@ -1,0 +1,194 @@
+"""Twelve bugs, planted in the store in memory. Each is a door that does one thing wrong.
+
+They are the mistakes that a protocol like ours invites. A simulation that does not find them proves nothing.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.engine.status import NodeStatus
+from dagmaster.testing import memory_turns
+from dagmaster.testing.memory_orchestrating import MemoryOrchestratorStore
+from dagmaster.testing.memory_working import MemoryWorkerStore
+from dagmaster.testing.simulated_network import Breath
+from dagmaster.testing.simulation import Doors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from dagmaster.ports.store import ClaimedJob, ClaimedTask, JobTurn, TaskReport
+    from dagmaster.testing.memory_database import TaskRecord
+
+
+class NoEpochCheck(MemoryOrchestratorStore):
+    """A turn is written whoever holds the job by now, as long as the owner has the right name."""
+
+    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+        jobs = self._database.jobs
+        return await super().write([replace(turn, epoch=jobs[turn.job.id].epoch) for turn in turns], now)
+
+
+class NoTokenCheck(MemoryWorkerStore):
+    """A report counts whichever claim it belongs to."""
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        accepted: set[str] = set()
+        for each in reports:
+            task = self._database.queue.get(each.task_id)
+            if task is not None and task.token is not None:
+                holder = copy(self)
+                holder.worker_id = task.worker_id or ""
+                accepted |= await MemoryWorkerStore.report(holder, [replace(each, token=task.token)])
+        return accepted
+
+
+class PublishBeforeCommit(MemoryOrchestratorStore):
+    """Tasks are in the queue a moment before the state that caused them, whether or not that is ever written."""
+
+    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+        for turn in turns:
+            memory_turns._dispatch(self._database, self._database.jobs[turn.job.id], turn, now)
+        await Breath(0.01)
+        return await super().write([replace(turn, tasks=[]) for turn in turns], now)
+
+
+class ClaimWithoutLock(MemoryWorkerStore):
+    """Tasks are looked for, and taken a moment later."""
+
+    async def claim(self, limit: int) -> list[ClaimedTask]:
+        database = self._database
+        ready = {task_id: task for task_id, task in database.queue.items() if task.worker_id is None}
+        await Breath(0.005)
+        for task_id, task in ready.items():
+            if task_id in database.queue:
+                task.worker_id = None
+        return await super().claim(limit)
+
+
+class LeaseByHostClock(MemoryOrchestratorStore):
+    """A heartbeat is written with the time of the host, which may be wrong by an hour."""
+
+    async def heartbeat(self, counters: Mapping[str, int]) -> None:
+        await super().heartbeat(counters)
+        me = self._database.orchestrators[self.owner_id]
+        me.heartbeat_at += (-3600.0, -300.0, 0.0, 300.0, 3600.0)[int(self.owner_id) // 4096 % 5]
+
+
+class LostWakeUp(MemoryWorkerStore):
+    """Who reports tells nobody."""
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        database = self._database
+        tell, database.tell_owners = database.tell_owners, lambda _job_ids: None  # type: ignore[method-assign, assignment]
+        try:
+            return await super().report(reports)
+        finally:
+            database.tell_owners = tell  # type: ignore[method-assign]
+
+
+class RetryThatDoubles(MemoryOrchestratorStore):
+    """A second attempt is put into the queue twice."""
+
+    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+        written = await super().write(turns, now)
+        queue = self._database.queue
+        for turn in turns:
+            for task in turn.tasks if turn.job.id in written else ():
+                if task.attempt > 1:
+                    twin = self._ids.new()
+                    queue[twin] = replace(queue[task.task_id], task_id=twin)
+        return written
+
+
+class ReclaimWithTheSameEpoch(MemoryOrchestratorStore):
+    """A job that is claimed again keeps its epoch."""
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        claimed = await super().claim(limit, queue)
+        for each in claimed:
+            if each.epoch > 1:
+                self._database.jobs[each.row.id].epoch -= 1
+                each.epoch -= 1
+        return claimed
+
+
+class ReportWithoutDeleting(MemoryWorkerStore):
+    """A task stays in its queue when it was reported."""
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        before: dict[str, TaskRecord] = dict(self._database.queue)
+        taken = await super().report(reports)
+        self._database.queue.update({task_id: before[task_id] for task_id in taken})
+        return taken
+
+
+class DoubleExpansion(MemoryOrchestratorStore):
+    """A fan-out that is loaded again does not know how far it has come, and its children are written anew."""
+
+    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        return [_unexpanded(each) for each in await super().mine(job_ids)]
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        return [_unexpanded(each) for each in await super().claim(limit, queue)]
+
+    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+        for turn in turns:
+            nodes = self._database.jobs[turn.job.id].nodes
+            for node in turn.added:
+                nodes.pop(node.id, None)
+        return await super().write(turns, now)
+
+
+def _unexpanded(claimed: ClaimedJob) -> ClaimedJob:
+    open_fans = {
+        row.id for row in claimed.nodes if row.total is not None and row.status is NodeStatus.RUNNING and row.expanded
+    }
+    nodes = [
+        row._replace(expanded=0) if row.id in open_fans else row for row in claimed.nodes if row.parent not in open_fans
+    ]
+    return replace(claimed, nodes=nodes)
+
+
+class TimerLostOnReload(MemoryOrchestratorStore):
+    """Who loads a job does not see its timers."""
+
+    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        return [_timeless(each) for each in await super().mine(job_ids)]
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        return [_timeless(each) for each in await super().claim(limit, queue)]
+
+
+def _timeless(claimed: ClaimedJob) -> ClaimedJob:
+    return replace(claimed, nodes=[row._replace(wake_at=None) for row in claimed.nodes])
+
+
+class EventNumberReused(MemoryOrchestratorStore):
+    """Who claims a job tells so under the number of the event before."""
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        claimed = await super().claim(limit, queue)
+        for each in claimed:
+            events = self._database.jobs[each.row.id].events
+            events[-1] = replace(events[-1], seq=events[-1].seq - 1)
+        return claimed
+
+
+MUTANTS: Final[Mapping[str, Callable[[], Doors]]] = {
+    "no epoch check": lambda: Doors(orchestrator=NoEpochCheck),
+    "no token check": lambda: Doors(worker=NoTokenCheck),
+    "publish before commit": lambda: Doors(orchestrator=PublishBeforeCommit),
+    "claim without SKIP LOCKED": lambda: Doors(worker=ClaimWithoutLock),
+    "lease by host clock": lambda: Doors(orchestrator=LeaseByHostClock),
+    "lost wake-up": lambda: Doors(worker=LostWakeUp),
+    "retry that doubles": lambda: Doors(orchestrator=RetryThatDoubles),
+    "reclaim without raising the epoch": lambda: Doors(orchestrator=ReclaimWithTheSameEpoch),
+    "report without deleting": lambda: Doors(worker=ReportWithoutDeleting),
+    "double expansion": lambda: Doors(orchestrator=DoubleExpansion),
+    "timer lost on reload": lambda: Doors(orchestrator=TimerLostOnReload),
+    "event number reused": lambda: Doors(orchestrator=EventNumberReused),
+}
+"""The planted bugs by name."""
