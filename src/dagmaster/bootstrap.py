@@ -69,11 +69,13 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
     return find
 
 
-def compile_with_children(path: pathlib.Path, handlers: Registry) -> tuple[Compiled, list[Graph]]:
+def compile_with_children(
+    path: pathlib.Path, handlers: Registry, *, allow_missing_handlers: bool = False
+) -> tuple[Compiled, list[Graph]]:
     """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
     from dagmaster.authoring.compiler import compile_file  # noqa: PLC0415 - slow to import
 
-    compiled = compile_file(path, handlers=handlers)
+    compiled = compile_file(path, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
     find = workflows_beside(path, handlers)
     found: dict[str, Graph] = {}
     pending = [compiled.graph]

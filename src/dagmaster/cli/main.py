@@ -69,6 +69,7 @@ class LazyGroup(click.Group):
         "jobs": ("dagmaster.cli.jobs:jobs", "List, watch, explain and steer jobs."),
         "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
         "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
+        "storm": ("dagmaster.cli.storm:storm", "Try a workflow in thousands of simulated storms."),
         "fleet": ("dagmaster.cli.fleet:fleet", "Show the orchestrators, the workers and the queues."),
         "orchestrator": ("dagmaster.cli.services:orchestrator", "Run an orchestrator."),
         "worker": ("dagmaster.cli.services:worker", "Run a worker for some queues."),

@@ -54,12 +54,13 @@ PROMPT_SECONDS: Final = 900.0
 
 @dataclass(slots=True, kw_only=True)
 class Ask:
-    """Something that is asked of a job, after a while; `again`: and again, until the job is over."""
+    """Something that is asked of a job and its children, after a while; `again`: and again, until the job is over."""
 
     kind: str
     body: Mapping[str, Any] = field(default_factory=dict)
     after_seconds: float = 1.0
     again: bool = False
+    by: str = "ada"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -332,12 +333,21 @@ class World:
         accepted = await self._patiently(lambda: intake.submit([submission]))
         job_id = accepted[0].job_id
         self.oracle.accepted.add(job_id)
-        for ask in self._case.asks:
-            is_first = True
-            while is_first or (ask.again and self.database.jobs[job_id].is_open):
-                is_first = False
+        asks = self._case.asks
+        while asks:
+            for ask in asks:
                 await asyncio.sleep(ask.after_seconds * self._chance.uniform(0.1, 2.0))
-                await self._patiently(partial(door.send, job_id, ask.kind, ask.body, "ada"))
+                for each in self._family(job_id):
+                    await self._patiently(partial(door.send, each, ask.kind, ask.body, ask.by))
+            asks = [ask for ask in asks if ask.again and self.database.jobs[job_id].is_open]
+
+    def _family(self, job_id: str) -> list[str]:
+        """A job, and those that were started for it."""
+        found = [job_id]
+        for each, job in self.database.jobs.items():
+            if job.new.parent is not None and job.new.parent.job_id in found and job.is_open:
+                found.append(each)
+        return found
 
     async def _patiently(self, work: Callable[[], Any]) -> Any:
         while True:

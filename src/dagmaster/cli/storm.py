@@ -1,0 +1,164 @@
+"""`dagmaster storm`: try a workflow under thousands of schedules in which everything goes wrong, without running it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.bootstrap import compile_with_children
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
+from dagmaster.cli.options import handlers_option, load_registry, read_json_file, read_pairs, say_refused
+from dagmaster.engine.graph import ApprovalSpec, WaitSpec
+from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.testing.simulation import Ask, Case, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.testing.simulation import Outcome
+
+LAST_LINES: Final = 40
+
+
+@click.command(epilog="Exit codes: 0 no promise was broken, 1 one was, 2 bad input.")
+@click.argument("file", type=click.Path(path_type=pathlib.Path))
+@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=500, show_default=True, help="How many schedules.")
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
+@click.option("--seed", type=click.IntRange(0), help="Play this schedule alone, and print all that happens in it.")
+@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="An input. Repeatable.")
+@click.option(
+    "-I",
+    "--inputs",
+    "inputs_file",
+    type=click.Path(path_type=pathlib.Path, allow_dash=True),
+    metavar="FILE",
+    help="Inputs from a JSON file (- for standard input). -i wins over it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
+@handlers_option
+def storm(  # noqa: PLR0913 - the options of a command
+    file: pathlib.Path,
+    *,
+    seeds: int,
+    first: int,
+    seed: int | None,
+    pairs: tuple[str, ...],
+    inputs_file: pathlib.Path | None,
+    as_json: bool,
+    modules: tuple[str, ...],
+) -> int:
+    """Try a workflow under thousands of schedules in which everything goes wrong.
+
+    Its handlers are not run: mocks stand in for them, which take a while, fail at times and give what the workflow
+    reads of them. All else is real: the engine, orchestrators and workers, on a simulated network and a simulated
+    clock. Requests and answers are lost, processes die and sleep, the database goes away. After each storm every job
+    must come to its end, no completed node may have run again, no stale write may have been accepted, and the trail
+    must have no gap. What completes in the calm must complete with the same outputs in every storm.
+
+    A seed is a schedule: the same seed, the same faults in the same order. The first that breaks a promise is printed,
+    and --seed plays it again.
+
+    \b
+    Examples:
+      dagmaster storm workflows/fan_out.yaml -i count=20
+      dagmaster storm flow.yaml --seeds 10000 --first 500
+      dagmaster storm flow.yaml --seed 1234
+    """
+    registry = load_registry(modules)
+    try:
+        compiled, children = compile_with_children(file, registry, allow_missing_handlers=True)
+        graph = compiled.graph
+        given = read_json_file(inputs_file)
+        given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
+        accept_inputs(graph, given)
+    except (WorkflowInvalid, InputsInvalid) as error:
+        say_refused(error, f"{file} was not stormed", sys.stdout if as_json else None)
+        return BAD_INPUT
+    case = Case(graphs=[graph], children=children, inputs=given, asks=_asks([graph, *children]))
+    if seed is not None:
+        return _play(simulate(seed, case), as_json=as_json)
+    return _storm(file, case, range(first, first + seeds), as_json=as_json)
+
+
+def _asks(graphs: Iterable[Graph]) -> list[Ask]:
+    """Somebody who says yes to every approval, and sends every signal, until the job goes on."""
+    asks: list[Ask] = []
+    for graph in graphs:
+        for spec in graph.specs.values():
+            if isinstance(spec, WaitSpec) and spec.signal is not None:
+                body: dict[str, Any] = {"name": spec.signal, "payload": None}
+                asks.append(Ask(kind="signal", body=body, after_seconds=3, again=True))
+            elif isinstance(spec, ApprovalSpec):
+                who = spec.approvers[0] if spec.approvers else "ada"
+                body = {"node": spec.id, "comment": ""}
+                asks.append(Ask(kind="approve", body=body, after_seconds=4, again=True, by=who))
+    return asks
+
+
+def _storm(file: pathlib.Path, case: Case, seeds: range, *, as_json: bool) -> int:
+    began = time.monotonic()
+    ends: Counter[str] = Counter()
+    faults = played = 0
+    broken: Outcome | None = None
+    is_shown = not as_json and sys.stderr.isatty()
+    for seed in seeds:
+        outcome = simulate(seed, case)
+        played += 1
+        faults += outcome.steps
+        ends.update(outcome.statuses.values())
+        if is_shown and played % 10 == 0:
+            click.echo(f"\r{played:,} of {len(seeds):,} schedules, {faults:,} faults ", nl=False, err=True)
+        if outcome.violation is not None:
+            broken = outcome
+            break
+    if is_shown:
+        click.echo("\r\033[K", nl=False, err=True)
+    if as_json:
+        document = {
+            "schedules": played,
+            "faults": faults,
+            "ends": dict(ends),
+            "seed": None if broken is None else broken.seed,
+            "violation": None if broken is None else broken.violation,
+        }
+        click.echo(json.dumps(document))
+    else:
+        took = time.monotonic() - began
+        ended = ", ".join(f"{count:,} {status}" for status, count in ends.most_common())
+        click.echo(f"{played:,} schedules with {faults:,} faults in {took:.1f} s. Jobs that ended: {ended}.")
+        if broken is None:
+            click.echo(click.style("No promise was broken.", fg="green", bold=True))
+        else:
+            _tell(broken, LAST_LINES)
+            click.echo(f"\nTo play it again: dagmaster storm {file} --seed {broken.seed}", err=True)
+    return COMPLETED if broken is None else FAILED
+
+
+def _play(outcome: Outcome, *, as_json: bool) -> int:
+    if as_json:
+        trace = [{"at": at, "who": who, "what": what} for at, who, what in outcome.trace]
+        click.echo(json.dumps({"seed": outcome.seed, "violation": outcome.violation, "trace": trace}))
+    else:
+        _tell(outcome, len(outcome.trace))
+    return COMPLETED if outcome.violation is None else FAILED
+
+
+def _tell(outcome: Outcome, lines: int) -> None:
+    """The end of a schedule, as it went."""
+    if len(outcome.trace) > lines:
+        click.echo(f"… {len(outcome.trace) - lines:,} lines before")
+    for at, who, what in outcome.trace[-lines:]:
+        click.echo(f"{at:9.3f} s  {who:<15}  {what}")
+    if outcome.violation is None:
+        ended = ", ".join(outcome.statuses.values())
+        click.echo(f"Seed {outcome.seed}: {outcome.steps} faults; {ended}. No promise was broken.")
+    else:
+        click.echo(click.style(f"Seed {outcome.seed} breaks a promise: {outcome.violation}", fg="red", bold=True))
