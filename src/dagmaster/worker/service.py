@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
@@ -84,11 +85,6 @@ class Worker:
         self._speed = 0.0
         self._counted = (0.0, 0)
 
-    @staticmethod
-    def _time() -> float:
-        """The loop's time, which a simulation sets."""
-        return asyncio.get_running_loop().time()
-
     def stop(self) -> None:
         """Claim no more; let what runs end, and hand back the rest."""
         self._stopping.set()
@@ -147,11 +143,11 @@ class Worker:
         beating = asyncio.create_task(self._beat_loop())
         self._lane.hand_back_waiting()
         self._async_lane.hand_back_waiting()
-        deadline = self._time() + self._drain_seconds
-        while self.held and self._time() < deadline:
+        deadline = time.monotonic() + self._drain_seconds
+        while self.held and time.monotonic() < deadline:
             self._has_room.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_room.wait(), max(deadline - self._time(), 0))
+                await asyncio.wait_for(self._has_room.wait(), max(deadline - time.monotonic(), 0))
         await asyncio.gather(self._lane.close(), self._async_lane.close())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._flush_until_empty(), self._drain_seconds)
@@ -285,7 +281,7 @@ class Worker:
 
     def _measure(self, count: int) -> None:
         """How many tasks end in a second, lately."""
-        now = self._time()
+        now = time.monotonic()
         since, counted = self._counted
         counted += count
         if now - since >= 0.02:  # noqa: PLR2004 - shorter spans say nothing
