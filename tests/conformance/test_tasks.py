@@ -91,6 +91,20 @@ async def test_two_workers_hold_each_task_once(world):
     assert sorted(claimed) == sorted(task.task_id for task in tasks)
 
 
+async def test_of_the_tasks_whose_handlers_run_apart_only_so_many_are_claimed(world):
+    scene = await Scene.begin(world)
+    tasks = [a_task(world, "a", attempt=number) for number in range(1, 7)]
+    for number in (0, 1, 2, 4):
+        tasks[number].handler = "plain"
+    await scene.write(tasks=tasks)
+    ids = [task.task_id for task in tasks]
+    worker = await world.worker()
+    assert [task.task_id for task in await worker.claim(2, ["plain"], 1)] == [ids[0], ids[3]]
+    assert [task.task_id for task in await worker.claim(9, ["plain", "other"], 0)] == [ids[5]]
+    assert [task.task_id for task in await worker.claim(2, ["plain"], 2)] == [ids[1], ids[2]]
+    assert [task.task_id for task in await worker.claim(9, ["h"], 0)] == [ids[4]]
+
+
 # ── Reporting ──
 
 

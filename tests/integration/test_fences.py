@@ -52,7 +52,9 @@ async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
 async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: PostgresWorkerStore) -> None:
     """A worker's claim that has not committed yet."""
     query = queries("worker")["claim"]
-    given = {"queues": ["q"], "most": 10, "worker_id": worker.worker_id, "token": 7}
+    given = {
+        "queues": ["q"], "most": 10, "apart": [], "most_apart": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,
+    }  # fmt: skip
     await connection.execute("BEGIN")
     assert len(await connection.fetch(query.sql, *query.arguments(given))) == 1
 

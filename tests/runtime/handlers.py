@@ -20,6 +20,13 @@ def pid() -> dict[str, Any]:
     return {"pid": os.getpid()}
 
 
+@handler("until_there", queue="q")
+def until_there(path: str) -> None:
+    """Ends when there is such a file. A file tells nobody."""
+    while not os.path.exists(path):  # noqa: PTH110 - quick
+        threading.Event().wait(0.01)
+
+
 @handler("segfault", queue="q")
 def segfault() -> None:
     ctypes.string_at(0)

@@ -172,6 +172,7 @@ class World:
         concurrency: int = 16,
         processes: int | None = 2,
         memory_mb: int | None = None,
+        poll_seconds: float = 0.5,
         heartbeat_seconds: float = 0.2,
         drain_seconds: float = 5.0,
     ) -> Worker:
@@ -184,7 +185,7 @@ class World:
             queues=queues,
             concurrency=concurrency,
             processes=pool,
-            poll_seconds=0.5,
+            poll_seconds=poll_seconds,
             heartbeat_seconds=heartbeat_seconds,
             drain_seconds=drain_seconds,
         )
@@ -215,7 +216,7 @@ class World:
             await life
         if isinstance(service, Worker):
             # Its reports go nowhere: nobody is there to write them.
-            await asyncio.gather(service._lane.close(), service._async_lane.close())
+            await asyncio.gather(*(lane.close() for lane in service._lanes.values()))
         store = service.store
         assert isinstance(store, PostgresOrchestratorStore | PostgresWorkerStore)
         await store.close()

@@ -346,8 +346,11 @@ class WorkerStore(Protocol):
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
         """Stay alive; give those of the held tasks that are to stop. None if this worker was given up: all are."""
 
-    async def claim(self, limit: int) -> list[ClaimedTask]:
-        """Hold tasks: the most urgent first, then the oldest. Fewer than the limit: there are no more."""
+    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
+        """Hold tasks: the most urgent first, then the oldest. Of those whose handler is one of `apart`, only so many.
+
+        Fewer than the limit, and fewer apart than that: there are no more.
+        """
 
     def look_around(self) -> None:
         """Let the next claim look at every queue, not only at those that something was heard of."""

@@ -29,6 +29,9 @@ _SQL = queries("worker")
 RECONCILE_SECONDS: Final = 5.0
 RECONCILE_EVERY_SECONDS: Final = 60.0
 CHUNKS_AT_ONCE: Final = 64
+SEEN_PAST: Final = 1_000
+"""A claim looks at so many tasks more than it wants, to find what is not for handlers that are full."""
+
 LOOK_SECONDS: Final = 1.0
 """A worker of every queue looks which queues have tasks so often, besides what it hears."""
 
@@ -98,13 +101,16 @@ class PostgresWorkerStore:
             self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
             await self._side.fetch(_SQL["reconcile"], {**given, "seconds": RECONCILE_SECONDS})
 
-    async def claim(self, limit: int) -> list[ClaimedTask]:
-        """Hold tasks."""
+    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
+        """Hold tasks; of those whose handler is one of `apart`, so many at most."""
         queues = self._queues or await self._any_queues()
         if not queues:
             return []
         token = int(self.identity.ids.new())
-        given = {"queues": queues, "most": limit, "worker_id": self.worker_id, "token": token}
+        given = {
+            "queues": queues, "most": limit, "apart": list(apart), "most_apart": most_apart, "seen": limit + SEEN_PAST,
+            "worker_id": self.worker_id, "token": token,
+        }  # fmt: skip
         return [
             ClaimedTask(str(task_id), token, str(job_id), *rest)
             for task_id, job_id, *rest in await self._tasks.fetch(_SQL["claim"], given)

@@ -62,21 +62,25 @@ class MemoryWorkerStore:
                 database.tell_owners([task.job_id])
         return {task.task_id for task in mine if task.task_id in held and task.stop_requested_at is not None}
 
-    async def claim(self, limit: int) -> list[ClaimedTask]:
-        """Hold tasks."""
+    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
+        """Hold tasks; of those whose handler is one of `apart`, so many at most."""
         database = self._database
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
             return []
         served = self._queues or self._all_queues()
-        ready = [
-            task
-            for task in database.queue.values()
-            if task.worker_id is None and task.stop_requested_at is None and task.queue in served
-        ]
+        ready = sorted(
+            (
+                task
+                for task in database.queue.values()
+                if task.worker_id is None and task.stop_requested_at is None and task.queue in served
+            ),
+            key=lambda task: task.rank,
+        )
+        too_many = {task.task_id for task in [task for task in ready if task.handler in apart][most_apart:]}
         token, now = int(self._ids.new()), database.clock.now()
         claimed: list[ClaimedTask] = []
-        for task in sorted(ready, key=lambda task: task.rank)[:limit]:
+        for task in [task for task in ready if task.task_id not in too_many][:limit]:
             task.worker_id, task.token, task.claimed_at = self.worker_id, token, now
             checkpoint = database.checkpoints.get((task.job_id, task.node_id)) if task.attempt > 1 else None
             claimed += [

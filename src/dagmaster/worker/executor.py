@@ -92,11 +92,11 @@ class Executor:
         self.threads = DaemonThreads(threads)
         self.deadlines = Deadlines()
         self._running: dict[str, _Run] = {}
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def execute(self, message: TaskMessage) -> Outcome:
         """Run a task to its outcome. The same task twice at once is a ValueError; nothing else raises."""
-        if self._closed:
+        if self._closing is not None:
             return HandedBack("the worker is closed")
         spec = self._registry.find(message.handler)
         if spec is None:
@@ -121,8 +121,12 @@ class Executor:
             run.end(failed("cancelled", "the task was asked to stop", permanent=True))
 
     async def close(self) -> None:
-        """Hand back what runs, and let the threads and the processes end."""
-        self._closed = True
+        """Hand back what runs, and let the threads and the processes end. Asked again, wait for the same end."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         runs = list(self._running.values())
         for run in runs:
             run.end(HandedBack("the worker was closed"))

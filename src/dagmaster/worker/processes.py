@@ -35,7 +35,7 @@ class HandlerProcesses:
         if limit < 1:
             raise ValueError(f"limit is at least 1, not {limit}")
         self._modules = modules
-        self._limit = limit
+        self.limit = limit
         self._memory_limit_mb = memory_limit_mb
         self._idle_seconds = idle_seconds
         self._waiting: deque[Job] = deque()
@@ -143,7 +143,7 @@ class HandlerProcesses:
             process.run(job)
         if not self._closed:
             lacking = len(self._waiting) - len(self._starting)
-            for _ in range(min(lacking, self._limit - len(self._lives))):
+            for _ in range(min(lacking, self.limit - len(self._lives))):
                 self._start()
 
     def _next_wanted(self) -> Job | None:

@@ -1,7 +1,7 @@
 """A worker: it holds tasks, runs them, and reports what became of them.
 
-It knows nothing of graphs. It holds little more than it runs: as much as it will finish within a moment, by what it
-finished lately, so that short tasks come in large batches and a long one is never held idle.
+It knows nothing of graphs. It holds little more than it runs (`rooms`). Plain functions have a room of their own: there
+are fewer processes than seats, and what waits for one is better left to another worker.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.lanes import Lane, ThreadLane
 from dagmaster.worker.logs import capture
 from dagmaster.worker.notes import Notes
+from dagmaster.worker.rooms import Room
 from dagmaster.worker.runner import TaskRunner
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from dagmaster.worker.processes import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
-
-MAX_PREFETCH: Final = 2_000
-AHEAD_SECONDS: Final = 0.1
-"""So much work is held beside what runs."""
 
 BUSY: Final = 1_000.0
 GATHER_SECONDS: Final = 0.003
@@ -82,8 +79,12 @@ class Worker:
         self._noting = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
-        self._speed = 0.0
-        self._counted = (0.0, 0)
+        self._room = Room(concurrency)
+        # Of the tasks whose handlers run in processes, and the names of these.
+        self._apart = Room(0 if processes is None else processes.limit)
+        self._apart_names: frozenset[str] = frozenset()
+        # A claim brought less than there may be: what ends makes room for more.
+        self._has_more = False
 
     def stop(self) -> None:
         """Claim no more; let what runs end, and hand back the rest."""
@@ -96,10 +97,17 @@ class Worker:
         executor = self._executor = Executor(
             self._registry, reports=self.notes, processes=self._processes, threads=self._concurrency
         )
-        self._lane = Lane(self._runner(executor), self._concurrency, lambda report: self._done([report]))
-        self._async_lane = ThreadLane(
-            lambda: self._runner(Executor(self._registry, reports=self.notes)), self._concurrency, self._done
-        )
+        runner = self._runner(executor)
+        self._lanes: dict[Place, Lane | ThreadLane] = {
+            Place.LOOP: ThreadLane(
+                lambda: self._runner(Executor(self._registry, reports=self.notes)), self._concurrency, self._done
+            ),
+            Place.THREAD: Lane(runner, self._concurrency, self._one_done),
+        }
+        if self._processes is not None:
+            self._lanes[Place.PROCESS] = Lane(runner, self._processes.limit, self._one_done)
+            specs = [spec for spec in self._registry if executor.place(spec) is Place.PROCESS]
+            self._apart_names = frozenset(name for spec in specs for name in (spec.name, *spec.aliases))
         with capture():
             await self._live()
 
@@ -141,14 +149,14 @@ class Worker:
         """Let what runs end; then hand back what is left."""
         # Others must not believe this worker dead while it drains.
         beating = asyncio.create_task(self._beat_loop())
-        self._lane.hand_back_waiting()
-        self._async_lane.hand_back_waiting()
+        for lane in self._lanes.values():
+            lane.hand_back_waiting()
         deadline = time.monotonic() + self._drain_seconds
         while self.held and time.monotonic() < deadline:
             self._has_room.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_room.wait(), max(deadline - time.monotonic(), 0))
-        await asyncio.gather(self._lane.close(), self._async_lane.close())
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._flush_until_empty(), self._drain_seconds)
         beating.cancel()
@@ -165,22 +173,24 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
-            room = self._room()
+            self._has_room.clear()
+            room = self._room.free()
             if room <= 0:
-                self._has_room.clear()
-                if self._room() <= 0:
-                    await self._has_room.wait()
+                await self._has_room.wait()
                 continue
+            apart = min(self._apart.free(), room)
             self.store.woken.clear()
             try:
-                claimed = await self.store.claim(room)
+                claimed = await self.store.claim(room, self._apart_names, apart)
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
             if claimed:
                 self._start(claimed)
             if len(claimed) < room:
-                # There are no more. Asking again at once would only keep the reports waiting.
+                # There are no more, but perhaps for processes that are busy. Asking again at once would only keep the
+                # reports waiting.
+                self._has_more = sum(task.handler in self._apart_names for task in claimed) >= apart
                 await self._sleep()
 
     async def _sleep(self) -> None:
@@ -190,16 +200,9 @@ class Worker:
             # Nobody woke us: look everywhere.
             self.store.look_around()
 
-    def _room(self) -> int:
-        """How many more to hold; none until it is worth a claim."""
-        ahead = min(int(self._speed * AHEAD_SECONDS), MAX_PREFETCH)
-        room = self._concurrency + ahead - len(self.held)
-        return room if room > ahead // 2 else 0
-
     def _start(self, claimed: list[ClaimedTask]) -> None:
         self.counters["claimed"] += len(claimed)
-        on_loop: list[ClaimedTask] = []
-        here: list[ClaimedTask] = []
+        places: dict[Place, list[ClaimedTask]] = {}
         for task in claimed:
             before = self.held.get(task.task_id)
             if before is not None:
@@ -208,13 +211,15 @@ class Worker:
                 self.notes.renew(task.task_id, task.token)
                 continue
             self.held[task.task_id] = task
+            self._room.take()
+            if task.handler in self._apart_names:
+                self._apart.take()
             spec = self._registry.find(task.handler)
-            is_async = spec is not None and self._executor.place(spec) is Place.LOOP
-            (on_loop if is_async else here).append(task)
-        if on_loop:
-            self._async_lane.add(on_loop)
-        if here:
-            self._lane.add(here)
+            # One that nobody knows fails wherever it is.
+            place = Place.THREAD if spec is None else self._executor.place(spec)
+            places.setdefault(place, []).append(task)
+        for place, tasks in places.items():
+            self._lanes[place].add(tasks)
 
     # ── Reporting ──
 
@@ -222,10 +227,13 @@ class Worker:
         self._finished += reports
         self._has_finished.set()
 
+    def _one_done(self, report: TaskReport) -> None:
+        self._done([report])
+
     async def _report_loop(self) -> None:
         while True:
             await self._has_finished.wait()
-            if self._speed > BUSY and len(self.held) > len(self._finished):
+            if self._room.speed > BUSY and len(self.held) > len(self._finished):
                 # Others end in a moment: a report of many costs hardly more than a report of one.
                 await asyncio.sleep(GATHER_SECONDS)
             self._has_finished.clear()
@@ -252,7 +260,6 @@ class Worker:
                         await self._patiently_report([report])
                     return
                 accepted = await self._report_refused(reports[0], error)
-        self._measure(len(reports))
         dropped: list[str] = []
         for report in reports:
             held = self.held.get(report.task_id)
@@ -260,7 +267,7 @@ class Worker:
                 # Another claim took the place of this one meanwhile.
                 self._done([report])
                 continue
-            self.held.pop(report.task_id, None)
+            self._let_go(report.task_id)
             self.notes.end(report.task_id)
             what = report.status.lower() if report.task_id in accepted else "dropped"
             self.counters[what] += 1
@@ -268,6 +275,16 @@ class Worker:
         if dropped:
             _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(dropped), dropped[:3])
         self._has_room.set()
+        if self._has_more:
+            self.store.woken.set()
+
+    def _let_go(self, task_id: str) -> None:
+        task = self.held.pop(task_id, None)
+        if task is None:
+            return
+        self._room.leave()
+        if task.handler in self._apart_names:
+            self._apart.leave()
 
     async def _report_refused(self, report: TaskReport, error: StatementFailed) -> set[str]:
         """The database does not take this report: its task fails, with the reason."""
@@ -278,17 +295,6 @@ class Worker:
             return await self.store.report([report])
         except StatementFailed:
             return set()
-
-    def _measure(self, count: int) -> None:
-        """How many tasks end in a second, lately."""
-        now = time.monotonic()
-        since, counted = self._counted
-        counted += count
-        if now - since >= 0.02:  # noqa: PLR2004 - shorter spans say nothing
-            speed = counted / (now - since)
-            self._speed = speed if now - since > 1 else (self._speed + speed) / 2
-            since, counted = now, 0
-        self._counted = (since, counted)
 
     # ── Notes ──
 
@@ -331,8 +337,8 @@ class Worker:
                 continue
             self._outage.over()
             for task_id in self.held.keys() if stops is None else stops:
-                self._lane.stop(task_id)
-                self._async_lane.stop(task_id)
+                for lane in self._lanes.values():
+                    lane.stop(task_id)
             if stops is None:
                 _LOGGER.warning("this worker was given up: it was paused, or the database was away. Starting anew")
                 return
