@@ -206,6 +206,7 @@ def make_worker(
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.worker_lease_seconds / 3,
         drain_seconds=settings.drain_seconds,
+        blocked_seconds=settings.blocked_seconds,
     )
 
 

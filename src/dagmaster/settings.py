@@ -97,6 +97,13 @@ class Settings(BaseSettings):
         description="How long a worker that stops waits for its tasks before it hands them back.",
     )
 
+    blocked_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=86_400,
+        description="An async handler without a timeout of its own that blocks the event loop for so long fails.",
+    )
+
     @field_validator("handlers", "allowed_env", "queues", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:

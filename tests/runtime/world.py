@@ -175,6 +175,7 @@ class World:
         poll_seconds: float = 0.5,
         heartbeat_seconds: float = 0.2,
         drain_seconds: float = 5.0,
+        blocked_seconds: float = 60.0,
     ) -> Worker:
         pool = None if processes is None else HandlerProcesses(MODULES, limit=processes, memory_limit_mb=memory_mb)
         service = Worker(
@@ -188,6 +189,7 @@ class World:
             poll_seconds=poll_seconds,
             heartbeat_seconds=heartbeat_seconds,
             drain_seconds=drain_seconds,
+            blocked_seconds=blocked_seconds,
         )
         self.workers.append(service)
         await self._begin(service)

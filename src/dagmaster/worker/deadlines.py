@@ -41,6 +41,10 @@ class Deadlines:
         """It is over, one way or another."""
         self._waiting.pop(timed, None)
 
+    def at(self, timed: Timed) -> float:
+        """When its deadline is. Asked on any thread."""
+        return self._waiting.get(timed, math.inf)
+
     def close(self) -> None:
         """Forget all."""
         self._waiting.clear()

@@ -114,6 +114,13 @@ class Executor:
         finally:
             del self._running[message.task_id]
 
+    def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
+        """The task with this log, when its time is up, and how long it may clean up. Asked on any thread."""
+        for run in list(self._running.values()):
+            if run.has(log):
+                return run.message, self.deadlines.at(run), self.grace_seconds
+        return None
+
     def stop(self, task_id: str) -> None:
         """Ask a task to stop. Its outcome is a failure of kind `cancelled`, whatever it still does."""
         run = self._running.get(task_id)
@@ -166,7 +173,6 @@ class _Run:
         "_log",
         "_loop",
         "_loop_thread",
-        "_message",
         "_processes",
         "_reports",
         "_request",
@@ -174,10 +180,11 @@ class _Run:
         "_task",
         "_threads",
         "finished",
+        "message",
     )
 
     def __init__(self, message: TaskMessage, spec: HandlerSpec, executor: Executor) -> None:
-        self._message = message
+        self.message = message
         self._spec = spec
         self._reports = executor.reports
         self._threads = executor.threads
@@ -219,7 +226,7 @@ class _Run:
             self._task.add_done_callback(self._task_done)
 
     def _said(self) -> dict[str, Any]:
-        message = self._message
+        message = self.message
         return {
             "handler": self._spec.name,
             "task_id": message.task_id,
@@ -231,6 +238,10 @@ class _Run:
             else json_copy(message.params, kind="invalid_params", what="the params"),
             "checkpoint": message.checkpoint and message.checkpoint.to_json(),
         }
+
+    def has(self, log: TaskLog) -> bool:
+        """Whether what is written there is this task's."""
+        return self._log is log
 
     def request(self) -> bytes:
         """What asks a process for this task. It is asked for once, and not kept: it may be large."""
@@ -246,12 +257,12 @@ class _Run:
         return True
 
     def _timeout_seconds(self) -> float:
-        return self._message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
+        return self.message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
 
     async def _work_on_loop(self) -> Outcome:
         token = TASK_LOG.set(self._log)
         try:
-            return await run_on_loop(self._spec, self._context, self._message.params, own=self._message.own_params)
+            return await run_on_loop(self._spec, self._context, self.message.params, own=self.message.own_params)
         finally:
             TASK_LOG.reset(token)
 
@@ -259,7 +270,7 @@ class _Run:
         """Run the handler on this thread."""
         token = TASK_LOG.set(self._log)
         try:
-            return run_on_thread(self._spec, self._context, self._message.params, own=self._message.own_params)
+            return run_on_thread(self._spec, self._context, self.message.params, own=self.message.own_params)
         finally:
             TASK_LOG.reset(token)
 
@@ -275,7 +286,7 @@ class _Run:
     def lost(self, error: BaseException) -> None:
         """The handler's end was not told as an outcome, which is our mistake. The task ends nevertheless."""
         self.done(undescribed(error))
-        _LOGGER.error("task %s of handler %s was lost", self._message.task_id, self._message.handler)
+        _LOGGER.error("task %s of handler %s was lost", self.message.task_id, self.message.handler)
 
     def done(self, outcome: Outcome) -> None:
         """The first outcome counts."""
@@ -314,7 +325,7 @@ class _Run:
         self.end(outcome, grace_seconds=0 if self._task is None else None)
 
     def _give_up(self) -> None:
-        name, task_id = self._message.handler, self._message.task_id
+        name, task_id = self.message.handler, self.message.task_id
         if self._processes is not None:
             # It is done when its process is dead: another attempt is not to meet this one.
             _LOGGER.warning("handler %s did not stop in time and is killed (task %s)", name, task_id)
@@ -383,9 +394,9 @@ class _Run:
         # Whoever listens may print: that is not the task's.
         with nobodys():
             try:
-                report(self._message, said)
+                report(self.message, said)
             except Exception:
-                _LOGGER.exception("a report of task %s could not be delivered", self._message.task_id)
+                _LOGGER.exception("a report of task %s could not be delivered", self.message.task_id)
 
 
 # The loop knows its tasks only weakly, and these have nobody else.

@@ -1,7 +1,7 @@
 """Lanes: where claimed tasks wait and run, a limited number at a time.
 
 Async handlers have a lane on a loop of its own, in a thread: one that blocks holds up its neighbours there, and not the
-heartbeat. Everything else has a lane on the service's loop.
+heartbeat; and it can be left behind (see `blocking`). Everything else has a lane on the service's loop.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dagmaster.ports.store import ClaimedTask
+    from dagmaster.ports.task import TaskMessage
+    from dagmaster.worker.logs import TaskLog
     from dagmaster.worker.runner import TaskRunner
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -33,6 +35,7 @@ class Lane:
         self._runner = runner
         self._limit = limit
         self._done = done
+        self.executor = runner.executor
         self._waiting: deque[ClaimedTask] = deque()
         self._seats: set[asyncio.Task[None]] = set()
         # Those that still look for tasks. A seat that has seen that there are none ends a moment later.
@@ -54,7 +57,7 @@ class Lane:
                 self._waiting.remove(task)
                 self._done(_handed_back(task))
                 return
-        self._runner.executor.stop(task_id)
+        self.executor.stop(task_id)
 
     def hand_back_waiting(self) -> None:
         """Hand back what has not started."""
@@ -64,7 +67,7 @@ class Lane:
     async def close(self) -> None:
         """Hand back everything, and end."""
         self.hand_back_waiting()
-        await self._runner.executor.close()
+        await self.executor.close()
         if self._seats:
             await asyncio.wait(self._seats)
 
@@ -96,11 +99,15 @@ class ThreadLane:
         self._lane: Lane | None = None
         self._reports: deque[TaskReport] = deque()
         self._is_told = False
+        self._tasks: dict[str, ClaimedTask] = {}
+        self._is_left = False
+        self.answered = True
         self._thread = threading.Thread(target=self._live, name="dagmaster-handlers", daemon=True)
         self._thread.start()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
+        self._tasks.update((task.task_id, task) for task in tasks)
         self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
 
     def stop(self, task_id: str) -> None:
@@ -110,6 +117,32 @@ class ThreadLane:
     def hand_back_waiting(self) -> None:
         """Hand back what has not started."""
         self._loop.call_soon_threadsafe(self._on_loop, "hand_back_waiting")
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread of the loop."""
+        return self._thread.ident
+
+    def ask(self) -> None:
+        """Ask for a sign of life: `answered` is true when the loop came to it."""
+        self.answered = False
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
+        """The task with this log: see `Executor.find`."""
+        return None if self._lane is None else self._lane.executor.find(log)
+
+    def leave(self) -> list[ClaimedTask]:
+        """Leave the thread behind, with a loop that is blocked, and give the tasks that are there.
+
+        What it still says goes nowhere. If it ever comes to itself, its handlers are ended, and so is it.
+        """
+        self._deliver()
+        self._is_left = True
+        with contextlib.suppress(RuntimeError):
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        return list(self._tasks.values())
 
     async def close(self, patience_seconds: float = 5.0) -> None:
         """Hand back everything, and end; a loop that is blocked is left behind."""
@@ -131,6 +164,13 @@ class ThreadLane:
     def _on_loop(self, method: str, *arguments: Any) -> None:
         getattr(self._lane, method)(*arguments)
 
+    def _answer(self) -> None:
+        self.answered = True
+
+    async def _end(self) -> None:
+        await self._close()
+        self._loop.stop()
+
     def _close(self) -> Coroutine[Any, Any, None]:
         assert self._lane is not None  # noqa: S101 - for mypy; the loop runs
         return self._lane.close()
@@ -147,7 +187,9 @@ class ThreadLane:
         reports: list[TaskReport] = []
         while self._reports:
             reports.append(self._reports.popleft())
-        if reports:
+        for report in reports:
+            self._tasks.pop(report.task_id, None)
+        if reports and not self._is_left:
             self._done(reports)
 
 

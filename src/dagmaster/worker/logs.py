@@ -112,9 +112,12 @@ class TaskLog:
                 self._loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """Deliver what was written so far. On the loop's thread."""
+        """Deliver what was written so far. On the loop's thread, or for a loop that is blocked on another."""
         self._ringing = False
-        waiting = [self._texts.popleft() for _ in range(len(self._texts))]
+        waiting: list[str] = []
+        with contextlib.suppress(IndexError):
+            for _ in range(len(self._texts)):
+                waiting.append(self._texts.popleft())  # noqa: PERF401 - what was taken before the end is kept
         for piece in pieces("".join(waiting)):
             self._deliver(piece)
 

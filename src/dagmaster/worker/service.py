@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.outage import Outage
+from dagmaster.ports.store import TaskReport
+from dagmaster.worker.blocking import LoopWatch
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.lanes import Lane, ThreadLane
 from dagmaster.worker.logs import capture
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.ports.blobs import Blobs
-    from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, TaskReport, WorkerStore
+    from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, WorkerStore
     from dagmaster.worker.processes import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -56,6 +58,7 @@ class Worker:
         poll_seconds: float = 1.0,
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 5.0,
+        blocked_seconds: float = 60.0,
     ) -> None:
         self.store = store
         self.notes = Notes()
@@ -71,6 +74,7 @@ class Worker:
         self._poll_seconds = poll_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._drain_seconds = drain_seconds
+        self._blocked_seconds = blocked_seconds
         self._stopping = asyncio.Event()
         self._finished: list[TaskReport] = []
         self._has_finished = asyncio.Event()
@@ -99,9 +103,7 @@ class Worker:
         )
         runner = self._runner(executor)
         self._lanes: dict[Place, Lane | ThreadLane] = {
-            Place.LOOP: ThreadLane(
-                lambda: self._runner(Executor(self._registry, reports=self.notes)), self._concurrency, self._done
-            ),
+            Place.LOOP: self._loop_lane(),
             Place.THREAD: Lane(runner, self._concurrency, self._one_done),
         }
         if self._processes is not None:
@@ -112,7 +114,7 @@ class Worker:
             await self._live()
 
     async def _live(self) -> None:
-        beside = [asyncio.create_task(each) for each in (self._report_loop(), self._notes_loop())]
+        beside = [asyncio.create_task(each) for each in (self._report_loop(), self._notes_loop(), self._watch_loop())]
         try:
             while not self._stopping.is_set():
                 if not await self._patiently(self._register):
@@ -124,6 +126,12 @@ class Worker:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+
+    def _loop_lane(self) -> ThreadLane:
+        # Made on the lane's own loop.
+        return ThreadLane(
+            lambda: self._runner(Executor(self._registry, reports=self.notes)), self._concurrency, self._done
+        )
 
     def _runner(self, executor: Executor) -> TaskRunner:
         return TaskRunner(executor, notes=self.notes, blobs=self._blobs, secrets=self._secrets)
@@ -344,6 +352,29 @@ class Worker:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.store.stops.wait(), self._heartbeat_seconds)
+
+    async def _watch_loop(self) -> None:
+        """Look after the async handlers: one that blocks their loop is left behind, and the others are handed back."""
+        while True:
+            lane = self._lanes[Place.LOOP]
+            assert isinstance(lane, ThreadLane)  # noqa: S101 - for mypy
+            watch = LoopWatch(lane, self.notes, blocked_seconds=self._blocked_seconds)
+            found = None
+            while found is None:
+                await asyncio.sleep(watch.look_seconds)
+                found = watch.look(time.monotonic())
+            self._lanes[Place.LOOP] = self._loop_lane()
+            left = lane.leave()
+            _LOGGER.error(
+                "task %s %s. Its thread is left behind; %d other tasks are handed back",
+                found.task_id, found.outcome.error["message"], len(left) - 1,
+            )  # fmt: skip
+            error = json.dumps(found.outcome.error)
+            self._done([
+                TaskReport(task.task_id, task.token, "FAILED", error=error) if task.task_id == found.task_id
+                else TaskReport(task.task_id, task.token, "HANDED_BACK")
+                for task in left
+            ])  # fmt: skip
 
     async def _rest(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._outage.away(error))

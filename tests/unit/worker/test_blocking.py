@@ -1,0 +1,100 @@
+"""When a loop counts as blocked, and by whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dagmaster.ports.task import TaskMessage
+from dagmaster.worker import blocking
+from dagmaster.worker.blocking import Blocker, LoopWatch
+from dagmaster.worker.notes import Notes
+
+
+class Log:
+    """Stands for the log of a task."""
+
+    def flush(self) -> None:
+        pass
+
+
+class Lane:
+    """A lane whose loop answers when the test says so."""
+
+    thread_id = 7
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.tasks: dict[Any, tuple[TaskMessage, float, float]] = {}
+
+    def ask(self) -> None:
+        self.answered = False
+
+    def find(self, log: Any) -> tuple[TaskMessage, float, float] | None:
+        return self.tasks.get(log)
+
+
+class Scene:
+    """A watch that looks once a second, and what is on the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lane, self.now, self.on_loop = Lane(), 1000.0, None
+        lane: Any = self.lane
+        self.watch = LoopWatch(lane, Notes(), blocked_seconds=60)
+        self.watch.look(self.now)
+        monkeypatch.setattr(blocking, "_now_on", lambda _thread_id: (self.on_loop, None))
+
+    def task(self, task_id: str, timeout_seconds: float | None = None, deadline: float = 0.0) -> Any:
+        log = Log()
+        self.lane.tasks[log] = TaskMessage(task_id, "1", "n", "h", {}, timeout_seconds), deadline, 2.0
+        return log
+
+    def look(self, seconds: float = 1.0) -> Blocker | None:
+        self.now += seconds
+        return self.watch.look(self.now)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_a_task_that_blocks_for_as_long_as_it_may_is_found(scene: Scene):
+    scene.on_loop = scene.task("5")
+    assert [scene.look() for _ in range(59)] == [None] * 59
+    found = scene.look()
+    assert found is not None
+    assert (found.task_id, found.outcome.permanent) == ("5", False)
+    assert "did not await for 60 s" in found.outcome.error["message"]
+
+
+def test_who_awaits_now_and_then_does_not_block(scene: Scene):
+    scene.on_loop = scene.task("5")
+    for _ in range(5):
+        assert [scene.look() for _ in range(50)] == [None] * 50
+        scene.lane.answered = True
+        assert scene.look() is None
+
+
+def test_many_that_are_slow_one_after_the_other_are_not_one_that_blocks(scene: Scene):
+    one, two = scene.task("5"), scene.task("6")
+    for _ in range(3):
+        for scene.on_loop in (one, two):
+            assert [scene.look() for _ in range(50)] == [None] * 50
+
+
+def test_a_process_that_was_stopped_as_a_whole_was_not_blocked(scene: Scene):
+    scene.on_loop = scene.task("5")
+    scene.look()
+    assert scene.look(3600) is None
+
+
+def test_a_task_with_a_timeout_of_its_own_is_found_when_that_and_its_grace_are_over(scene: Scene):
+    scene.on_loop = scene.task("5", timeout_seconds=100, deadline=scene.now + 100)
+    assert [scene.look() for _ in range(101)] == [None] * 101
+    assert scene.look() is not None
+
+
+def test_what_is_no_tasks_is_told_and_goes_on(scene: Scene):
+    assert [scene.look() for _ in range(100)] == [None] * 100
