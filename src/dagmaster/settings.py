@@ -91,10 +91,11 @@ class Settings(BaseSettings):
         description="A worker that is silent for so long is dead: its tasks are tried again.",
     )
     drain_seconds: float = Field(
-        default=5.0,
+        default=30.0,
         ge=0,
         le=3600,
-        description="How long a worker that stops waits for its tasks before it hands them back.",
+        description="How long a worker takes to stop, at most. Its tasks may end for 5 s (a third, if that is less);"
+        " then they are asked to save a checkpoint and stop, and are handed back.",
     )
 
     blocked_seconds: float = Field(

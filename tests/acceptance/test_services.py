@@ -325,6 +325,22 @@ def test_services_wait_for_a_database_that_is_down_when_they_start(place: Place)
         embedded.stop()
 
 
+def test_a_second_signal_ends_a_worker_at_once(place: Place):
+    place.env["DAGMASTER_DRAIN_SECONDS"] = "3600"
+    dev = place.start("dev", "--workers", "0")
+    dev.until("ready in")
+    worker = place.start("worker", "--queue", "light")
+    worker.until("is ready")
+    text = place.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{place: {place.folder}}}}}}}}}")
+    assert place.run("submit", text).returncode == 0
+    place.until((place.folder / "began").is_file)
+    worker.signal(signal.SIGTERM)
+    worker.until("worker of light stops")
+    worker.signal(signal.SIGTERM)
+    assert worker.over() == 130, worker.text
+    worker.until("leaving at once")
+
+
 def test_a_worker_without_queues_is_refused(place: Place):
     done = place.run("worker")
     assert done.returncode == 2

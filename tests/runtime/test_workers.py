@@ -149,6 +149,42 @@ async def test_a_worker_that_drains_hands_back_the_rest_and_no_retry_is_used_up(
     assert await world.types(job, "AttemptHandedBack", "AttemptLost", "AttemptFailed") == ["AttemptHandedBack"]
 
 
+async def test_a_task_that_is_asked_to_stop_saves_a_checkpoint_and_goes_on_elsewhere(world: World):
+    began = Gate()
+
+    @handler("saves", queue="q")
+    async def saves(ctx: HandlerContext) -> dict[str, Any]:
+        if ctx.attempt > 1:
+            return {"data": ctx.checkpoint_data}
+        began.open()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ctx.checkpoint("asked", {"row": 13})
+        return {}
+
+    world.handlers.append(saves)
+    await world.orchestrator()
+    worker = await world.worker(drain_seconds=1)
+    job = await world.submit("{name: n, nodes: {a: {handler: saves, retry: none}}}")
+    await began.wait()
+    await world.stop(worker)
+    await world.worker()
+    report = await world.over(job)
+    assert report.nodes["a"]["output"] == {"data": {"row": 13}}
+    assert await world.attempts(job, "a") == ["HANDED_BACK", "COMPLETED"]
+
+
+async def test_a_database_that_does_not_answer_keeps_no_worker_from_leaving(world: World):
+    await world.orchestrator()
+    worker = await world.worker(drain_seconds=1)
+    await world.rows("BEGIN")
+    await world.rows("LOCK TABLE dag_task_queue IN ACCESS EXCLUSIVE MODE")
+    # An answer would come when the lock is gone, or after a minute.
+    await world.stop(worker)
+    await world.rows("ROLLBACK")
+
+
 async def test_a_task_that_is_handed_back_again_and_again_is_tried_again_and_again(world: World):
     held = Held(6)
     world.handlers.append(held.handler)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.store.session import Address
 
-STOP_SECONDS: Final = 15.0
+STOP_SECONDS: Final = 10.0
+"""How much longer than their grace the children may take to stop."""
+
 RESTART_SECONDS: Final = 1.0
 LONGEST_LINE: Final = 4 * 1024 * 1024
 
@@ -87,7 +89,11 @@ def dev(
             click.echo(f"dagmaster {version('dagmaster')}")
             where = "embedded PostgreSQL" if address.revive else "PostgreSQL of DAGMASTER_DATABASE_URL"
             _say("database", f"{where}{_directory(address)}")
-            family = Family([(name, [*command, *place]) for name, command in commands], partial(_bury, address))
+            family = Family(
+                [(name, [*command, *place]) for name, command in commands],
+                partial(_bury, address),
+                stop_seconds=settings.drain_seconds + STOP_SECONDS,
+            )
             return asyncio.run(_live(family, address, folder, compiled_in(folder, registry), began))
     except DagmasterError as error:
         raise click.ClickException(str(error)) from error
@@ -149,8 +155,11 @@ async def publish(address: Address, graphs: list[Graph]) -> list[str]:
 class Family:
     """Child processes: started, watched, started again when they die, and stopped together."""
 
-    def __init__(self, commands: Sequence[tuple[str, list[str]]], bury: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(
+        self, commands: Sequence[tuple[str, list[str]]], bury: Callable[[int], Awaitable[None]], *, stop_seconds: float
+    ) -> None:
         self._bury = bury
+        self._stop_seconds = stop_seconds
         self._commands = commands
         self._children: dict[asyncio.subprocess.Process, str] = {}
         self._keepers: list[asyncio.Task[None]] = []
@@ -193,7 +202,7 @@ class Family:
         """Until all have ended."""
         await self._stopping.wait()
         if self._keepers:
-            _, late = await asyncio.wait(self._keepers, timeout=STOP_SECONDS)
+            _, late = await asyncio.wait(self._keepers, timeout=self._stop_seconds)
             for child in self._children if late else ():
                 with contextlib.suppress(ProcessLookupError):
                     child.kill()

@@ -82,8 +82,8 @@ def worker(
     """Run a worker: it executes the tasks of some queues.
 
     Async handlers run on a loop, plain functions in child processes that can be killed. SIGTERM and Ctrl-C stop
-    claiming, let tasks end for a few seconds (DAGMASTER_DRAIN_SECONDS) and hand the rest back; a second one leaves at
-    once.
+    claiming, let tasks end for 5 seconds, then ask the rest to save a checkpoint and hand it back: all of it within
+    DAGMASTER_DRAIN_SECONDS (30). A second one leaves at once.
 
     \b
     Examples:

@@ -176,8 +176,7 @@ class PostgresWorkerStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        for session in self.sessions:
-            await session.close()
+        await asyncio.gather(*(session.close() for session in self.sessions))
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:

@@ -127,16 +127,16 @@ class Executor:
         if run is not None:
             run.end(failed("cancelled", "the task was asked to stop", permanent=True))
 
-    async def close(self) -> None:
+    async def close(self, grace_seconds: float | None = None) -> None:
         """Hand back what runs, and let the threads and the processes end. Asked again, wait for the same end."""
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close(grace_seconds))
         await asyncio.shield(self._closing)
 
-    async def _close(self) -> None:
+    async def _close(self, grace_seconds: float | None) -> None:
         runs = list(self._running.values())
         for run in runs:
-            run.end(HandedBack("the worker was closed"))
+            run.end(HandedBack("the worker was closed"), grace_seconds=grace_seconds)
         if runs:
             await asyncio.wait([run.finished for run in runs])
         self.deadlines.close()

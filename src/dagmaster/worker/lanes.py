@@ -12,9 +12,10 @@ import json
 import logging
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.store import TaskReport
+from dagmaster.worker.executor import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.task import TaskMessage
     from dagmaster.worker.logs import TaskLog
     from dagmaster.worker.runner import TaskRunner
+
+MORE_SECONDS: Final = 0.5
+"""How long a loop may take to end after the last of its tasks was given up."""
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 
@@ -64,10 +68,10 @@ class Lane:
         while self._waiting:
             self._done(_handed_back(self._waiting.popleft()))
 
-    async def close(self) -> None:
-        """Hand back everything, and end."""
+    async def close(self, grace_seconds: float | None = None) -> None:
+        """Hand back everything, and end. What runs is asked to stop, and given up after the grace."""
         self.hand_back_waiting()
-        await self.executor.close()
+        await self.executor.close(grace_seconds)
         if self._seats:
             await asyncio.wait(self._seats)
 
@@ -144,13 +148,14 @@ class ThreadLane:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         return list(self._tasks.values())
 
-    async def close(self, patience_seconds: float = 5.0) -> None:
-        """Hand back everything, and end; a loop that is blocked is left behind."""
+    async def close(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Likewise; a loop that is blocked is left behind."""
         with contextlib.suppress(TimeoutError, RuntimeError):
-            closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-            await asyncio.wait_for(asyncio.wrap_future(closing), patience_seconds)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join, 0.5)
+            closing = asyncio.run_coroutine_threadsafe(self._close(grace_seconds), self._loop)
+            await asyncio.wait_for(asyncio.wrap_future(closing), grace_seconds + MORE_SECONDS)
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, MORE_SECONDS)
         self._deliver()
 
     def _live(self) -> None:
@@ -168,12 +173,12 @@ class ThreadLane:
         self.answered = True
 
     async def _end(self) -> None:
-        await self._close()
+        await self._close(GRACE_SECONDS)
         self._loop.stop()
 
-    def _close(self) -> Coroutine[Any, Any, None]:
+    def _close(self, grace_seconds: float) -> Coroutine[Any, Any, None]:
         assert self._lane is not None  # noqa: S101 - for mypy; the loop runs
-        return self._lane.close()
+        return self._lane.close(grace_seconds)
 
     def _reported(self, report: TaskReport) -> None:
         # Many reports, one wake-up: crossing threads costs more than a small task.

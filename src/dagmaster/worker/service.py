@@ -18,6 +18,7 @@ from dagmaster.ports.outage import Outage
 from dagmaster.ports.store import TaskReport
 from dagmaster.worker.blocking import LoopWatch
 from dagmaster.worker.executor import Executor, Place
+from dagmaster.worker.grace import Grace
 from dagmaster.worker.lanes import Lane, ThreadLane
 from dagmaster.worker.logs import capture
 from dagmaster.worker.notes import Notes
@@ -57,7 +58,7 @@ class Worker:
         processes: HandlerProcesses | None = None,
         poll_seconds: float = 1.0,
         heartbeat_seconds: float = 2.0,
-        drain_seconds: float = 5.0,
+        drain_seconds: float = 30.0,
         blocked_seconds: float = 60.0,
     ) -> None:
         self.store = store
@@ -154,28 +155,37 @@ class Worker:
                 task.result()
 
     async def _drain(self) -> None:
-        """Let what runs end; then hand back what is left."""
+        """Let what runs end; ask the rest to stop, and hand it back. One grace for all of it."""
+        grace = Grace(self._drain_seconds, time.monotonic())
         # Others must not believe this worker dead while it drains.
         beating = asyncio.create_task(self._beat_loop())
-        for lane in self._lanes.values():
+        lanes = list(self._lanes.values())
+        for lane in lanes:
             lane.hand_back_waiting()
-        deadline = time.monotonic() + self._drain_seconds
-        while self.held and time.monotonic() < deadline:
-            self._has_room.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_room.wait(), max(deadline - time.monotonic(), 0))
-        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        await self._until_empty(grace.to_ask(time.monotonic()))
+        give_up = grace.to_give_up(time.monotonic())
+        closing = [asyncio.create_task(lane.close(give_up)) for lane in lanes]
+        await asyncio.wait(closing, timeout=grace.to_leave(time.monotonic()))
+        await self._until_empty(grace.to_leave(time.monotonic()))
+        leaving = asyncio.create_task(self._leave())
+        await asyncio.wait([leaving], timeout=grace.to_end(time.monotonic()))
+        late = [task for task in (*closing, leaving) if not task.done()]
+        if late:
+            _LOGGER.warning("the grace of %g s is over: what is left is left to others", self._drain_seconds)
+        for task in (beating, *late):
+            task.cancel()
+        await asyncio.gather(beating, *closing, leaving, return_exceptions=True)
+
+    async def _until_empty(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._flush_until_empty(), self._drain_seconds)
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
+            async with asyncio.timeout(seconds):
+                while self.held:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+
+    async def _leave(self) -> None:
         with contextlib.suppress(DatabaseUnavailable):
             await self.store.leave()
-
-    async def _flush_until_empty(self) -> None:
-        while self.held:
-            self._has_room.clear()
-            await self._has_room.wait()
 
     # ── Claiming ──
 
