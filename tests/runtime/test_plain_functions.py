@@ -45,3 +45,18 @@ async def test_a_function_that_ruins_its_process_is_tried_again(world: World):
     )
     assert report.status == "FAILED"
     assert await world.attempts(report.job_id, "bad") == ["FAILED"] * 3
+
+
+async def test_where_a_process_fell_is_in_the_log_and_the_terminal_gets_one_line(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    await world.orchestrator()
+    worker = await world.worker()
+    shown: list[str] = []
+    worker.notes.on_log = lambda _task, text: shown.append(text)
+    report = await world.run("{name: n, nodes: {bad: {handler: segfault, retry: none}}}")
+    log = await world.log(report.job_id, "bad")
+    assert "Fatal Python error: Segmentation fault" in log
+    assert "in segfault" in log
+    assert shown == []
+    assert ["killed its process" in line for line in caplog.messages if "segfault" in line] == [True]

@@ -220,6 +220,9 @@ class OneProcess:
     def log(self, task: TaskMessage, text: str) -> None:
         """Do nothing: a run in one process captures no logs, they go to the screen."""
 
+    def dump(self, task: TaskMessage, text: str) -> None:
+        """Do nothing: there is no process but this one."""
+
 
 class _Run:
     """One job: what happened to it, its timers, and what is out for it."""

@@ -41,14 +41,15 @@ _LINE_BUFFERED = 1
 
 
 def main() -> None:
-    """Serve the worker at the other end of the socket. The arguments are the socket and the lifeline, as numbers."""
-    connection_fd, lifeline_fd = map(int, sys.argv[1:])
-    for fd in (connection_fd, lifeline_fd):
+    """Serve the worker at the other end of the socket. The arguments are numbers: socket, lifeline, pipe for a dump."""
+    connection_fd, lifeline_fd, dump_fd = map(int, sys.argv[1:])
+    for fd in (connection_fd, lifeline_fd, dump_fd):
         # What a handler starts must not hold them: the worker would not see the end of this process.
         os.set_inheritable(fd, False)  # noqa: FBT003 - os takes it by position only
     die_with(lifeline_fd)
     output = Output()
-    faulthandler.enable(output.fd)
+    # Apart from what the handler says: it is for the log, and for no terminal.
+    faulthandler.enable(dump_fd, all_threads=False)
     # When the machine runs out of memory, let the kernel take this process and not the worker.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")

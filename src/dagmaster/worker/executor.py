@@ -51,6 +51,9 @@ class TaskReports(Protocol):
     def log(self, task: TaskMessage, text: str) -> None:
         """The task wrote this: at most 64 KiB, part of a line or many lines. Secrets are still in it."""
 
+    def dump(self, task: TaskMessage, text: str) -> None:
+        """Where the task was when its process died. It is part of its log, and not of what it says to who watches."""
+
 
 class NoReports:
     """Nobody listens."""
@@ -62,6 +65,9 @@ class NoReports:
         """Do nothing."""
 
     def log(self, task: TaskMessage, text: str) -> None:
+        """Do nothing."""
+
+    def dump(self, task: TaskMessage, text: str) -> None:
         """Do nothing."""
 
 
@@ -374,6 +380,10 @@ class _Run:
         else:
             for piece in pieces(said):
                 self._log_written(piece)
+
+    def dumped(self, text: str) -> None:
+        """Pass on where it was."""
+        self._deliver(self._reports.dump, text)
 
     def _log_written(self, piece: str) -> None:
         self._deliver(self._reports.log, piece)

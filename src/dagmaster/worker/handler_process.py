@@ -57,6 +57,9 @@ class Job(Protocol):
     def heard(self, said: Progress | Checkpoint | str) -> None:
         """The handler reported, or wrote this text."""
 
+    def dumped(self, text: str) -> None:
+        """Where the handler was when native code killed its process."""
+
     def done(self, outcome: Outcome) -> None:
         """It came to an end."""
 
@@ -87,6 +90,7 @@ class HandlerProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._lifeline_fd = -1
         self._log_fd = -1
+        self._dump_fd = -1
         self._hung_up = self._loop.create_future()
         # Why it was ended, if we ended it: what it says after that does not count.
         self._ending: Outcome | None = None
@@ -116,6 +120,7 @@ class HandlerProcess(asyncio.Protocol):
             self._kill_group()
             self._read_rest_of_log()
             self._end_text()
+            self._read_dump()
             self._close()
             self._owner.gone(self, outcome)
 
@@ -128,7 +133,9 @@ class HandlerProcess(asyncio.Protocol):
                 theirs.callback(os.close, log_fd)
                 lifeline_fd, self._lifeline_fd = os.pipe()
                 theirs.callback(os.close, lifeline_fd)
-                fds = (connection.fileno(), lifeline_fd)
+                self._dump_fd, dump_fd = os.pipe()
+                theirs.callback(os.close, dump_fd)
+                fds = (connection.fileno(), lifeline_fd, dump_fd)
                 # -P: the folder that the worker was started in is searched only if the worker itself searches it.
                 command = (sys.executable, "-P", "-m", "dagmaster.worker.child", *map(str, fds))
                 process = await asyncio.create_subprocess_exec(
@@ -144,6 +151,7 @@ class HandlerProcess(asyncio.Protocol):
                 raise
         self.pid = process.pid
         os.set_blocking(self._log_fd, False)
+        os.set_blocking(self._dump_fd, False)
         self._loop.add_reader(self._log_fd, self._read_log)
         self._set_timer(START_SECONDS, self._is_late)
         await self._loop.create_unix_connection(lambda: self, sock=ours)
@@ -222,10 +230,10 @@ class HandlerProcess(asyncio.Protocol):
             self._transport.abort()
         if self._log_fd >= 0:
             self._loop.remove_reader(self._log_fd)
-        for fd in (self._log_fd, self._lifeline_fd):
+        for fd in (self._log_fd, self._lifeline_fd, self._dump_fd):
             if fd >= 0:
                 os.close(fd)
-        self._log_fd = self._lifeline_fd = -1
+        self._log_fd = self._lifeline_fd = self._dump_fd = -1
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,7 +297,7 @@ class HandlerProcess(asyncio.Protocol):
     # ── what it writes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_log(self) -> None:
-        data = self._read(MAX_READ)
+        data = _read(self._log_fd, MAX_READ)
         if data:
             self._written(data)
         elif data is not None:
@@ -301,17 +309,16 @@ class HandlerProcess(asyncio.Protocol):
             return
         (left,) = struct.unpack("i", fcntl.ioctl(self._log_fd, termios.FIONREAD, bytes(4)))
         while left > 0:
-            data = self._read(min(left, MAX_READ))
+            data = _read(self._log_fd, min(left, MAX_READ))
             if not data:
                 return
             left -= len(data)
             self._written(data)
 
-    def _read(self, most: int) -> bytes | None:
-        try:
-            return os.read(self._log_fd, most)
-        except BlockingIOError:
-            return None
+    def _read_dump(self) -> None:
+        text = (_read(self._dump_fd, MAX_READ) or b"") if self._dump_fd >= 0 else b""
+        if text and self.job is not None:
+            self.job.dumped(text.decode(errors="replace"))
 
     def _written(self, data: bytes) -> None:
         text = self._decoder.decode(data)
@@ -328,6 +335,13 @@ class HandlerProcess(asyncio.Protocol):
     def early_text(self) -> str:
         """What was written before it was ready: the reason why it never was, perhaps."""
         return self._early_text
+
+
+def _read(fd: int, most: int) -> bytes | None:
+    try:
+        return os.read(fd, most)
+    except BlockingIOError:
+        return None
 
 
 def unavailable(reason: str) -> Failed:

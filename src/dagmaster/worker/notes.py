@@ -6,6 +6,7 @@ Filled on any thread, emptied on the service's loop.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MAX_CHUNK: Final = 64 * 1024
 MAX_LOG: Final = 16 * 1024 * 1024
 """Characters of log that are kept of one attempt."""
+
+_LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class _Said:
@@ -102,11 +105,21 @@ class Notes:
             return
         if self.on_log is not None:
             self.on_log(task, redact_value(text, said.secrets))
+        self._keep(task.task_id, said, text)
+
+    def dump(self, task: TaskMessage, text: str) -> None:
+        """Where the task was when its process died: it is kept with its log, and told in one line."""
+        _LOGGER.warning("handler %s killed its process (task %s): its log says where", task.handler, task.task_id)
+        said = self._tasks.get(task.task_id)
+        if said is not None:
+            self._keep(task.task_id, said, text)
+
+    def _keep(self, task_id: str, said: _Said, text: str) -> None:
         with self._lock:
             said.kept += len(text)
             if said.kept > MAX_LOG:
                 text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
-            self._logs.setdefault(task.task_id, []).append(text)
+            self._logs.setdefault(task_id, []).append(text)
 
     # ── What is to be stored ──
 

@@ -39,6 +39,9 @@ class Heard:
         self.threads.add(threading.get_ident())
         self.said.append((task.task_id, text))
 
+    def dump(self, task: TaskMessage, text: str) -> None:
+        self.said.append((task.task_id, ("dump", text)))
+
 
 def a_task(task_id: str = "1", timeout_seconds: float | None = None, **rest: Any) -> TaskMessage:
     return TaskMessage(task_id, "7", "node", "it", rest.pop("params", {}), timeout_seconds, **rest)

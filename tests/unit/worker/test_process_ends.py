@@ -84,9 +84,11 @@ def test_a_process_that_is_killed_while_it_rests_is_replaced():
     assert first != second
 
 
-def test_a_segfault_leaves_its_traceback_and_what_was_printed_in_the_log():
-    text = outcome_of(task("segfault"))[1].text()
-    assert text.startswith("before the fall\n")
+def test_a_segfault_leaves_its_traceback_apart_from_what_was_printed():
+    watched = outcome_of(task("segfault"))[1]
+    assert watched.text() == "before the fall\n"
+    ((what, text),) = [said for _, said in watched.said if isinstance(said, tuple)]
+    assert (what, text.count("most recent call first")) == ("dump", 1)
     assert "Fatal Python error: Segmentation fault" in text
     assert "in segfault" in text
 
