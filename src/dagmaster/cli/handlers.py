@@ -16,6 +16,7 @@ from dagmaster.ports.task import Outcome, Succeeded, TaskMessage
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handlers import HandlerSpec, Registry
+    from dagmaster.ports.handler import Checkpoint, Progress
 
 
 @click.group()
@@ -95,6 +96,9 @@ def test(
 ) -> int:
     """Run one handler with these params, outside any job.
 
+    It runs as on a worker, a plain function in a process of its own. What it prints, logs and reports goes to standard
+    error; its output to standard output.
+
     \b
     Examples:
       dagmaster handlers test hello_world -p name=Ada
@@ -112,18 +116,41 @@ def test(
         timeout_seconds=timeout,
         attempt=attempt,
     )
-    outcome = asyncio.run(_execute(registry, message))
-    return _say(outcome, as_json=as_json)
+    return _say(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
 
 
-async def _execute(registry: Registry, message: TaskMessage) -> Outcome:
-    from dagmaster.worker.executor import Executor  # noqa: PLC0415 - only here
+async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
+    """Run it as a worker does: a plain function in a process, which can be killed and may fall."""
+    from dagmaster.bootstrap import handler_modules  # noqa: PLC0415 - only here
+    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.worker.executor import Executor  # noqa: PLC0415 - likewise
+    from dagmaster.worker.logs import capture  # noqa: PLC0415 - likewise
+    from dagmaster.worker.processes import HandlerProcesses  # noqa: PLC0415 - likewise
 
-    executor = Executor(registry)
-    try:
-        return await executor.execute(message)
-    finally:
-        await executor.close()
+    settings = load_settings()
+    processes = HandlerProcesses(handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb)
+    executor = Executor(registry, processes=processes, reports=_OnStderr())
+    with capture():
+        try:
+            return await executor.execute(message)
+        finally:
+            await executor.close()
+
+
+class _OnStderr:
+    """Shows what the handler says, apart from its output."""
+
+    def progress(self, _task: TaskMessage, progress: Progress) -> None:
+        of = "" if progress.total is None else f" of {progress.total:g}"
+        click.echo(f"progress: {progress.current:g}{of} {progress.message}".rstrip(), err=True)
+
+    def checkpoint(self, _task: TaskMessage, checkpoint: Checkpoint) -> None:
+        click.echo(f"checkpoint: {checkpoint.phase}", err=True)
+
+    def log(self, _task: TaskMessage, text: str) -> None:
+        click.echo(text, err=True, nl=False)
+
+    dump = log
 
 
 def _say(outcome: Outcome, *, as_json: bool) -> int:

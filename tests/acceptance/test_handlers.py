@@ -1,0 +1,70 @@
+"""`dagmaster handlers test`: a handler runs as on a worker, whatever it does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HANDLERS = """
+import ctypes, os
+from dagmaster import HandlerContext, handler
+
+@handler("falls")
+def falls() -> None:
+    ctypes.string_at(0)
+
+@handler("endless")
+def endless() -> None:
+    while True:
+        pass
+
+def _says(ctx):
+    print("printed")
+    ctx.logger.info("logged")
+    ctx.progress(1, 3, "one")
+    ctx.checkpoint("first", {})
+    return {"pid": os.getpid()}
+
+@handler("plain")
+def plain(ctx: HandlerContext) -> dict:
+    return _says(ctx)
+
+@handler("coroutine")
+async def coroutine(ctx: HandlerContext) -> dict:
+    return _says(ctx)
+"""
+
+
+def tried(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "mine.py"
+    file.write_text(HANDLERS)
+    command = [sys.executable, "-m", "dagmaster", "handlers", "test", name, "--handlers", str(file), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_function_that_takes_its_process_with_it_fails_and_says_where(tmp_path: Path):
+    done = tried(tmp_path, "falls")
+    assert done.returncode == 1, done.stderr
+    assert "FAILED (crashed): the handler's process died of signal 11 (SIGSEGV)" in done.stderr
+    assert "in falls" in done.stderr
+
+
+def test_a_function_that_goes_on_after_its_timeout_is_killed(tmp_path: Path):
+    done = tried(tmp_path, "endless", "--timeout", "0.2", "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["error"]["kind"] == "timeout"
+
+
+@pytest.mark.parametrize("name", ["plain", "coroutine"])
+def test_what_a_handler_says_is_shown_apart_from_its_output(tmp_path: Path, name: str):
+    done = tried(tmp_path, name)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).keys() == {"pid"}
+    assert done.stderr == "printed\nINFO dagmaster.task: logged\nprogress: 1 of 3 one\ncheckpoint: first\n"
