@@ -26,7 +26,7 @@ async def test_a_stop_reaches_the_heartbeat_of_who_holds_the_task(world):
     await scene.write(stops=[one.task_id])
     await heard(worker.stops)
     assert await worker.heartbeat(held, {}) == {one.task_id}
-    assert await other.heartbeat(held, {}) == set()
+    assert await other.heartbeat([], {}) == set()
     assert not other.stops.is_set()
     assert await worker.report([TaskReport(one.task_id, one.token, "HANDED_BACK")]) == {one.task_id}
 
@@ -163,6 +163,49 @@ async def test_what_is_said_with_a_stale_token_is_not_kept(world):
     (again,) = await worker.claim(1)
     assert await world.log(task.task_id) == []
     assert again.checkpoint is None
+
+
+async def test_a_worker_is_told_to_stop_what_it_does_not_hold_any_more(world):
+    scene = await Scene.begin(world)
+    worker, other = await world.worker(), await world.worker("theirs")
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    over, mine = await worker.claim(2)
+    theirs = await scene.dispatch("a", attempt=2, queue="theirs")
+    # Its claim was lost with the database, and it may be claimed again here.
+    waiting = await scene.dispatch("b", attempt=2)
+    await other.claim(1)
+    await worker.report([TaskReport(over.task_id, over.token, "HANDED_BACK")])
+    held = [over.task_id, mine.task_id, theirs, waiting]
+    assert await worker.heartbeat(held, {}) == {over.task_id, theirs}
+
+
+async def test_nothing_is_kept_of_what_a_worker_says_of_a_task_that_it_lost(world):
+    scene = await Scene.begin(world)
+    dead, alive = await world.worker("q"), await world.worker("again")
+    await scene.dispatch("a")
+    (lost,) = await dead.claim(1)
+    await world.move(7)
+    await world.silence(alive, 0)
+    assert await scene.orchestrator.lose() == 1
+    await scene.dispatch("a", attempt=2, queue="again")
+    (task,) = await alive.claim(1)
+    await alive.checkpoint([CheckpointWrite(task.task_id, task.token, "newer", "2", ())])
+    await alive.progress({task.task_id: (task.token, "2")})
+
+    for task_id, token in ((lost.task_id, lost.token), (task.task_id, lost.token)):
+        await dead.checkpoint([CheckpointWrite(task_id, token, "older", "1", ())])
+        await dead.progress({task_id: (token, "1")})
+        await dead.append_logs([LogChunk(task_id, token, 0, "no")])
+        assert await dead.report([TaskReport(task_id, token, COMPLETED, output=JsonText(ref="blobs/old"))]) == set()
+
+    assert await world.progress(task.task_id) == 2
+    assert await world.log(lost.task_id) + await world.log(task.task_id) == []
+    assert await scene.results() == [("a", 1, "LOST")]
+    await alive.report([TaskReport(task.task_id, task.token, "HANDED_BACK")])
+    await scene.dispatch("a", attempt=3, queue="again")
+    (third,) = await alive.claim(1)
+    assert json.loads(third.checkpoint or "")["phase"] == "newer"
 
 
 async def test_nothing_to_say_is_no_mistake(world):

@@ -260,6 +260,41 @@ async def test_a_task_that_runs_when_its_worker_is_given_up_is_stopped(world: Wo
     assert held.ended == Counter({2: 1})
 
 
+async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_nobodys(world: World):
+    """The database lost the claim in a crash, and another worker was quicker."""
+    began, cleaned = Gate(), Gate()
+
+    @handler("large", queue="q")
+    async def large(ctx: HandlerContext) -> dict[str, Any]:
+        if not began.is_open:
+            began.open()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cleaned.open()
+                return {"by": "the first", "text": "x" * 100_000}
+        return {"by": "the second", "text": "x" * 100_000}
+
+    world.handlers.append(large)
+    await world.orchestrator()
+    first = await world.worker()
+    job = await world.submit("{name: n, nodes: {a: {handler: large, retry: none}}}")
+    await began.wait()
+    second = await world.worker("elsewhere")
+    await world.rows(
+        "UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL, queue = 'elsewhere'"
+    )
+    second.store.woken.set()
+    report = await world.over(job)
+    assert report.nodes["a"]["output"]["by"] == "the second"
+    await cleaned.wait()
+    assert await world.attempts(job, "a") == ["COMPLETED"]
+    async with asyncio.timeout(30):
+        while first.held:  # noqa: ASYNC110 - a dict tells nobody
+            await asyncio.sleep(0.005)
+    assert first.counters["completed"] == 0
+
+
 async def test_a_handler_that_blocks_the_loop_does_not_look_dead(world: World):
     import threading
 

@@ -344,7 +344,10 @@ class WorkerStore(Protocol):
         """Be known, as alive. No queues: serve every queue."""
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
-        """Stay alive; give those of the held tasks that are to stop. None if this worker was given up: all are."""
+        """Stay alive; give those of the held tasks that are to stop, or that this worker does not hold any more.
+
+        None if this worker was given up: all are.
+        """
 
     async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
         """Hold tasks: the most urgent first, then the oldest. Of those whose handler is one of `apart`, only so many.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
-    from dagmaster.testing.memory_database import MemoryDatabase
+    from dagmaster.testing.memory_database import MemoryDatabase, TaskRecord
 
 UNHEARD_SECONDS: Final = 30.0
 """How long after its claim a task may be unknown to the worker that holds it."""
@@ -60,7 +60,11 @@ class MemoryWorkerStore:
             if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNHEARD_SECONDS:
                 database.give_back(task, "HANDED_BACK", me.heartbeat_at)
                 database.tell_owners([task.job_id])
-        return {task.task_id for task in mine if task.task_id in held and task.stop_requested_at is not None}
+        return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
+
+    def _is_to_stop(self, task: TaskRecord | None) -> bool:
+        """Whether a task that is held here is to stop, or is over, or another's by now."""
+        return task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
 
     async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
         """Hold tasks; of those whose handler is one of `apart`, so many at most."""

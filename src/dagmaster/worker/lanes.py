@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.store import TaskReport
@@ -40,14 +40,14 @@ class Lane:
         self._limit = limit
         self._done = done
         self.executor = runner.executor
-        self._waiting: deque[ClaimedTask] = deque()
+        self._waiting: OrderedDict[str, ClaimedTask] = OrderedDict()
         self._seats: set[asyncio.Task[None]] = set()
         # Those that still look for tasks. A seat that has seen that there are none ends a moment later.
         self._open = 0
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
-        self._waiting.extend(tasks)
+        self._waiting.update((task.task_id, task) for task in tasks)
         for _ in range(min(len(tasks), self._limit - self._open)):
             self._open += 1
             seat = asyncio.get_running_loop().create_task(self._serve())
@@ -56,17 +56,16 @@ class Lane:
 
     def stop(self, task_id: str) -> None:
         """Ask a task to stop, wherever it is."""
-        for task in self._waiting:
-            if task.task_id == task_id:
-                self._waiting.remove(task)
-                self._done(_handed_back(task))
-                return
-        self.executor.stop(task_id)
+        waiting = self._waiting.pop(task_id, None)
+        if waiting is not None:
+            self._done(_handed_back(waiting))
+        else:
+            self.executor.stop(task_id)
 
     def hand_back_waiting(self) -> None:
         """Hand back what has not started."""
         while self._waiting:
-            self._done(_handed_back(self._waiting.popleft()))
+            self._done(_handed_back(self._waiting.popitem(last=False)[1]))
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Hand back everything, and end. What runs is asked to stop, and given up after the grace."""
@@ -77,7 +76,7 @@ class Lane:
 
     async def _serve(self) -> None:
         while self._waiting:
-            task = self._waiting.popleft()
+            _, task = self._waiting.popitem(last=False)
             try:
                 report = await self._runner.run(task)
             except Exception as error:
@@ -115,8 +114,9 @@ class ThreadLane:
         self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
 
     def stop(self, task_id: str) -> None:
-        """Ask a task to stop."""
-        self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
+        """Ask a task to stop, if it is there: to wake the loop for each that is not would cost."""
+        if task_id in self._tasks:
+            self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
 
     def hand_back_waiting(self) -> None:
         """Hand back what has not started."""

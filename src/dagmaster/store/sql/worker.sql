@@ -7,14 +7,17 @@ VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, clock(
 
 -- name: heartbeat
 -- Stay alive, unless it was given up: then nothing comes back. Else the held tasks that are to stop.
+-- So are those that are over, or another's by now. One that nobody holds lost its claim in a crash, and is claimed again.
 WITH alive AS (
     UPDATE dag_workers SET heartbeat_at = clock(), counters = :counters::jsonb
     WHERE worker_id = :worker_id AND stopped_at IS NULL
     RETURNING worker_id
 )
-SELECT (SELECT string_agg(q.task_id::text, ',') FROM dag_task_queue q
-        WHERE q.task_id = ANY(:task_ids::bigint[]) AND q.worker_id = alive.worker_id
-          AND q.stop_requested_at IS NOT NULL) AS to_stop
+SELECT (SELECT string_agg(held.task_id::text, ',')
+        FROM unnest(:task_ids::bigint[]) AS held (task_id)
+        -- One by one: a join would read the whole queue.
+        LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = held.task_id LIMIT 1) q ON true
+        WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop
 FROM alive
 
 -- name: reconcile
