@@ -51,6 +51,8 @@ class Notes:
         # Who else listens, in the same process.
         self.on_progress: Callable[[TaskMessage, Progress], None] | None = None
         self.on_log: Callable[[TaskMessage, str], None] | None = None
+        # Who is to store them. Called on any thread.
+        self.on_checkpoint: Callable[[], object] | None = None
 
     def begin(self, task_id: str, token: int) -> None:
         """A task starts."""
@@ -97,6 +99,8 @@ class Notes:
         )
         with self._lock:
             self._checkpoints[task.task_id] = written
+        if self.on_checkpoint is not None:
+            self.on_checkpoint()
 
     def log(self, task: TaskMessage, text: str) -> None:
         """The task wrote this."""

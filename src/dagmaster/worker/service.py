@@ -42,6 +42,9 @@ GATHER_SECONDS: Final = 0.003
 NOTES_SECONDS: Final = 0.25
 """How long a line of a log or a progress may wait until it is stored with others."""
 
+CHECKPOINT_SECONDS: Final = 0.02
+"""How long a checkpoint may wait if another was stored just now. Else it is stored at once: it is for those who die."""
+
 
 class Worker:
     """Serves queues; every queue if none is named."""
@@ -317,8 +320,13 @@ class Worker:
     # ── Notes ──
 
     async def _notes_loop(self) -> None:
+        loop, is_due = asyncio.get_running_loop(), asyncio.Event()
+        self.notes.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
         while True:
-            await asyncio.sleep(NOTES_SECONDS)
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(is_due.wait(), NOTES_SECONDS)
+            is_due.clear()
             if self.notes or self._checkpoints or self._logs:
                 with contextlib.suppress(DatabaseUnavailable):
                     await self._store_notes()

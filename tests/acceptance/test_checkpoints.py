@@ -1,0 +1,119 @@
+"""A task of twenty phases whose worker ends at the thirteenth: it goes on there, on another worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from dagmaster.store.embedded import EmbeddedPostgres
+from tests.acceptance.test_services import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HANDLERS = """
+import asyncio, pathlib, time
+from dagmaster import HandlerContext, handler
+
+def begin(ctx, place, phase):
+    with pathlib.Path(place, "ran").open("a") as file:
+        file.write(f"{ctx.attempt}:{phase}\\n")
+
+def phases(ctx):
+    return range((ctx.checkpoint_data or {}).get("next", 1), 21)
+
+@handler("plain", queue="light")
+def plain(ctx: HandlerContext, place: str) -> dict:
+    for phase in phases(ctx):
+        begin(ctx, place, phase)
+        while ctx.attempt == 1 and phase == 13:
+            if ctx.cancelled:
+                ctx.checkpoint("asked", {"next": 13, "asked": True})
+            ctx.raise_if_cancelled()
+            time.sleep(0.01)
+        ctx.checkpoint(f"phase_{phase}", {"next": phase + 1, "asked": (ctx.checkpoint_data or {}).get("asked")})
+    return {"asked": ctx.checkpoint_data["asked"]}
+
+@handler("coroutine", queue="light")
+async def coroutine(ctx: HandlerContext, place: str) -> dict:
+    for phase in phases(ctx):
+        begin(ctx, place, phase)
+        if ctx.attempt == 1 and phase == 13:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ctx.checkpoint("asked", {"next": 13, "asked": True})
+        ctx.checkpoint(f"phase_{phase}", {"next": phase + 1, "asked": (ctx.checkpoint_data or {}).get("asked")})
+    return {"asked": ctx.checkpoint_data["asked"]}
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """A place with a server, an orchestrator, and no worker yet."""
+    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    found = Place(folder)
+    (folder / "held.py").write_text(HANDLERS)
+    with EmbeddedPostgres(folder / "data") as server:
+        found.env |= {"DAGMASTER_DATABASE_URL": server.dsn, "DAGMASTER_DRAIN_SECONDS": "30"}
+        assert found.run("migrate").returncode == 0
+        found.start("orchestrator").until("is ready")
+        yield found
+        for process in found.processes:
+            process.end()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ran(place: Place) -> list[str]:
+    file = place.folder / "ran"
+    return file.read_text().split() if file.exists() else []
+
+
+def saved(place: Place) -> Any:
+    async def look() -> Any:
+        connection = await asyncpg.connect(place.env["DAGMASTER_DATABASE_URL"])
+        try:
+            return await connection.fetchval("SELECT phase FROM dagapp.dag_checkpoints")
+        finally:
+            await connection.close()
+
+    return asyncio.run(look())
+
+
+@pytest.mark.parametrize("name", ["plain", "coroutine"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_goes_on_where_it_was_on_another_worker(place: Place, name: str, number: signal.Signals):
+    first = place.start("worker", "--queue", "light")
+    first.until("is ready")
+    flow = place.write(
+        f"{{name: n, nodes: {{a: {{handler: {name}, retry: none, params: {{place: {place.folder}}}}}}}}}"
+    )
+    done = place.run("submit", flow, "--json")
+    job = json.loads(done.stdout)["job_id"]
+    place.until(lambda: "1:13" in ran(place))
+    # It is stored a moment after it was said.
+    place.until(lambda: saved(place) == "phase_12")
+    place.start("worker", "--queue", "light").until("is ready")
+    os.kill(first.pid, number)
+    assert first.over() == (0 if number == signal.SIGTERM else -signal.SIGKILL), first.text
+
+    done = place.run("jobs", "watch", job)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ran(place) == [f"1:{phase}" for phase in range(1, 14)] + [f"2:{phase}" for phase in range(13, 21)]
+    node = json.loads(place.run("jobs", "show", job, "--json").stdout)
+    assert "COMPLETED" in json.dumps(node)
+    events = place.run("jobs", "events", job, "--json").stdout
+    # Neither uses up a retry; and who was asked had the time to say so.
+    expected, other = ("AttemptHandedBack", "AttemptLost")[:: 1 if number == signal.SIGTERM else -1]
+    assert (expected in events, other in events, "AttemptFailed" in events) == (True, False, False)
+    assert ('"asked": true' in json.dumps(node)) is (number == signal.SIGTERM)
