@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
@@ -59,6 +60,21 @@ def listening(ctx: HandlerContext) -> None:
     ctx.progress(os.getpid())
     while True:
         ctx.raise_if_cancelled()
+
+
+@handler("listening_on_thread", queue="q", isolation="thread")
+def listening_on_thread(ctx: HandlerContext) -> None:
+    """Stops when it is asked to."""
+    ctx.progress(os.getpid())
+    while True:
+        ctx.raise_if_cancelled()
+        threading.Event().wait(0.01)
+
+
+@handler("waiting", queue="q")
+async def waiting(ctx: HandlerContext) -> None:
+    ctx.progress(os.getpid())
+    await asyncio.Event().wait()
 
 
 @handler("greedy", queue="q")

@@ -195,6 +195,24 @@ async def test_a_cancel_ends_a_plain_function_whether_it_listens_or_not(world: W
             os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("name", ["waiting", "listening", "listening_on_thread"])
+async def test_a_cancel_reaches_what_runs_before_the_next_heartbeat_and_every_node_says_why(world: World, name: str):
+    await world.orchestrator()
+    await world.worker(heartbeat_seconds=3600)
+    text = "{name: n, nodes: {a: {handler: NAME, next: b}, b: {handler: echo, next: [c, f]}, c: {handler: echo}, f: {type: fan_out, source: [1], task: {handler: echo}}}}"
+    job = await world.submit(text.replace("NAME", name))
+    await world.until("SELECT progress IS NOT NULL FROM dag_task_queue WHERE job_id = $1", int(job))
+    await world.send(job, "cancel")
+    report = await world.over(job)
+    assert report.status == "CANCELLED"
+    assert report.nodes["a"]["error"]["kind"] == "cancelled"
+    assert {node["status"] for node in report.nodes.values()} == {"CANCELLED"}
+    # The trail tells who asked, and then of each node that it is over.
+    told = await world.events(job, "CancelRequested", "NodeCancelled")
+    assert (told[0]["type"], told[0]["by"]) == ("CancelRequested", "ada")
+    assert sorted(event["node_id"] for event in told[1:]) == sorted(report.nodes)
+
+
 async def test_a_cancel_gives_up_a_thread_that_does_not_listen(world: World):
     release, began = threading.Event(), Gate()
 
