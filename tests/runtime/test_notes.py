@@ -107,6 +107,23 @@ async def test_the_checkpoint_of_a_failed_attempt_is_given_to_the_next(world: Wo
     assert report.nodes["a"]["output"] == {"steps": [1, 2]}
 
 
+async def test_a_checkpoint_is_stored_at_once_and_waits_for_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dagmaster.worker.service.NOTES_SECONDS", 3600.0)
+    gate = Gate()
+
+    @handler("saves", queue="q")
+    async def saves(ctx: HandlerContext) -> None:
+        ctx.checkpoint("one", {})
+        await gate.wait()
+
+    world.handlers.append(saves)
+    await world.start()
+    job = await world.submit("{name: n, nodes: {a: {handler: saves}}}")
+    await world.until("SELECT phase = 'one' FROM dag_checkpoints")
+    gate.open()
+    await world.over(job)
+
+
 async def test_a_checkpoint_of_another_node_is_not_given(world: World):
     @handler("steps", queue="q")
     async def steps(ctx: HandlerContext) -> dict[str, Any]:
