@@ -211,7 +211,8 @@ class Worker:
             if len(claimed) < room:
                 # There are no more, but perhaps for processes that are busy. Asking again at once would only keep the
                 # reports waiting.
-                self._has_more = sum(task.handler in self._apart_names for task in claimed) >= apart
+                if self._apart_names:
+                    self._has_more = sum(task.handler in self._apart_names for task in claimed) >= apart
                 await self._sleep()
 
     async def _sleep(self) -> None:
