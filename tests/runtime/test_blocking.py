@@ -93,3 +93,14 @@ async def test_a_handler_that_blocks_its_loop_has_the_time_that_it_was_given_and
     assert report.nodes["a"]["error"]["kind"] == "blocked"
     assert report.nodes["b"]["status"] == "COMPLETED"
     assert not blocking.returned.is_open
+
+
+async def test_a_cancel_reaches_a_handler_that_blocks_its_loop(world: World, blocking: Blocking):
+    await world.orchestrator()
+    await world.worker(blocked_seconds=80_000)
+    job = await world.submit(flow())
+    await blocking.is_held.wait()
+    await world.send(job, "cancel")
+    report = await world.over(job)
+    assert (report.status, report.nodes["a"]["status"], report.nodes["b"]["status"]) == ("CANCELLED",) * 3
+    assert not blocking.returned.is_open

@@ -79,6 +79,8 @@ class LoopWatch:
         return Blocker(task.task_id, failed("blocked", f"the handler {text}"))
 
     def _is_over(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
+        if self._lane.is_asked(task.task_id):
+            return self._silent >= grace_seconds
         if task.timeout_seconds in (None, DEFAULT_TIMEOUT_SECONDS):
             return self._silent >= self._blocked_seconds
         # It has the time that it was given, and what every coroutine has to clean up.

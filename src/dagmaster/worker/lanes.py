@@ -103,6 +103,7 @@ class ThreadLane:
         self._reports: deque[TaskReport] = deque()
         self._is_told = False
         self._tasks: dict[str, ClaimedTask] = {}
+        self._asked: set[str] = set()
         self._is_left = False
         self.answered = True
         self._thread = threading.Thread(target=self._live, name="dagmaster-handlers", daemon=True)
@@ -116,6 +117,7 @@ class ThreadLane:
     def stop(self, task_id: str) -> None:
         """Ask a task to stop, if it is there: to wake the loop for each that is not would cost."""
         if task_id in self._tasks:
+            self._asked.add(task_id)
             self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
 
     def hand_back_waiting(self) -> None:
@@ -136,6 +138,10 @@ class ThreadLane:
     def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
         """The task with this log: see `Executor.find`."""
         return None if self._lane is None else self._lane.executor.find(log)
+
+    def is_asked(self, task_id: str) -> bool:
+        """Whether a task was asked to stop, and goes on."""
+        return task_id in self._asked
 
     def leave(self) -> list[ClaimedTask]:
         """Leave the thread behind, with a loop that is blocked, and give the tasks that are there.
@@ -194,6 +200,7 @@ class ThreadLane:
             reports.append(self._reports.popleft())
         for report in reports:
             self._tasks.pop(report.task_id, None)
+            self._asked.discard(report.task_id)
         if reports and not self._is_left:
             self._done(reports)
 

@@ -27,9 +27,13 @@ class Lane:
     def __init__(self) -> None:
         self.answered = False
         self.tasks: dict[Any, tuple[TaskMessage, float, float]] = {}
+        self.asked: set[str] = set()
 
     def ask(self) -> None:
         self.answered = False
+
+    def is_asked(self, task_id: str) -> bool:
+        return task_id in self.asked
 
     def find(self, log: Any) -> tuple[TaskMessage, float, float] | None:
         return self.tasks.get(log)
@@ -93,6 +97,13 @@ def test_a_process_that_was_stopped_as_a_whole_was_not_blocked(scene: Scene):
 def test_a_task_with_a_timeout_of_its_own_is_found_when_that_and_its_grace_are_over(scene: Scene):
     scene.on_loop = scene.task("5", timeout_seconds=100, deadline=scene.now + 100)
     assert [scene.look() for _ in range(101)] == [None] * 101
+    assert scene.look() is not None
+
+
+def test_a_task_that_was_asked_to_stop_has_its_grace_and_no_more(scene: Scene):
+    scene.on_loop = scene.task("5")
+    scene.lane.asked.add("5")
+    assert scene.look() is None
     assert scene.look() is not None
 
 
