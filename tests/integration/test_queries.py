@@ -13,7 +13,7 @@ import pytest
 
 import dagmaster.store
 from dagmaster.store import turns
-from dagmaster.store.queries import compiled, parts, queries
+from dagmaster.store.queries import compiled, of_one_row, parts, queries
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
 if TYPE_CHECKING:
@@ -60,9 +60,17 @@ def test_every_query_fits_the_schema(migrated):
 
 
 def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):
-    alone = [turns.statement(("jobs", name), watched=False) for name in EVERY_PART if name != "jobs"]
-    together = turns.statement(EVERY_PART, watched=True)
-    prepare(migrated, turns.statement(("jobs",), watched=False), *alone, together)
+    for single in (False, True):
+        alone = [turns.statement(("jobs", name), watched=False, single=single) for name in EVERY_PART if name != "jobs"]
+        together = turns.statement(EVERY_PART, watched=True, single=single)
+        prepare(migrated, turns.statement(("jobs",), watched=False, single=single), *alone, together)
+
+
+def test_a_statement_for_one_row_has_no_arrays_and_takes_the_same():
+    for name, text in parts(PARTS).items():
+        one, many = compiled(name, of_one_row(text)), compiled(name, text)
+        assert not one.arrays
+        assert one.parameters == many.parameters
 
 
 def test_every_part_has_the_parameters_that_its_rows_give():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import JobStatus
-from dagmaster.store.queries import Query, compiled, parts
+from dagmaster.store.queries import Query, compiled, of_one_row, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,9 +67,11 @@ _TELLS: Final = {
 
 
 @cache
-def statement(present: tuple[str, ...], *, watched: bool) -> Query:
-    """Put the parts together. A test prepares each of them."""
+def statement(present: tuple[str, ...], *, watched: bool, single: bool = False) -> Query:
+    """Put the parts together; `single`: each has one row, but for the events. A test prepares each of them."""
     texts = parts("turn")
+    if single:
+        texts = {name: text if name == "events" else of_one_row(text) for name, text in texts.items()}
     tells = [texts[_TELLS[name]] for name in present if name in _TELLS]
     if watched:
         tells.append(texts["tell_watchers"])
@@ -88,13 +90,17 @@ def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float
     rows["withdrawals"].sort()
     rows["stops"].sort()
     present = tuple(name for name, found in rows.items() if found)
-    for name in present:
-        given.update(zip(_COLUMNS[name], map(list, zip(*rows[name], strict=True)), strict=True))
-    if rows["tasks"]:
-        given["queues"] = list(dict.fromkeys(given["task_queues"]))
     watched = [int(turn.job.id) for turn in turns if turn.finished is not None]
-    given["watched"] = watched
-    return statement(present, watched=bool(watched)), given
+    # All or nothing: for each part by itself there would be too many statements to prepare.
+    single = all(len(rows[name]) == 1 for name in present if name != "events")
+    for name in present:
+        columns = rows[name][0] if single and name != "events" else map(list, zip(*rows[name], strict=True))
+        given.update(zip(_COLUMNS[name], columns, strict=True))
+    if single:
+        given["queues"], given["watched"] = given.get("task_queues"), int(turns[0].job.id)
+    else:
+        given["queues"], given["watched"] = list(dict.fromkeys(given.get("task_queues", ()))), watched
+    return statement(present, watched=bool(watched), single=single), given
 
 
 def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:

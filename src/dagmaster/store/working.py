@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.store import ClaimedTask
 from dagmaster.store.identity import Identity
-from dagmaster.store.queries import ids_in, queries
+from dagmaster.store.queries import compiled, ids_in, of_one_row, parts, queries
 from dagmaster.store.session import Address, Session
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
 
 _SQL = queries("worker")
+_REPORT_ONE: Final = compiled("worker.report", of_one_row(parts("worker")["report"]))
 RECONCILE_SECONDS: Final = 5.0
 RECONCILE_EVERY_SECONDS: Final = 60.0
 CHUNKS_AT_ONCE: Final = 64
@@ -138,7 +139,10 @@ class PostgresWorkerStore:
             for r in sorted(reports, key=lambda each: int(each.task_id))
         ]  # fmt: skip
         names = ("task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics")
-        row = await self._reports.row(_SQL["report"], {"worker_id": self.worker_id, **_columns(names, rows)})
+        query, given = _SQL["report"], _columns(names, rows)
+        if len(rows) == 1:
+            query, given = _REPORT_ONE, dict(zip(names, rows[0], strict=True))
+        row = await self._reports.row(query, {"worker_id": self.worker_id, **given})
         return ids_in(None if row is None else row["task_ids"])
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
@@ -179,6 +183,6 @@ class PostgresWorkerStore:
         await asyncio.gather(*(session.close() for session in self.sessions))
 
 
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in names]
     return dict(zip(names, columns, strict=True))

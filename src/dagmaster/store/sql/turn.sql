@@ -23,8 +23,8 @@ owned AS (
                 :finishes::boolean[], :overs::boolean[], :releases::boolean[], :befores::integer[])
          AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
                signals, result, result_ref, error, is_finished, is_over, is_released, seq_before)
-    -- A turn names the state that it leaves.
-    WHERE j.id = n.id AND j.owner_id = :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
+    -- A turn names the state that it leaves. Not by the index of owners: all jobs that are owned would be looked through.
+    WHERE j.id = n.id AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
     RETURNING j.id, j.priority
 )
 
