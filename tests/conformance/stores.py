@@ -108,6 +108,9 @@ class World(Protocol):
     async def cut(self, worker: WorkerStore) -> None:
         """Break the connection of a worker's claims."""
 
+    async def say(self, owner: OrchestratorStore, text: str) -> None:
+        """Wake an orchestrator with these words, as anybody can."""
+
     async def queued(self) -> set[str]:
         """The tasks that wait or are held."""
 
@@ -185,6 +188,10 @@ class MemoryWorld:
 
     async def cut(self, worker: WorkerStore) -> None:
         return
+
+    async def say(self, owner: OrchestratorStore, text: str) -> None:
+        assert isinstance(owner, MemoryOrchestratorStore)
+        self.database.tell(f"owner {owner.owner_id}", text)
 
     async def queued(self) -> set[str]:
         return set(self.database.queue)
@@ -317,6 +324,10 @@ class PostgresWorld:
         connection = worker._tasks._connection
         assert connection is not None
         connection.terminate()
+
+    async def say(self, owner: OrchestratorStore, text: str) -> None:
+        assert isinstance(owner, PostgresOrchestratorStore)
+        await self._admin.execute("SELECT pg_notify($1, $2)", f"dagmaster_owner_{owner.owner_id}", text)
 
     async def queued(self) -> set[str]:
         return {row["id"] for row in await self._admin.fetch("SELECT task_id::text AS id FROM dag_task_queue")}

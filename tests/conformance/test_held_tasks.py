@@ -251,4 +251,6 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
     else:
         await owner.sweep_stopped()
     await heard(owner.woken)
-    assert owner.waiting == {"results"}
+    # What a worker says in few words comes with the wake-up.
+    assert owner.waiting == (set() if how == "report" else {"results"})
+    assert len(owner.pushed) == (how == "report")

@@ -212,6 +212,30 @@ async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world)
     assert (await world.job(scene.job_id)).status == "PENDING"
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@lived
+async def test_a_turn_with_what_was_pushed_waits_for_another_that_takes_it_and_goes_by_what_became_of_it(world, end):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    scene.orchestrator.woken.clear()
+    await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    await heard(scene.orchestrator.woken)
+    (pushed,) = scene.orchestrator.pushed
+    turn = a_turn(await scene.now(), results=[pushed.id], pushed=[pushed], events=[Event(EventType.JOB_STARTED)])
+    # As an owner that was believed dead does, whose turn is under way.
+    await elsewhere.execute("BEGIN")
+    await elsewhere.execute(f"UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {scene.job_id}")
+    await elsewhere.execute(f"DELETE FROM dag_task_results WHERE id = {pushed.id}")
+    write = asyncio.create_task(scene.orchestrator.write([turn], scene.orchestrator.clock.now()))
+    await until_waiting(world)
+    await elsewhere.execute(end)
+    written = end == "ROLLBACK"
+    assert await write == ({scene.job_id} if written else set())
+    assert len(await world.attempts(scene.job_id)) == written
+    assert len(await world.events(scene.job_id)) == 2 + written
+
+
 # ── Submits ──
 
 

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 class Gathered:
     """Happenings, with what comes with them and what is taken by them."""
 
-    __slots__ = ("commands", "events", "happenings", "people", "reported", "results", "started", "takes_up")
+    __slots__ = ("commands", "events", "happenings", "people", "pushed", "reported", "results", "started", "takes_up")
 
     def __init__(self) -> None:
         self.happenings: list[Happening] = []
         self.reported: dict[tuple[str, int], JsonText] = {}
         self.started: dict[str, float] = {}
         self.results: list[int] = []
+        # Those of them that nobody has read.
+        self.pushed: list[TaskResult] = []
         self.commands: list[int] = []
         # Who sent the n-th happening.
         self.people: dict[int, str] = {}
@@ -40,6 +42,11 @@ class Gathered:
             self.reported[result.node_id, result.attempt] = result.output
         if result.claimed_at is not None:
             self.started[result.node_id] = result.claimed_at
+
+    def take_pushed(self, result: TaskResult) -> None:
+        """A worker reported, and this came with the wake-up: it is still to be checked."""
+        self.pushed.append(result)
+        self.take_result(result)
 
     def take_command(self, command: Command, job: Job) -> None:
         """Somebody asked. What cannot be is told as refused."""

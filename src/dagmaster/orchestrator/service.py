@@ -21,6 +21,7 @@ from dagmaster.orchestrator.children import Children
 from dagmaster.orchestrator.gathering import Gathered
 from dagmaster.orchestrator.graphs import Graphs
 from dagmaster.orchestrator.held import HeldJob
+from dagmaster.orchestrator.reports import MANY_RESULTS, Reports
 from dagmaster.orchestrator.trail import events_of
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
 from dagmaster.ports.outage import Outage
@@ -30,15 +31,10 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.model import Job
     from dagmaster.ports.blobs import Blobs
-    from dagmaster.ports.store import ClaimedJob, JobTurn, NewJob, OrchestratorStore, TaskResult
+    from dagmaster.ports.store import ClaimedJob, JobTurn, NewJob, OrchestratorStore
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
-MAX_RESULTS: Final = 4_000
-MANY_RESULTS: Final = 200
-"""With so many at once there are more in a moment: they are read while the turn is written."""
-
-READS_AHEAD: Final = 5
 MAX_COMMANDS: Final = 500
 MAX_CLAIMS: Final = 500
 TROUBLE_SECONDS: Final = 30.0
@@ -92,8 +88,7 @@ class Orchestrator:
         self._troubled: dict[str, float] = {}
         self._again: set[str] = set()
         self._strange: set[str] = set()
-        self._read_ahead: list[TaskResult] = []
-        self._reads_ahead = 0
+        self._reports = Reports(store, look_seconds=self.timing.poll_seconds)
         self._stopping = asyncio.Event()
 
     # ── Living ──
@@ -195,8 +190,8 @@ class Orchestrator:
                 if claimed:
                     self._wake("jobs")
             full = False
-            if "results" in waiting:
-                full = await self._gather_results(gathered)
+            if self._reports.is_due(waiting):
+                full = await self._gather_results(waiting, gathered)
             if "commands" in waiting or claimed:
                 await self._gather_commands(gathered)
             self._gather_timers(gathered)
@@ -262,7 +257,7 @@ class Orchestrator:
             job_id = held.job.id
             if job_id not in written:
                 if self.jobs.pop(job_id, None) is not None:
-                    _LOGGER.warning("job %s is not ours any more", job_id)
+                    self._refused(turn)
                 continue
             swept = swept or bool(turn.stops or turn.born_stopped)
             if turn.withdrawals:
@@ -271,6 +266,16 @@ class Orchestrator:
         if swept:
             await self.store.sweep_stopped()
             self._wake("results")
+
+    def _refused(self, turn: JobTurn) -> None:
+        job_id = turn.job.id
+        if turn.pushed:
+            # Taken already, or never said. What the rows say counts, if the job is still ours.
+            _LOGGER.warning("what was pushed of job %s is not what is stored: it is loaded again", job_id)
+            self._again.add(job_id)
+            self._wake("jobs")
+        else:
+            _LOGGER.warning("job %s is not ours any more", job_id)
 
     async def _write(self, turns: list[JobTurn], now: float) -> set[str]:
         """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
@@ -302,7 +307,7 @@ class Orchestrator:
         keep_secrets(held, writes, self._redact)
         turn = await carry(held, writes, ids=self.store.ids, blobs=self._blobs, now=now)
         turn.children = jobs
-        turn.results, turn.commands = what.results, what.commands
+        turn.results, turn.pushed, turn.commands = what.results, what.pushed, what.commands
         turn.started |= what.started
         turn.events = [*what.events, *events_of(job, writes, children, what.people)]
         held.event_seq += len(turn.events)
@@ -383,30 +388,25 @@ class Orchestrator:
         self._troubled[job_id] = until
         heapq.heappush(self._timers, (until, job_id, ""))
 
-    async def _gather_results(self, gathered: dict[str, Gathered]) -> bool:
-        results, self._read_ahead = self._read_ahead, []
-        if not results:
-            results = await self.store.take_results(MAX_RESULTS, self._troubled)
-        self.counters["results"] += len(results)
-        for result in results:
+    async def _gather_results(self, waiting: set[str], gathered: dict[str, Gathered]) -> bool:
+        read = await self._reports.read(waiting, self._troubled)
+        for result in read:
             if result.job_id in self.jobs:
                 what = gathered.get(result.job_id)
                 if what is None:
                     what = gathered[result.job_id] = Gathered()
                 what.take_result(result)
-        return len(results) >= MANY_RESULTS
+        pushed = self._reports.pushed()
+        for result in pushed:
+            held = self.jobs.get(result.job_id)
+            if held is not None and result.node_id in held.job.nodes:
+                gathered.setdefault(result.job_id, Gathered()).take_pushed(result)
+        self.counters["results"] += len(read) + len(pushed)
+        return len(read) >= MANY_RESULTS
 
     async def _read_on(self, turns: list[JobTurn]) -> None:
-        """Read the next results while these turns are written: those after the ones in hand.
-
-        A number that was given earlier may be committed later, so every few times all are read again.
-        """
-        in_hand = [result for turn in turns for result in turn.results]
-        self._reads_ahead = self._reads_ahead + 1 if len(in_hand) >= MANY_RESULTS else 0
-        if self._reads_ahead % READS_AHEAD:
-            self._read_ahead = await self.store.take_results(MAX_RESULTS, self._troubled, after=max(in_hand))
-            if self._read_ahead:
-                self._wake("results")
+        if await self._reports.read_on(turns, self._troubled):
+            self._wake("results")
 
     async def _gather_commands(self, gathered: dict[str, Gathered]) -> None:
         for command in await self.store.take_commands(MAX_COMMANDS, self._troubled):
@@ -432,7 +432,7 @@ class Orchestrator:
         """Drop every job: memory may not be what the rows are."""
         self.jobs.clear()
         self._timers.clear()
-        self._read_ahead.clear()
+        self._reports.forget()
         self._troubled.clear()
         self._again.clear()
         self.ready.clear()

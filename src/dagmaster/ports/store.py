@@ -147,6 +147,14 @@ class TaskResult:
     claimed_at: float | None
     reported_at: float
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What stands in its row, in order."""
+        output = self.output or JsonText()
+        where = (self.id, int(self.job_id), self.node_id, self.attempt)
+        what = (self.status, self.permanent, output.text, output.ref, self.error)
+        return (*where, *what, self.claimed_at, self.reported_at)
+
 
 @dataclass(slots=True)
 class Command:
@@ -192,6 +200,8 @@ class JobTurn:
     event_seq: int
     priority: int
     results: list[int] = field(default_factory=list)
+    # Those of them that were pushed: the turn is written only if they are stored as they were said.
+    pushed: list[TaskResult] = field(default_factory=list)
     commands: list[int] = field(default_factory=list)
     added: list[Node] = field(default_factory=list)
     changed: list[Node] = field(default_factory=list)
@@ -222,6 +232,9 @@ class OrchestratorStore(Protocol):
 
     waiting: set[str]
 
+    pushed: list[TaskResult]
+    """What came with a wake-up. It may be taken already, or of others' jobs: who writes a turn with it says so."""
+
     @property
     def clock(self) -> Clock:
         """The store's time, which decides."""
@@ -249,7 +262,10 @@ class OrchestratorStore(Protocol):
         """Read what was asked of this orchestrator's jobs, likewise."""
 
     async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
-        """Write turns, and give the jobs that were written; the others are not held any more, and nothing changed."""
+        """Write turns, and give the jobs that were written.
+
+        Of the others nothing changed: they are not held any more, or what was pushed of them is not stored.
+        """
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
         """Load values: see `ports.values.Values`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.pushed import MAX_PUSHED, read_results
 from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.store.identity import Identity
@@ -41,6 +43,7 @@ class PostgresOrchestratorStore:
     ) -> None:
         self.woken = asyncio.Event()
         self.waiting: set[str] = set()
+        self.pushed: list[TaskResult] = []
         self._turns = Session(address, "dagmaster orchestrator")
         self._reads = Session(address, "dagmaster orchestrator, reads")
         self._side = Session(address, "dagmaster orchestrator, side", quick=True, listens=True)
@@ -64,7 +67,17 @@ class PostgresOrchestratorStore:
         }
         await self._side.fetch(_SQL["register"], given)
         await self._side.listen("dagmaster_jobs", lambda _payload: self._wake("jobs"))
-        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self._wake)
+        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self._hear)
+
+    def _hear(self, said: str) -> None:
+        """Somebody was told to wake this owner: with what there is, or with the word for it."""
+        what, _, brought = said.partition(" ")
+        if brought and len(self.pushed) < MAX_PUSHED:
+            with contextlib.suppress(ValueError):
+                self.pushed += read_results(brought)
+                self.woken.set()
+                return
+        self._wake(what)
 
     def _wake(self, what: str) -> None:
         self.waiting.add(what)

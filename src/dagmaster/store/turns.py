@@ -25,6 +25,10 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "job_ids", "epochs", "event_seqs", "statuses", "runs", "endings", "stoppings", "deadlines_passed", "deadlines",
         "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "overs", "releases", "befores",
     ),
+    "pushed": (
+        "pushed_ids", "pushed_job_ids", "pushed_nodes", "pushed_attempts", "pushed_statuses", "pushed_permanents",
+        "pushed_outputs", "pushed_refs", "pushed_errors", "pushed_claims", "pushed_reports",
+    ),
     "results": ("result_ids", "result_job_ids"),
     "forgotten": ("forgotten_job_ids", "forgotten_ids"),
     "commands": ("command_ids",),
@@ -75,7 +79,8 @@ def statement(present: tuple[str, ...], *, watched: bool, single: bool = False) 
     tells = [texts[_TELLS[name]] for name in present if name in _TELLS]
     if watched:
         tells.append(texts["tell_watchers"])
-    heads = ",\n".join(texts[name] for name in present)
+    first = texts["pushed"] if "pushed" in present else texts["nothing_pushed"]
+    heads = ",\n".join([first, *(texts[name] for name in present if name != "pushed")])
     selects = ",\n".join(["SELECT (SELECT string_agg(id::text, ',') FROM owned) AS written", *tells])
     return compiled("turn", f"WITH {heads}\n{selects}")
 
@@ -107,6 +112,7 @@ def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
     rows["results"] += [(each, job_id) for each in turn.results]
+    rows["pushed"] += [each.content for each in turn.pushed]
     rows["forgotten"] += [(job_id, each) for each in turn.forgotten]
     rows["commands"] += [(each,) for each in turn.commands]
     rows["new_nodes"] += [

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.pushed import are_few
 from dagmaster.ports.store import ClaimedTask
 from dagmaster.store.identity import Identity
 from dagmaster.store.queries import compiled, ids_in, of_one_row, parts, queries
@@ -142,7 +143,7 @@ class PostgresWorkerStore:
         query, given = _SQL["report"], _columns(names, rows)
         if len(rows) == 1:
             query, given = _REPORT_ONE, dict(zip(names, rows[0], strict=True))
-        row = await self._reports.row(query, {"worker_id": self.worker_id, **given})
+        row = await self._reports.row(query, {"worker_id": self.worker_id, "pushes": are_few(reports), **given})
         return ids_in(None if row is None else row["task_ids"])
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:

@@ -15,6 +15,7 @@ from dagmaster.errors import BlobMissing
 from dagmaster.ports.clock import SystemClock
 from dagmaster.ports.events import StoredEvent
 from dagmaster.ports.ids import Snowflakes
+from dagmaster.ports.pushed import spell_results
 from dagmaster.ports.store import Command, TaskResult
 
 if TYPE_CHECKING:
@@ -210,6 +211,15 @@ class MemoryDatabase:
             if owner is not None:
                 self.tell(f"owner {owner}", "results")
 
+    def push(self, results: Iterable[TaskResult]) -> None:
+        """Tell the owners of jobs what was reported."""
+        by_owner: dict[str | None, list[TaskResult]] = {}
+        for result in results:
+            by_owner.setdefault(self.jobs[result.job_id].owner_id, []).append(result)
+        for owner, said in by_owner.items():
+            if owner is not None:
+                self.tell(f"owner {owner}", f"results {spell_results(said)}")
+
     # ── Rows ──
 
     def number(self) -> int:
@@ -245,7 +255,7 @@ class MemoryDatabase:
         output: JsonText | None = None,
         error: str | None = None,
         metrics: str | None = None,
-    ) -> None:
+    ) -> TaskResult:
         """Take a task out of its queue, and leave its result."""
         del self.queue[task.task_id]
         said = TaskResult(
@@ -255,6 +265,7 @@ class MemoryDatabase:
         self.results[said.id] = ResultRecord(
             said, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at
         )
+        return said
 
     def give_all_back(self, status: str, held_by: Callable[[str | None], bool], *, only_stopped: bool = False) -> int:
         """Take tasks out of the queue, by who holds them, and leave this as their result. How many."""

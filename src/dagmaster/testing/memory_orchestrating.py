@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.pushed import MAX_PUSHED, read_results
 from dagmaster.ports.store import ClaimedJob
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.testing.memory_database import Alive, add_event
@@ -36,6 +38,7 @@ class MemoryOrchestratorStore:
     ) -> None:
         self.woken = asyncio.Event()
         self.waiting: set[str] = set()
+        self.pushed: list[TaskResult] = []
         self.owner_id = ""
         self.name = ""
         self._database = database
@@ -52,9 +55,18 @@ class MemoryOrchestratorStore:
         self.name = f"orchestrator {self.owner_id}"
         database.orchestrators[self.owner_id] = Alive(database.clock.now())
         database.deafen(self._heard)
-        self._heard = [lambda _payload: self._wake("jobs"), self._wake]
+        self._heard = [lambda _payload: self._wake("jobs"), self._hear]
         database.listen("jobs", self._heard[0])
         database.listen(f"owner {self.owner_id}", self._heard[1])
+
+    def _hear(self, said: str) -> None:
+        what, _, brought = said.partition(" ")
+        if brought and len(self.pushed) < MAX_PUSHED:
+            with contextlib.suppress(ValueError):
+                self.pushed += read_results(brought)
+                self.woken.set()
+                return
+        self._wake(what)
 
     def _wake(self, what: str) -> None:
         self.waiting.add(what)

@@ -23,6 +23,8 @@ def write_turn(database: MemoryDatabase, turn: JobTurn, owner_id: str, by: str, 
         return False
     if turn.event_seq != len(job.events) + len(turn.events):
         return False
+    if any(each.content != _stored(database, each.id) for each in turn.pushed):
+        return False
     # The parts see what was there before the turn: nothing that it dispatches or starts is withdrawn or stopped by it.
     _check(job, turn)
     _take(database, turn)
@@ -44,6 +46,11 @@ def write_turn(database: MemoryDatabase, turn: JobTurn, owner_id: str, by: str, 
     if turn.finished is not None:
         database.tell(f"job {turn.job.id}")
     return True
+
+
+def _stored(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
+    result = database.results.get(number)
+    return None if result is None else result.said.content
 
 
 def _check(job: JobRecord, turn: JobTurn) -> None:

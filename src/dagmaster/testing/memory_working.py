@@ -6,13 +6,14 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.pushed import are_few
 from dagmaster.ports.store import ClaimedTask
 from dagmaster.testing.memory_database import Alive, CheckpointRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
+    from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport, TaskResult
     from dagmaster.testing.memory_database import MemoryDatabase, TaskRecord
 
 UNHEARD_SECONDS: Final = 30.0
@@ -107,16 +108,18 @@ class MemoryWorkerStore:
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks."""
         database = self._database
-        taken: dict[str, str] = {}
+        taken: dict[str, TaskResult] = {}
         for each in reports:
             task = database.held(each.task_id, each.token)
             if task is not None and task.worker_id == self.worker_id:
-                taken[task.task_id] = task.job_id
-                database.give_back(
+                taken[task.task_id] = database.give_back(
                     task, each.status, database.clock.now(), permanent=each.permanent, output=each.output,
                     error=each.error, metrics=each.metrics,
                 )  # fmt: skip
-        database.tell_owners(taken.values())
+        if are_few(reports):
+            database.push(taken.values())
+        else:
+            database.tell_owners(said.job_id for said in taken.values())
         return set(taken)
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:

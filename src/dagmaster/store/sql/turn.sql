@@ -1,6 +1,29 @@
 -- What a turn writes. The parts that have rows are put together to one statement, which is one transaction: `jobs` first,
 -- and everything else joined to what it gave back. A job that is not held any more gives nothing back, so that nothing
--- of it is written.
+-- of it is written. Before it stands what was pushed: a job of which something was said that is not so gives nothing
+-- back either.
+
+-- name: pushed
+-- The jobs of which something was pushed that is not stored, or not any more, or not as it was said.
+refuted AS (
+    SELECT n.job_id
+    FROM unnest(:pushed_ids::bigint[], :pushed_job_ids::bigint[], :pushed_nodes::text[], :pushed_attempts::integer[],
+                :pushed_statuses::text[], :pushed_permanents::boolean[], :pushed_outputs::text[], :pushed_refs::text[],
+                :pushed_errors::text[], :pushed_claims::float8[], :pushed_reports::float8[])
+         AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at)
+    WHERE NOT EXISTS (SELECT FROM dag_task_results r
+                      WHERE r.id = n.id AND r.job_id = n.job_id AND r.node_id = n.node_id AND r.attempt = n.attempt
+                        AND r.status = n.status AND r.permanent = n.permanent
+                        AND r.output::text IS NOT DISTINCT FROM n.output
+                        AND r.output_ref IS NOT DISTINCT FROM n.output_ref
+                        AND r.error::text IS NOT DISTINCT FROM n.error
+                        AND extract(epoch FROM r.claimed_at)::float8 IS NOT DISTINCT FROM n.claimed_at
+                        AND extract(epoch FROM r.reported_at)::float8 = n.reported_at)
+)
+
+-- name: nothing_pushed
+-- Everything was read: the planner leaves this out.
+refuted AS (SELECT 0::bigint AS job_id WHERE false)
 
 -- name: jobs
 -- Lock and check each job of the turn, and write its row.
@@ -25,6 +48,7 @@ owned AS (
                signals, result, result_ref, error, is_finished, is_over, is_released, seq_before)
     -- A turn names the state that it leaves. Not by the index of owners: all jobs that are owned would be looked through.
     WHERE j.id = n.id AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
+      AND NOT EXISTS (SELECT FROM refuted WHERE refuted.job_id = n.id)
     RETURNING j.id, j.priority
 )
 

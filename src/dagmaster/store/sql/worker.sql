@@ -96,7 +96,8 @@ WHERE queue IS NOT NULL
        OR NOT EXISTS (SELECT FROM dag_workers w WHERE found.queue = ANY(w.queues) AND w.stopped_at IS NULL))
 
 -- name: report
--- Take the row away with the token that holds it, and leave the result. The owner of the job is woken.
+-- Take the row away with the token that holds it, and leave the result. The owner of the job is woken, with what was
+-- reported if that is little (see ports/pushed.py).
 WITH said AS (
     SELECT * FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
                          :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[])
@@ -114,12 +115,23 @@ reported AS (
     SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
            error::json, metrics::json, progress, dispatched_at, claimed_at, clock()
     FROM gone
-    RETURNING task_id, job_id
+    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at
+),
+said_of_jobs AS (
+    SELECT job_id,
+           string_agg(CASE WHEN :pushes THEN
+               json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
+                                extract(epoch FROM claimed_at)::float8, extract(epoch FROM reported_at)::float8)::text
+           END, ',') AS results
+    FROM reported GROUP BY job_id
 )
 SELECT string_agg(task_id::text, ',') AS task_ids,
-       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
-        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id,
+                               CASE WHEN octet_length(o.results) < 7900 THEN 'results [' || o.results || ']'
+                                    ELSE 'results' END))
+        FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
+              FROM said_of_jobs s JOIN dag_jobs j ON j.id = s.job_id
+              WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS told
 FROM reported
 
 -- name: append_logs

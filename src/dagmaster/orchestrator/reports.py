@@ -1,0 +1,79 @@
+"""What was reported of an orchestrator's jobs: pushed to it, or read. Each report is given once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from dagmaster.ports.store import JobTurn, OrchestratorStore, TaskResult
+
+MAX_RESULTS: Final = 4_000
+MANY_RESULTS: Final = 200
+"""With so many at once there are more in a moment: they are read while the turn is written."""
+
+READS_AHEAD: Final = 5
+REMEMBERED: Final = 4_000
+"""So many reports that were given are remembered, and as many more."""
+
+
+class Reports:
+    """Reads what was reported, and knows what it gave already: what is pushed may have been read a moment ago."""
+
+    def __init__(self, store: OrchestratorStore, *, look_seconds: float) -> None:
+        self._store = store
+        self._look_seconds = look_seconds
+        self._look_at = 0.0
+        self._ahead: list[TaskResult] = []
+        self._times_ahead = 0
+        self._given: set[int] = set()
+        self._given_before: set[int] = set()
+
+    def forget(self) -> None:
+        """Everything is read anew."""
+        self._ahead.clear()
+        self._store.pushed.clear()
+        self._given.clear()
+        self._given_before.clear()
+
+    def is_due(self, waiting: Collection[str]) -> bool:
+        """Whether there is something to take."""
+        return "results" in waiting or bool(self._store.pushed)
+
+    async def read(self, waiting: Collection[str], resting: Collection[str]) -> list[TaskResult]:
+        """What is stored, if somebody was told to read. Who is only pushed to looks now and then if that is all."""
+        now = self._store.clock.now()
+        if "results" not in waiting and now < self._look_at:
+            return []
+        self._look_at = now + self._look_seconds
+        results, self._ahead = self._ahead, []
+        if not results:
+            results = await self._store.take_results(MAX_RESULTS, resting)
+        self._remember(results)
+        return results
+
+    def pushed(self) -> list[TaskResult]:
+        """What was pushed, and not given yet."""
+        waiting = self._store.pushed
+        found = {each.id: each for each in waiting if each.id not in self._given and each.id not in self._given_before}
+        waiting.clear()
+        results = list(found.values())
+        self._remember(results)
+        return results
+
+    def _remember(self, results: Sequence[TaskResult]) -> None:
+        if len(self._given) > REMEMBERED:
+            self._given, self._given_before = set(), self._given
+        self._given.update([result.id for result in results])
+
+    async def read_on(self, turns: Sequence[JobTurn], resting: Collection[str]) -> bool:
+        """Read the next results while these turns are written: those after the ones in hand. Whether there are any.
+
+        A number that was given earlier may be committed later, so every few times all are read again.
+        """
+        in_hand = [result for turn in turns for result in turn.results]
+        self._times_ahead = self._times_ahead + 1 if len(in_hand) >= MANY_RESULTS else 0
+        if self._times_ahead % READS_AHEAD:
+            self._ahead = await self._store.take_results(MAX_RESULTS, resting, after=max(in_hand))
+        return bool(self._ahead)

@@ -1,0 +1,188 @@
+"""Reports that come with the wake-up: nobody reads them, so the turn that takes them looks whether they are stored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.pushed import FEW, MAX_CHARACTERS, spell_results
+from dagmaster.ports.store import JsonText, TaskReport
+from tests.conformance.jobs import Scene, a_task, a_turn, heard
+
+if TYPE_CHECKING:
+    from dagmaster.ports.store import TaskResult
+    from tests.conformance.stores import World
+
+
+async def reported(scene: Scene, *texts: str) -> list[TaskResult]:
+    """Report tasks with these outputs, and give what was pushed of them."""
+    worker = await scene.world.worker("q")
+    await scene.write(tasks=[a_task(scene.world, attempt=number + 1) for number in range(len(texts))])
+    tasks = await worker.claim(len(texts))
+    await quiet(scene)
+    reports = [
+        TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(text))
+        for task, text in zip(tasks, texts, strict=True)
+    ]
+    assert len(await worker.report(reports)) == len(texts)
+    await heard(scene.orchestrator.woken)
+    return list(scene.orchestrator.pushed)
+
+
+async def quiet(scene: Scene) -> None:
+    await scene.world.settle()
+    scene.orchestrator.woken.clear()
+    scene.orchestrator.waiting.clear()
+
+
+async def took(scene: Scene, *pushed: TaskResult) -> bool:
+    """Whether a turn that takes what was pushed is written."""
+    turn = a_turn(await scene.now(), results=[each.id for each in pushed], pushed=list(pushed))
+    return await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
+
+
+async def test_what_is_pushed_is_what_would_be_read(world):
+    scene = await Scene.begin(world)
+    odd = json.dumps(["ä😀", 'a"b\\', " x ", None, 1e300])
+    pushed = await reported(scene, "1", odd, "null")
+    assert scene.orchestrator.waiting == set()
+    assert pushed == await scene.orchestrator.take_results(10)
+    assert pushed[1].output == JsonText(odd)
+
+
+async def test_a_failure_is_pushed_with_its_reason(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker("q")
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await quiet(scene)
+    error = json.dumps({"kind": "error", "message": "no"})
+    await worker.report([TaskReport(task.task_id, task.token, "FAILED", permanent=True, error=error)])
+    await heard(scene.orchestrator.woken)
+    (pushed,) = scene.orchestrator.pushed
+    assert (pushed.status, pushed.permanent, pushed.output, pushed.error) == ("FAILED", True, None, error)
+    assert await took(scene, pushed)
+
+
+@pytest.mark.parametrize(
+    "texts", [["1"] * (FEW + 1), [json.dumps("x" * MAX_CHARACTERS)], [json.dumps("\x01" * (MAX_CHARACTERS // 7))]]
+)
+async def test_what_is_too_much_for_a_wake_up_is_left_to_be_read(world: World, texts):
+    scene = await Scene.begin(world)
+    pushed = await reported(scene, *texts)
+    found = await scene.orchestrator.take_results(100)
+    assert len(found) == len(texts)
+    if pushed:
+        # Small here, and maybe large when it is spelled: then it is as it was said.
+        assert pushed == found
+    else:
+        assert scene.orchestrator.waiting == {"results"}
+
+
+async def test_a_turn_takes_what_was_pushed(world):
+    scene = await Scene.begin(world)
+    pushed = await reported(scene, "1", "2")
+    assert await took(scene, *pushed)
+    assert await scene.results() == []
+    assert [each.attempt for each in await world.attempts(scene.job_id)] == [1, 2]
+
+
+FORGED = {
+    "number": lambda said: replace(said, id=said.id + 1_000),
+    "node": lambda said: replace(said, node_id="b"),
+    "attempt": lambda said: replace(said, attempt=2),
+    "status": lambda said: replace(said, status="HANDED_BACK"),
+    "permanent": lambda said: replace(said, permanent=True),
+    "output": lambda said: replace(said, output=JsonText("2")),
+    "no output": lambda said: replace(said, output=None),
+    "blob": lambda said: replace(said, output=JsonText(said.output.text, "a/blob")),
+    "error": lambda said: replace(said, error="{}"),
+    "claim": lambda said: replace(said, claimed_at=1e300),
+    "no claim": lambda said: replace(said, claimed_at=None),
+    "time": lambda said: replace(said, reported_at=float("nan")),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+async def test_a_turn_with_something_that_is_not_stored_so_changes_nothing(world, forged):
+    scene = await Scene.begin(world)
+    (pushed,) = await reported(scene, "1")
+    before = await world.events(scene.job_id)
+    turn = a_turn(
+        await scene.now(),
+        results=[pushed.id],
+        pushed=[forged(pushed)],
+        tasks=[a_task(world, "b")],
+        events=[Event(EventType.JOB_STARTED)],
+    )
+    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
+    assert await world.events(scene.job_id) == before
+    assert await world.queued() == set()
+    assert await scene.results() == [("a", 1, "COMPLETED")]
+    assert await took(scene, pushed)
+
+
+async def test_what_was_taken_is_not_taken_again(world):
+    scene = await Scene.begin(world)
+    (pushed,) = await reported(scene, "1")
+    assert await took(scene, pushed)
+    assert not await took(scene, pushed)
+
+
+async def test_a_refused_turn_does_not_hold_up_the_others(world):
+    scene = await Scene.begin(world)
+    other = await Scene.begin(world, scene.orchestrator)
+    (pushed,) = await reported(scene, "1")
+    forged = a_turn(await scene.now(), results=[pushed.id], pushed=[replace(pushed, attempt=7)])
+    sound = a_turn(await other.now(), tasks=[a_task(world, "b")])
+    orchestrator = scene.orchestrator
+    assert await orchestrator.write([forged, sound], orchestrator.clock.now()) == {other.job_id}
+    assert await world.queued() == {sound.tasks[0].task_id}
+
+
+async def test_what_was_pushed_to_who_lost_the_job_is_left_to_the_next(world):
+    scene = await Scene.begin(world)
+    (pushed,) = await reported(scene, "1")
+    stale = a_turn(await scene.now(), results=[pushed.id], pushed=[pushed])
+    await scene.write(release=True)
+    other = await world.orchestrator()
+    await other.claim(10)
+    assert await scene.orchestrator.write([stale], scene.orchestrator.clock.now()) == set()
+    assert await other.take_results(10) == [pushed]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "{", "[1]", "[[]]", "{}", "null", "[[1, 2, null, 1, 'x']]",
+        '[[1, 2, "a", 1, "DONE", false, null, null, null, null, 1]]',
+        '[[1, "2", "a", 1, "COMPLETED", false, null, null, null, null, 1]]',
+        '[[1, 2, 3, 1, "COMPLETED", false, null, null, null, null, 1]]',
+        '[[1, 2, "a", 1, "COMPLETED", 0, null, null, null, null, 1]]',
+        '[[1, 2, "a", 1, "COMPLETED", false, "{", null, null, null, 1]]',
+        '[[1, 2, "a", 1, "COMPLETED", false, 7, null, null, null, 1]]',
+        '[[1, 2, "a", 1, "FAILED", false, null, null, "[]", null, 1]]',
+        '[[1, 2, "a", 1, "FAILED", false, null, null, null, null, "now"]]',
+        "[" * 3_000,
+    ],
+)  # fmt: skip
+async def test_words_that_nobody_of_us_says_only_wake(world, words):
+    scene = await Scene.begin(world)
+    await quiet(scene)
+    await world.say(scene.orchestrator, f"results {words}")
+    await heard(scene.orchestrator.woken)
+    assert scene.orchestrator.pushed == []
+    assert scene.orchestrator.waiting == {"results"}
+
+
+async def test_what_is_spelled_is_read_as_it_was(world):
+    scene = await Scene.begin(world)
+    (pushed,) = await reported(scene, '{"a": [1, "ä"]}')
+    scene.orchestrator.pushed.clear()
+    await world.say(scene.orchestrator, f"results {spell_results([pushed])}")
+    await world.settle()
+    assert scene.orchestrator.pushed == [pushed]
