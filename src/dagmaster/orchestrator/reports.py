@@ -67,13 +67,17 @@ class Reports:
             self._given, self._given_before = set(), self._given
         self._given.update([result.id for result in results])
 
-    async def read_on(self, turns: Sequence[JobTurn], resting: Collection[str]) -> bool:
-        """Read the next results while these turns are written: those after the ones in hand. Whether there are any.
+    def are_more(self, turns: Sequence[JobTurn]) -> bool:
+        """Whether the next results are to be read while these turns are written.
 
         A number that was given earlier may be committed later, so every few times all are read again.
         """
-        in_hand = [result for turn in turns for result in turn.results]
-        self._times_ahead = self._times_ahead + 1 if len(in_hand) >= MANY_RESULTS else 0
-        if self._times_ahead % READS_AHEAD:
-            self._ahead = await self._store.take_results(MAX_RESULTS, resting, after=max(in_hand))
+        in_hand = sum(len(turn.results) for turn in turns)
+        self._times_ahead = self._times_ahead + 1 if in_hand >= MANY_RESULTS else 0
+        return self._times_ahead % READS_AHEAD > 0
+
+    async def read_on(self, turns: Sequence[JobTurn], resting: Collection[str]) -> bool:
+        """Read the results after the ones in hand. Whether there are any."""
+        last = max(result for turn in turns for result in turn.results)
+        self._ahead = await self._store.take_results(MAX_RESULTS, resting, after=last)
         return bool(self._ahead)

@@ -243,14 +243,7 @@ class Orchestrator:
         if not turns:
             return
         work = [turn for turn, _, _ in turns]
-        reading = asyncio.create_task(self._read_on(work))
-        try:
-            written = await self._write(work, now)
-            await reading
-        finally:
-            # Nothing is read on when this turn was not written.
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+        written = await (self._write_and_read if self._reports.are_more(work) else self._write)(work, now)
         self.counters["turns"] += 1
         swept = False
         for turn, held, writes in turns:
@@ -276,6 +269,19 @@ class Orchestrator:
             self._wake("jobs")
         else:
             _LOGGER.warning("job %s is not ours any more", job_id)
+
+    async def _write_and_read(self, turns: list[JobTurn], now: float) -> set[str]:
+        """Write turns, and read the results of the next meanwhile."""
+        reading = asyncio.create_task(self._reports.read_on(turns, self._troubled))
+        try:
+            written = await self._write(turns, now)
+            if await reading:
+                self._wake("results")
+        finally:
+            # Nothing is read on when this turn was not written.
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        return written
 
     async def _write(self, turns: list[JobTurn], now: float) -> set[str]:
         """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
@@ -403,10 +409,6 @@ class Orchestrator:
                 gathered.setdefault(result.job_id, Gathered()).take_pushed(result)
         self.counters["results"] += len(read) + len(pushed)
         return len(read) >= MANY_RESULTS
-
-    async def _read_on(self, turns: list[JobTurn]) -> None:
-        if await self._reports.read_on(turns, self._troubled):
-            self._wake("results")
 
     async def _gather_commands(self, gathered: dict[str, Gathered]) -> None:
         for command in await self.store.take_commands(MAX_COMMANDS, self._troubled):

@@ -217,7 +217,9 @@ class Worker:
 
     async def _sleep(self) -> None:
         try:
-            await asyncio.wait_for(self.store.woken.wait(), self._poll_seconds)
+            # Not wait_for: in Python 3.11 it makes a task of what it waits for, which is two rounds of the loop more.
+            async with asyncio.timeout(self._poll_seconds):
+                await self.store.woken.wait()
         except TimeoutError:
             # Nobody woke us: look everywhere.
             self.store.look_around()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.orchestrator.reports import MANY_RESULTS, REMEMBERED, Reports
+from dagmaster.orchestrator.reports import MANY_RESULTS, READS_AHEAD, REMEMBERED, Reports
 from dagmaster.ports.store import TaskResult
 from dagmaster.testing.clock import FakeClock
 
@@ -109,5 +109,12 @@ def test_what_is_read_ahead_comes_after_what_is_in_hand():
     turn: Any = SimpleNamespace(results=list(range(1, MANY_RESULTS + 1)))
     assert asyncio.run(reports.read_on([turn], ()))
     assert read(reports, "results") == [MANY_RESULTS + 1, MANY_RESULTS + 2]
+
+
+def test_after_many_results_more_are_read_ahead_but_every_few_times_all():
+    reports = reports_of(Store())
+    many: Any = SimpleNamespace(results=[1] * MANY_RESULTS)
     few: Any = SimpleNamespace(results=[1])
-    assert not asyncio.run(reports.read_on([few], ()))
+    assert [reports.are_more([many]) for _ in range(2 * READS_AHEAD)] == [*[True] * (READS_AHEAD - 1), False] * 2
+    assert reports.are_more([many])
+    assert not reports.are_more([few])
