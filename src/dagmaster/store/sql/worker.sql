@@ -117,20 +117,22 @@ reported AS (
     FROM gone
     RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at
 ),
-said_of_jobs AS (
+-- By itself, so that no output is carried along when nothing is pushed.
+spelled AS MATERIALIZED (
     SELECT job_id,
-           string_agg(CASE WHEN :pushes THEN
+           CASE WHEN :pushes THEN
                json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
                                 extract(epoch FROM claimed_at)::float8, extract(epoch FROM reported_at)::float8)::text
-           END, ',') AS results
-    FROM reported GROUP BY job_id
+           END AS result
+    FROM reported
 )
 SELECT string_agg(task_id::text, ',') AS task_ids,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id,
                                CASE WHEN octet_length(o.results) < 7900 THEN 'results [' || o.results || ']'
                                     ELSE 'results' END))
         FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
-              FROM said_of_jobs s JOIN dag_jobs j ON j.id = s.job_id
+              FROM (SELECT job_id, string_agg(result, ',') AS results FROM spelled GROUP BY job_id) s
+              JOIN dag_jobs j ON j.id = s.job_id
               WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS told
 FROM reported
 
