@@ -1,6 +1,8 @@
 -- The tables of runtime.md. What always holds is said by constraints; the engine's transition table says how things move.
 
-CREATE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+-- Volatile, as what it calls: then it is a part of the statement that asks. Called as a function it took 1.8 µs a row in
+-- the place of 0.15, twice a task (2026-11).
+CREATE FUNCTION clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
     -- The one place where SQL asks for the time. A test moves it with SET dagapp.clock_offset.
     SELECT clock_timestamp() + make_interval(secs => coalesce(nullif(current_setting('dagapp.clock_offset', true), ''), '0')::float8)
 $$;
