@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 import dagmaster.store
-from dagmaster.store import turns
+from dagmaster.store import session, turns
 from dagmaster.store.queries import compiled, of_one_row, parts, queries
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
@@ -78,6 +78,24 @@ def test_every_part_has_the_parameters_that_its_rows_give():
     for name, columns in turns._COLUMNS.items():
         found = set(compiled(name, texts[name]).parameters)
         assert found - SHARED == set(columns), name
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_turn_finds_its_jobs_by_their_ids_and_not_among_all_that_are_owned(migrated, single):
+    query = turns.statement(("jobs", "results"), watched=False, single=single)
+
+    async def plan() -> str:
+        connection = await asyncpg.connect(migrated, server_settings={"search_path": "dagapp", **session._PLANS})
+        try:
+            await connection.execute(f"PREPARE turn AS {query.sql}")
+            rows = await connection.fetch(f"EXPLAIN EXECUTE turn ({', '.join(['NULL'] * len(query.parameters))})")
+        finally:
+            await connection.close()
+        return "\n".join(row[0] for row in rows)
+
+    found = asyncio.run(plan())
+    assert "using dag_jobs_pkey" in found
+    assert "dag_jobs_owned" not in found
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,6 +14,8 @@ from dagmaster.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from dagmaster.ports.store import OrchestratorStore
 
 
 def a_result(number: int) -> TaskResult:
@@ -35,7 +37,7 @@ class Store:
 
 
 def reports_of(store: Store) -> Reports:
-    return Reports(store, look_seconds=1.0)  # type: ignore[arg-type] - all of a door that it uses
+    return Reports(cast("OrchestratorStore", store), look_seconds=1.0)
 
 
 def read(reports: Reports, *waiting: str) -> list[int]:
