@@ -10,10 +10,11 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, duration, screen, spell_error
+from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, duration, screen
 from dagmaster.cli.tree import Tree
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, RequestApproval, Skip, WaitUntil
 from dagmaster.engine.model import FanOut
+from dagmaster.engine.spelling import spell_error
 from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:

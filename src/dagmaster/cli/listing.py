@@ -15,8 +15,9 @@ from rich.text import Text
 from dagmaster.cli.database import json_option, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.cli.rendering import age, duration, job_status
+from dagmaster.cli.rendering import duration, job_status
 from dagmaster.cli.snapshots import spell_time
+from dagmaster.engine.spelling import age
 
 if TYPE_CHECKING:
     import pathlib

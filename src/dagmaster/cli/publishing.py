@@ -15,7 +15,8 @@ from rich.text import Text
 from dagmaster.cli.database import json_option, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, say_problems
-from dagmaster.cli.rendering import age, describe
+from dagmaster.cli.rendering import describe
+from dagmaster.engine.spelling import age
 from dagmaster.errors import WorkflowInvalid, WorkflowUnknown
 
 if TYPE_CHECKING:

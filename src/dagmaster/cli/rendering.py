@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dagmaster.engine.graph import Kind, WaitSpec
+from dagmaster.engine.spelling import spell_error
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
 
 if TYPE_CHECKING:
@@ -243,13 +244,6 @@ def describe(spec: Spec) -> str:
     return "" if spec.kind in (Kind.START, Kind.END) else spec.kind.value
 
 
-def spell_error(error: dict[str, Any]) -> str:
-    """Say an error in one line: the exception by its name, unless the handler chose the kind."""
-    name, message = str(error.get("type", "")), str(error.get("message", "")).split("\n", 1)[0]
-    is_named = error.get("kind") != "error" or message.startswith(name)
-    return message if is_named else f"{name}: {message}"
-
-
 def spell_rate(rate: float) -> str:
     """Say how many tasks there are a second."""
     few = 10
@@ -273,11 +267,3 @@ def duration(seconds: float) -> str:
 def _left(seconds: float) -> str:
     """Spell an estimate: no more exactly than it is known."""
     return f"{max(round(seconds), 1)} s" if seconds < _SECONDS_A_MINUTE else duration(seconds)
-
-
-def age(seconds: float) -> str:
-    """Spell how long ago something was: one unit is enough."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(int(seconds), 0)} s"

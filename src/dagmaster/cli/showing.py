@@ -15,9 +15,10 @@ from rich.text import Text
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.cli.rendering import age, detail_lines, duration, job_status, name_width, node_line, spell_error
+from dagmaster.cli.rendering import detail_lines, duration, job_status, name_width, node_line
 from dagmaster.cli.snapshots import document, job_view, look, view_of, visible_inputs, waits_for
 from dagmaster.cli.tree import Tree
+from dagmaster.engine.spelling import age, spell_error
 from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:

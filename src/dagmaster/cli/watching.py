@@ -26,10 +26,11 @@ from dagmaster.cli.database import json_option, look_at, on_database
 from dagmaster.cli.events import sentence_of
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.cli.rendering import JOB_ICONS, duration, screen, spell_error
+from dagmaster.cli.rendering import JOB_ICONS, duration, screen
 from dagmaster.cli.showing import graph_of
 from dagmaster.cli.snapshots import document, job_view, look, view_of, waits_for
 from dagmaster.cli.tree import Tree
+from dagmaster.engine.spelling import spell_error
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.outage import Outage

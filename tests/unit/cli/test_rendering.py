@@ -10,14 +10,13 @@ from dagmaster.cli.rendering import (
     FanView,
     JobView,
     NodeView,
-    age,
     detail_lines,
     duration,
     node_line,
     screen,
-    spell_error,
 )
 from dagmaster.cli.tree import Tree
+from dagmaster.engine.spelling import age, spell_error
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.handler import Progress
 from tests.unit.cli.views import chain, drawn, graph
