@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import logging
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.engine.happenings import JobStarted, TimerFired
@@ -37,6 +38,7 @@ _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 MAX_COMMANDS: Final = 500
 MAX_CLAIMS: Final = 500
+MAX_TOLD: Final = 100
 TROUBLE_SECONDS: Final = 30.0
 """How long a job rests that could not be advanced, which is our mistake."""
 
@@ -84,8 +86,8 @@ class Orchestrator:
         self._graphs = Graphs(store)
         self._children = Children(store, self._graphs.get)
         self._timers: list[tuple[float, str, str]] = []
-        # Jobs that could not be advanced, and those of them that are to be tried again.
-        self._troubled: dict[str, float] = {}
+        # Jobs that could not be advanced (until when they rest, and over what), and those that are to be tried again.
+        self._troubled: dict[str, tuple[float, str]] = {}
         self._again: set[str] = set()
         self._strange: set[str] = set()
         self._reports = Reports(store, look_seconds=self.timing.poll_seconds)
@@ -152,7 +154,9 @@ class Orchestrator:
             await once()
 
     async def _beat(self) -> None:
-        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs)})
+        # Why a job stands still is asked of the database, not of this process.
+        told = dict(islice(self._troubled.items(), MAX_TOLD))
+        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "troubled": told})
 
     async def _reclaim(self) -> None:
         count = await self.store.reclaim()
@@ -236,10 +240,10 @@ class Orchestrator:
                 turns.append(await self._advance(held, what, now))
             except DatabaseUnavailable:
                 raise
-            except Exception:
+            except Exception as error:
                 # One job that cannot be advanced must not hold up the others; its rows are as they were.
                 _LOGGER.exception("job %s could not be advanced; it is tried again in %g s", job_id, TROUBLE_SECONDS)
-                self._rest(job_id)
+                self._rest(job_id, error)
         if not turns:
             return
         work = [turn for turn, _, _ in turns]
@@ -287,12 +291,12 @@ class Orchestrator:
         """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
         try:
             return await self.store.write(turns, now)
-        except StatementFailed:
+        except StatementFailed as error:
             if len(turns) > 1:
                 return {job_id for turn in turns for job_id in await self._write([turn], now)}
             job_id = turns[0].job.id
             _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, TROUBLE_SECONDS)
-            self._rest(job_id)
+            self._rest(job_id, error)
             return set()
 
     async def _advance(self, held: HeldJob, what: Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
@@ -380,18 +384,19 @@ class Orchestrator:
             held = self.jobs[job_id] = HeldJob(claimed, graph, self.store)
         except DatabaseUnavailable:
             raise
-        except Exception:
+        except Exception as error:
             # One job whose rows make no sense must not keep this owner, and the next, from all others.
             _LOGGER.exception("job %s cannot be read; it is tried again in %g s", job_id, TROUBLE_SECONDS)
-            self._rest(job_id)
+            self._rest(job_id, error)
             return None
         return held
 
-    def _rest(self, job_id: str) -> None:
+    def _rest(self, job_id: str, error: Exception) -> None:
         """Leave a job alone for a while."""
         self.jobs.pop(job_id, None)
         until = self.store.clock.now() + TROUBLE_SECONDS
-        self._troubled[job_id] = until
+        # What it says may be secret.
+        self._troubled[job_id] = (until, type(error).__name__)
         heapq.heappush(self._timers, (until, job_id, ""))
 
     async def _gather_results(self, waiting: set[str], gathered: dict[str, Gathered]) -> bool:
@@ -422,7 +427,7 @@ class Orchestrator:
             _, job_id, node_id = heapq.heappop(self._timers)
             held = self.jobs.get(job_id)
             if held is None:
-                if self._troubled.get(job_id, now + 1) <= now:
+                if self._troubled.get(job_id, (now + 1,))[0] <= now:
                     del self._troubled[job_id]
                     self._again.add(job_id)
                 continue

@@ -246,7 +246,7 @@ class OrchestratorStore(Protocol):
     async def register(self) -> None:
         """Be known, as alive."""
 
-    async def heartbeat(self, counters: Mapping[str, int]) -> None:
+    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
         """Stay alive. `OwnershipLost` if others may believe otherwise: then every job is to be dropped."""
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
@@ -359,7 +359,7 @@ class WorkerStore(Protocol):
     async def register(self, queues: Sequence[str], concurrency: int) -> None:
         """Be known, as alive. No queues: serve every queue."""
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
         """Stay alive; give those of the held tasks that are to stop, or that this worker does not hold any more.
 
         None if this worker was given up: all are.

@@ -77,7 +77,7 @@ class PostgresWorkerStore:
         await self._side.listen("dagmaster_tasks", heard)
         await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
         """Stay alive; give the tasks to stop."""
         given = {
             "worker_id": self.worker_id, "task_ids": [int(each) for each in held], "counters": json.dumps(counters),

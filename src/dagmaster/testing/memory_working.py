@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.pushed import are_few
 from dagmaster.ports.store import ClaimedTask
@@ -47,7 +47,7 @@ class MemoryWorkerStore:
         if queue in self._queues or (not self._queues and not queue.startswith("run:")):
             self.woken.set()
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, int]) -> set[str] | None:
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
         """Stay alive; give the tasks to stop."""
         database = self._database
         me = database.workers.get(self.worker_id)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -127,6 +128,12 @@ class Executor:
                 return run.message, self.deadlines.at(run), self.grace_seconds
         return None
 
+    def begun(self) -> dict[str, float]:
+        """The tasks whose handlers have begun, each with the seconds since; others wait for a thread or a process."""
+        # A copy, in one step of the interpreter: this may be asked from another thread.
+        runs = list(self._running.items())
+        return {task_id: round(run.seconds(), 1) for task_id, run in runs if run.begun_at is not None}
+
     def stop(self, task_id: str) -> None:
         """Ask a task to stop. Its outcome is a failure of kind `cancelled`, whatever it still does."""
         run = self._running.get(task_id)
@@ -170,7 +177,6 @@ class _Run:
     """One task while it runs. `work`, `progress` and `checkpoint` are called on any thread, all else on the loop's."""
 
     __slots__ = (
-        "_begun",
         "_context",
         "_deadlines",
         "_ending",
@@ -185,6 +191,7 @@ class _Run:
         "_spec",
         "_task",
         "_threads",
+        "begun_at",
         "finished",
         "message",
     )
@@ -205,7 +212,7 @@ class _Run:
         )
         # What was decided before the handler came to its end: then its own end does not count.
         self._ending: Outcome | None = None
-        self._begun = False
+        self.begun_at: float | None = None
         self._request = b""
         self._log = TaskLog(self._log_written) if self._processes is None and capturing() else None
         self._grace: asyncio.TimerHandle | None = None
@@ -258,9 +265,13 @@ class _Run:
         """The handler starts now, and so does its time. False if the task is over before it began."""
         if self.finished.done():
             return False
-        self._begun = True
-        self._deadlines.add(self, self._loop.time() + self._timeout_seconds())
+        self.begun_at = now = self._loop.time()
+        self._deadlines.add(self, now + self._timeout_seconds())
         return True
+
+    def seconds(self) -> float:
+        """How long the handler runs."""
+        return 0.0 if self.begun_at is None else self._loop.time() - self.begun_at
 
     def _timeout_seconds(self) -> float:
         return self.message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
@@ -315,7 +326,7 @@ class _Run:
             return
         self._ending = outcome
         self._context.cancel()
-        if not self._begun:
+        if self.begun_at is None:
             self.done(outcome)
             return
         if self._task is not None:

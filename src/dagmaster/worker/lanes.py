@@ -45,6 +45,10 @@ class Lane:
         # Those that still look for tasks. A seat that has seen that there are none ends a moment later.
         self._open = 0
 
+    def begun(self) -> dict[str, float]:
+        """The tasks that run, each with the seconds since it began. What waits is not among them."""
+        return self._runner.executor.begun()
+
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
         self._waiting.update((task.task_id, task) for task in tasks)
@@ -108,6 +112,10 @@ class ThreadLane:
         self.answered = True
         self._thread = threading.Thread(target=self._live, name="dagmaster-handlers", daemon=True)
         self._thread.start()
+
+    def begun(self) -> dict[str, float]:
+        """The tasks that run, each with the seconds since it began."""
+        return {} if self._lane is None else self._lane.begun()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""

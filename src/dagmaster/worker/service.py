@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.outage import Outage
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from dagmaster.worker.processes import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
+
+MAX_NAMED: Final = 256
+"""So many tasks that run are named in a heartbeat; more are only counted."""
 
 BUSY: Final = 1_000.0
 GATHER_SECONDS: Final = 0.003
@@ -360,7 +363,7 @@ class Worker:
         while True:
             self.store.stops.clear()
             try:
-                stops = await self.store.heartbeat(list(self.held), self.counters)
+                stops = await self.store.heartbeat(list(self.held), self._said())
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
@@ -396,6 +399,12 @@ class Worker:
                 else TaskReport(task.task_id, task.token, "HANDED_BACK")
                 for task in left
             ])  # fmt: skip
+
+    def _said(self) -> dict[str, Any]:
+        """What is told with a heartbeat: the counters, and which of the held tasks run, since how many seconds."""
+        begun = {task_id: seconds for lane in self._lanes.values() for task_id, seconds in lane.begun().items()}
+        named = {"begun": begun} if len(begun) <= MAX_NAMED else {}
+        return {**self.counters, "running": len(begun), **named}
 
     async def _rest(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._outage.away(error))
