@@ -216,6 +216,21 @@ async def test_jobs_are_reclaimed_only_when_their_owners_lease_is_over_and_once(
     assert (claimed.row.id, claimed.epoch) == (scene.job_id, 2)
 
 
+async def test_a_claim_tells_whether_the_owner_before_died_or_released_the_job(world):
+    scene = await Scene.begin(world)
+    second = await world.orchestrator()
+    await world.move(10)
+    await second.heartbeat({})
+    await world.move(6)
+    await second.reclaim()
+    await second.claim(10)
+    await second.leave()
+    third = await world.orchestrator()
+    await third.claim(10)
+    told = [event.data.get("after") for event in await world.events(scene.job_id) if event.type == "JobClaimed"]
+    assert told == [None, "died", "released"]
+
+
 async def test_a_heartbeat_keeps_jobs(world):
     scene = await Scene.begin(world)
     scanner = await world.orchestrator()

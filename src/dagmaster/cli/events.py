@@ -12,8 +12,8 @@ import click
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.cli.rendering import spell_error
 from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.spelling import spell_error
 from dagmaster.ports.events import EventType
 
 if TYPE_CHECKING:
@@ -159,6 +159,13 @@ def _completed(event: StoredEvent) -> str:
     return f"{event.node} completed" + (f" and took branch {branch}" if branch else "")
 
 
+def _claimed(event: StoredEvent) -> str:
+    after, before = event.data.get("after"), event.data.get("before")
+    if after == "died":
+        return f"owned by {event.by}: the one before, {before}, died"
+    return f"owned by {event.by}" + (f": the one before, {before}, released it" if after else "")
+
+
 def _dispatched(event: StoredEvent) -> str:
     again = f", attempt {event.attempt}" if (event.attempt or 0) > 1 else ""
     return f"{event.node} waits for a worker{again}"
@@ -181,7 +188,7 @@ def _stale(event: StoredEvent) -> str:
 
 _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.JOB_SUBMITTED: lambda e: f"submitted by {e.by}",
-    EventType.JOB_CLAIMED: lambda e: f"owned by {e.by}",
+    EventType.JOB_CLAIMED: _claimed,
     EventType.JOB_STARTED: lambda _: "the job starts",
     EventType.NODE_DISPATCHED: _dispatched,
     EventType.NODE_COMPLETED: _completed,

@@ -39,7 +39,7 @@ class EventType(StrEnum):
 
 MEANING: Final[dict[EventType, str]] = {
     EventType.JOB_SUBMITTED: "The job was accepted.",
-    EventType.JOB_CLAIMED: "An orchestrator owns the job from here on. `epoch` counts the owners.",
+    EventType.JOB_CLAIMED: "The job has an owner. `epoch` counts them; `after`: the one `before` died, or released it.",
     EventType.JOB_STARTED: "The first nodes may start.",
     EventType.NODE_DISPATCHED: "The attempt waits in a queue for a worker.",
     EventType.NODE_COMPLETED: "The node has its output. `branch`: the way a conditional took.",

@@ -83,7 +83,7 @@ class PostgresOrchestratorStore:
         self.waiting.add(what)
         self.woken.set()
 
-    async def heartbeat(self, counters: Mapping[str, int]) -> None:
+    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
         """Stay alive."""
         given = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
         if await self._side.row(_SQL["heartbeat"], given) is None:
@@ -104,7 +104,7 @@ class PostgresOrchestratorStore:
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         """Own jobs that nobody owns."""
-        given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue}
+        given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue, **self._leases}
         return await self._loaded(await self._turns.fetch(_SQL["claim"], given))
 
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
@@ -119,7 +119,7 @@ class PostgresOrchestratorStore:
         tasks: dict[int, dict[str, str]] = {}
         if begun:
             for row in await self._turns.fetch(_SQL["nodes_of"], {"job_ids": begun}):
-                nodes.setdefault(row["job_id"], []).append(_node_row(row))
+                nodes.setdefault(row["job_id"], []).append(node_row(row))
                 if row["task_id"] is not None:
                     tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
         return [_claimed(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
@@ -245,17 +245,7 @@ def _claimed(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, 
     if row["parent_job_id"] is not None:
         parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
     return ClaimedJob(
-        row=JobRow(
-            id=str(row["id"]),
-            status=JobStatus(row["status"]),
-            run=row["run"],
-            cancel_requested=row["cancel_requested"],
-            deadline_at=row["deadline_at"],
-            deadline_passed=row["deadline_passed"],
-            ending=row["ending"],
-            stopping=row["stopping"],
-            signals=json.loads(row["signals"]),
-        ),
+        row=job_row(row),
         workflow_id=row["workflow_id"],
         version=row["version"],
         content_hash=row["content_hash"],
@@ -273,7 +263,23 @@ def _claimed(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, 
     )
 
 
-def _node_row(row: asyncpg.Record) -> NodeRow:
+def job_row(row: asyncpg.Record) -> JobRow:
+    """A job, as the engine keeps it."""
+    return JobRow(
+        id=str(row["id"]),
+        status=JobStatus(row["status"]),
+        run=row["run"],
+        cancel_requested=row["cancel_requested"],
+        deadline_at=row["deadline_at"],
+        deadline_passed=row["deadline_passed"],
+        ending=row["ending"],
+        stopping=row["stopping"],
+        signals=json.loads(row["signals"]),
+    )
+
+
+def node_row(row: asyncpg.Record) -> NodeRow:
+    """A node, as the engine keeps it."""
     return NodeRow(
         row["node_id"],
         NodeStatus(row["status"]),

@@ -49,6 +49,7 @@ class JobRecord:
     row: JobRow
     created_at: float
     owner_id: str | None = None
+    previous_owner_id: str | None = None
     epoch: int = 0
     result: JsonText | None = None
     error: dict[str, Any] | None = None

@@ -72,7 +72,7 @@ class MemoryOrchestratorStore:
         self.waiting.add(what)
         self.woken.set()
 
-    async def heartbeat(self, counters: Mapping[str, int]) -> None:
+    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
         """Stay alive."""
         me = self._database.orchestrators.get(self.owner_id)
         if me is None or me.stopped_at is not None or self._database.has_expired(me, self._lease_seconds):
@@ -109,8 +109,16 @@ class MemoryOrchestratorStore:
         for job in claimed:
             job.owner_id = self.owner_id
             job.epoch += 1
-            add_event(job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch}))
+            add_event(job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch, **self._after(job)}))
         return [_claimed(job) for job in sorted(claimed, key=lambda job: job.rank)]
+
+    def _after(self, job: JobRecord) -> dict[str, str]:
+        """Whether the owner before let go of the job, or died."""
+        before = self._database.orchestrators.get(job.previous_owner_id or "")
+        if before is None or not job.is_open:
+            return {}
+        died = before.heartbeat_at <= (before.stopped_at or 0.0) - self._lease_seconds
+        return {"before": job.previous_owner_id or "", "after": "died" if died else "released"}
 
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that are owned."""
@@ -141,7 +149,7 @@ class MemoryOrchestratorStore:
         stopped = {owner_id for owner_id, who in database.orchestrators.items() if who.stopped_at is not None}
         freed = [job for job in database.jobs.values() if job.owner_id in stopped]
         for job in freed:
-            job.owner_id = None
+            job.owner_id, job.previous_owner_id = None, job.owner_id
         return len(freed)
 
     async def lose(self) -> int:
@@ -164,7 +172,7 @@ class MemoryOrchestratorStore:
         database = self._database
         freed = self._owned()
         for job in freed:
-            job.owner_id = None
+            job.owner_id, job.previous_owner_id = None, job.owner_id
         me = database.orchestrators.get(self.owner_id)
         if me is not None:
             me.stopped_at = database.clock.now()

@@ -40,6 +40,11 @@ def test_an_event_of_a_newer_version_is_told_by_its_name():
             event("AttemptFailed", attempt=1, error={"message": "no"}, retry_at="2026-01-31T10:11:12.5Z"),
             "fetch: attempt 1 failed: no; tried again at 10:11:12",
         ),
+        (event("JobClaimed", by="orchestrator 2"), "owned by orchestrator 2"),
+        (
+            event("JobClaimed", by="orchestrator 2", after="died", before="h:1"),
+            "owned by orchestrator 2: the one before, h:1, died",
+        ),
         (event("NodeExpanded", first=0, count=5, total=5), "fetch has 5 children"),
         (event("NodeExpanded", first=5000, count=5000, total=20000), "fetch has children 5,000 to 9,999 of 20,000"),
         (event("Approved", comment="fine"), "ada approved fetch: fine"),

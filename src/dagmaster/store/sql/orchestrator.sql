@@ -50,7 +50,15 @@ claimed AS (
 ),
 told AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
-    SELECT id, event_seq, 'JobClaimed', clock(), :by, json_build_object('epoch', owner_epoch) FROM claimed
+    SELECT c.id, c.event_seq, 'JobClaimed', clock(), :by,
+           CASE WHEN p.owner_id IS NULL OR c.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+                THEN json_build_object('epoch', c.owner_epoch)
+                ELSE json_build_object('epoch', c.owner_epoch, 'before', p.host || ':' || p.pid, 'after',
+                                       -- One that leaves was heard a moment before; one that died was given up later.
+                                       CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
+                                            THEN 'died' ELSE 'released' END) END
+    FROM claimed c
+    LEFT JOIN dag_orchestrators p ON p.owner_id = c.previous_owner_id
 )
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
@@ -137,9 +145,12 @@ WITH dead AS (
     FOR UPDATE SKIP LOCKED
 ),
 buried AS (
-    UPDATE dag_orchestrators o SET stopped_at = clock() FROM dead WHERE o.owner_id = dead.owner_id RETURNING o.owner_id
+    UPDATE dag_orchestrators o
+    SET stopped_at = clock(),
+        counters = o.counters || jsonb_build_object('left', (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id))
+    FROM dead WHERE o.owner_id = dead.owner_id RETURNING o.owner_id
 )
-UPDATE dag_jobs j SET owner_id = NULL
+UPDATE dag_jobs j SET owner_id = NULL, previous_owner_id = j.owner_id
 FROM (SELECT owner_id FROM buried
       UNION
       -- One that was paused may have claimed after it was buried.
@@ -160,7 +171,14 @@ WHERE (w.stopped_at > clock() - make_interval(secs => 5 * :worker_lease_seconds)
 -- name: lose
 -- Bury dead workers, and report what they held as lost.
 WITH dead AS (
-    UPDATE dag_workers w SET stopped_at = clock()
+    UPDATE dag_workers w
+    SET stopped_at = clock(),
+        -- What it left is told with it: how much, and of the first where to look.
+        counters = w.counters || (
+            SELECT jsonb_build_object('left', count(*), 'left_tasks', coalesce(jsonb_agg(
+                jsonb_build_array(h.job_id::text, h.node_id)) FILTER (WHERE h.number <= 50), '[]'))
+            FROM (SELECT q.job_id, q.node_id, row_number() OVER () AS number
+                  FROM dag_task_queue q WHERE q.worker_id = w.worker_id) AS h)
     WHERE w.worker_id = ANY(:worker_ids::bigint[]) AND w.stopped_at IS NULL
       AND w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds)
     RETURNING worker_id
@@ -205,10 +223,12 @@ FROM reported
 -- name: leave
 -- Release every job, and be known as stopped. Others are told that there is something to claim.
 WITH released AS (
-    UPDATE dag_jobs SET owner_id = NULL WHERE owner_id = :owner_id RETURNING id
+    UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id WHERE owner_id = :owner_id RETURNING id
 ),
 gone AS (
-    UPDATE dag_orchestrators SET stopped_at = clock() WHERE owner_id = :owner_id
+    UPDATE dag_orchestrators
+    SET stopped_at = clock(), counters = counters || jsonb_build_object('left', (SELECT count(*) FROM released))
+    WHERE owner_id = :owner_id
 )
 SELECT count(*) AS released, CASE WHEN count(*) > 0 THEN pg_notify('dagmaster_jobs', '')::text END AS told FROM released
 

@@ -92,6 +92,8 @@ CREATE TABLE dag_jobs (
     -- No foreign key: a hold is proved by (owner_id, owner_epoch) in each write, and owners are forgotten in time.
     owner_id            bigint,
     owner_epoch         integer NOT NULL DEFAULT 0,
+    -- Who let go of it last, or died: the next claim tells which.
+    previous_owner_id   bigint,
     event_seq           integer NOT NULL DEFAULT 0,
     parent_job_id       bigint REFERENCES dag_jobs,
     parent_node_id      text COLLATE "C",
