@@ -14,6 +14,7 @@ from dagmaster.bootstrap import find_handlers
 from dagmaster.cli.main import cli
 from dagmaster.engine.filters import FILTERS
 from dagmaster.engine.invariants import PROMISES
+from dagmaster.engine.reasons import MEANING as REASONS
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
 from dagmaster.ports.events import MEANING, EventType
 from dagmaster.settings import ALIASES, Settings
@@ -37,6 +38,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "handlers.md": _handlers(),
         HERE / "reference" / "settings.md": _settings(),
         HERE / "reference" / "events.md": _events(),
+        HERE / "reference" / "reasons.md": _reasons(),
         HERE / "reference" / "invariants.md": _invariants(),
         HERE / "reference" / "figures.md": _figures(),
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
@@ -138,6 +140,8 @@ def _walk(
     command: click.Command, context: click.Context, names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
     context.terminal_width = 100
+    # click keeps the option as it was for whoever asked first, and that may have been a test.
+    command._help_option = None  # noqa: SLF001
     yield names, command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -185,6 +189,15 @@ def _events() -> str:
     rows = "\n".join(f"| `{kind.value}` | {MEANING[kind]} |" for kind in EventType)
     return (
         f"{MADE}# Events\n\nThe trail of a job: numbered from 1, without gaps.\n\n| event | says |\n|---|---|\n{rows}\n"
+    )
+
+
+def _reasons() -> str:
+    rows = "\n".join(f"| `{code.value}` | {meaning} |" for code, meaning in REASONS.items())
+    return (
+        f"{MADE}# Reasons\n\nWhy a job or a node stands where it stands: `dagmaster jobs why JOB [NODE]`, and its `--json`."
+        " What stands higher is told first. A reason has a `code`, a `sentence`, `data` (named here in backticks) and"
+        f" `because`: the nodes to ask next.\n\n| code | says |\n|---|---|\n{rows}\n"
     )
 
 

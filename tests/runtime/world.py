@@ -18,12 +18,15 @@ import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatalogNameError, PostgresError
 
 from dagmaster.adapters.local_blobs import LocalBlobs
-from dagmaster.authoring.compiler import compile_text
+from dagmaster.authoring.compiler import compile_definition, compile_text
 from dagmaster.authoring.handlers import Registry, discover
+from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.intake import Intake, Submission
 from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.store import StoredWorkflow
+from dagmaster.store.explaining import Explaining
 from dagmaster.store.orchestrating import PostgresOrchestratorStore
+from dagmaster.store.reading import PostgresReadStore
 from dagmaster.store.session import Address
 from dagmaster.store.submitting import PostgresSubmitStore
 from dagmaster.store.working import PostgresWorkerStore
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.engine.why import Why
     from dagmaster.ports.store import Accepted, JobReport
 
 MODULES: Final = ("dagmaster.handlers.examples", "tests.runtime.handlers")
@@ -122,6 +126,7 @@ class World:
     async def close(self) -> None:
         """Stop what lives; then look whether all is as promised."""
         try:
+            await self._explain_all()
             for each in list(self._lives):
                 await self.stop(each)
             await self._audit()
@@ -277,6 +282,7 @@ class World:
 
     async def over(self, job_id: str, *, run: int = 1) -> JobReport:
         """Wait until a job is over."""
+        await self._explain_all()
         sql = "SELECT status = ANY($2) AND run >= $3 AND owner_id IS NULL FROM dag_jobs WHERE id = $1"
         try:
             await self.until(sql, int(job_id), list(OVER), run)
@@ -368,6 +374,32 @@ class World:
             for row in await self.rows(f"SELECT * FROM {table}"):
                 found += [f"{table}.{key}: {value}" for key, value in row.items() if f"{table}.{key}" not in but]
         return "\n".join(found)
+
+    async def why(self, job_id: str) -> Why:
+        """Why a job and its nodes stand where they stand."""
+        store = PostgresReadStore(self.address, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        try:
+            found = await Explaining(store, compile_definition, redact_value).explain(job_id)
+        finally:
+            await store.close()
+        assert found is not None
+        return found.why
+
+    async def until_reason(self, job_id: str, node: str, code: str) -> str:
+        """Wait until a node has a reason of this code, and give its sentence."""
+        async with asyncio.timeout(A_LONG_WHILE):
+            while (reason := (await self.why(job_id)).of(node)).code != code:
+                self._look_after()
+                await asyncio.sleep(0.02)
+        return reason.sentence
+
+    async def _explain_all(self) -> None:
+        """No job is ever without a reason, nor is a node of it."""
+        with contextlib.suppress(DatabaseUnavailable):
+            for (job_id,) in await self.rows("SELECT id FROM dag_jobs ORDER BY id DESC LIMIT 5"):
+                why = await self.why(str(job_id))
+                assert why.head().sentence
+                assert all(why.of(node.id).sentence and why.chain(node.id) for node in why.nodes())
 
     # ── What is promised of all jobs ──
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     lazy={
         "list": ("dagmaster.cli.listing:list_jobs", "List the newest jobs."),
         "show": ("dagmaster.cli.showing:show", "Show a job: its nodes, and what it waits for."),
+        "why": ("dagmaster.cli.why:why", "Say why a job, or a node of it, stands where it stands."),
         "watch": ("dagmaster.cli.watching:watch", "Watch a job until it is over."),
         "logs": ("dagmaster.cli.logs:logs", "Print what the tasks of a job wrote."),
         "events": ("dagmaster.cli.events:events", "Tell all that happened to a job."),

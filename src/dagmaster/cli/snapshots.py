@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.cli.rendering import FanView, JobView, NodeView, age, describe, duration
-from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, WaitSpec
+from dagmaster.cli.advice import advice
+from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, duration
+from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
 from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.reasons import ReasonCode
+from dagmaster.engine.spelling import counted
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
+from dagmaster.engine.surroundings import ChildJob, QueueState, Service, Surroundings
+from dagmaster.engine.why_open import approval, child_job, nobody_moves, pause, queued, retry
 from dagmaster.ports.handler import Progress
 from dagmaster.store.reading import Alive, ChildCounts, NodeLine
 
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.engine.reasons import Reason
     from dagmaster.store.reading import JobHead, PostgresReadStore, Question, QueueWait
 
 MASKED: Final = "***"
@@ -37,6 +43,7 @@ class Snapshot:
     waits: list[QueueWait] = field(default_factory=list)
     alive: Alive = field(default_factory=lambda: Alive(0, 0))
     child_jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    lease_seconds: float = 15.0
 
     def line(self, node_id: str) -> NodeLine:
         """A node's row. One that nothing happened to has none, and is PENDING."""
@@ -77,7 +84,7 @@ class Snapshot:
 async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before: Snapshot | None = None) -> Snapshot:
     """Read a job. What was over in the snapshot `before` is not counted again."""
     rows = {line.node_id: line for line in await store.nodes(head.id, list(graph.specs))}
-    snapshot = Snapshot(head, graph, rows)
+    snapshot = Snapshot(head, graph, rows, lease_seconds=store.leases["lease_seconds"])
     fans = [node_id for node_id, line in rows.items() if line.source_count is not None]
     settled = (
         {}
@@ -186,52 +193,67 @@ def waits_for(snapshot: Snapshot) -> list[str]:
     """Say why a job is not moving, and what to do about it."""
     if snapshot.head.is_over:
         return []
-    said = [*_of_the_owner(snapshot), *_of_queues(snapshot.waits), *_of_nodes(snapshot)]
+    said = [*_of_the_owner(snapshot), *_of_queues(snapshot), *_of_nodes(snapshot)]
     more = len(said) - _MOST_SENTENCES
     return said if more <= 0 else [*said[:_MOST_SENTENCES], f"and {more} more"]
 
 
 def _of_the_owner(snapshot: Snapshot) -> Iterator[str]:
-    head = snapshot.head
-    if snapshot.alive.orchestrators == 0:
-        yield "no live orchestrator (start one: dagmaster orchestrator, or dagmaster dev)"
-    elif head.owner_id is None and head.queue is not None:
-        yield "it came from a `dagmaster run` that is gone: an orchestrator takes it over"
-    elif head.owner_id is None and head.now - head.created_at > _PATIENCE_SECONDS:
-        yield "no orchestrator owns it yet: one claims it within a second, unless they are busy"
+    head, lease = snapshot.head, snapshot.lease_seconds
+    owner = None
+    if head.owner_id is not None:
+        silent, where = head.silent_seconds or 0.0, f"{head.host}:{head.pid}"
+        owner = Service(id=head.owner_id, where=where, silent_seconds=silent, lease_seconds=lease)
+    around = Surroundings(
+        now=head.now,
+        created_at=head.created_at,
+        owner=owner,
+        orchestrators=snapshot.alive.orchestrators,
+        is_of_a_run=head.queue is not None,
+    )
+    reason = nobody_moves(around)
+    is_young = head.now - head.created_at < _PATIENCE_SECONDS
+    if reason is not None and not (is_young and reason.code is ReasonCode.NO_OWNER and head.queue is None):
+        yield _said(snapshot, "the job", reason)
     if head.cancelling:
-        yield "it is being cancelled: what runs is asked to stop"
+        yield "the job is being cancelled: what runs is asked to stop"
 
 
-def _of_queues(waits: Sequence[QueueWait]) -> Iterator[str]:
-    for wait in waits:
-        tasks = f"{wait.tasks:,} tasks wait" if wait.tasks > 1 else "1 task waits"
-        if wait.workers == 0:
-            yield (
-                f"{tasks} in queue {wait.queue}: no live worker serves it "
-                f"(start one: dagmaster worker --queue {wait.queue})"
-            )
-        elif wait.oldest_seconds > _PATIENCE_SECONDS:
-            workers = "worker is" if wait.workers == 1 else f"{wait.workers} workers are"
-            yield f"{tasks} in queue {wait.queue}, the oldest for {age(wait.oldest_seconds)}: its {workers} busy"
+def _of_queues(snapshot: Snapshot) -> Iterator[str]:
+    for wait in snapshot.waits:
+        state = QueueState(workers=wait.workers, seats=wait.seats, busy=wait.busy)
+        reason = queued(wait.queue, state, wait.oldest_seconds)
+        if reason.code is ReasonCode.NO_WORKER or wait.oldest_seconds > _PATIENCE_SECONDS:
+            yield _said(snapshot, counted(wait.tasks, "task"), reason, several=wait.tasks > 1)
 
 
 def _of_nodes(snapshot: Snapshot) -> Iterator[str]:
-    job_id = snapshot.head.id
     for node_id, line in snapshot.nodes.items():
-        spec = snapshot.graph.specs[node_id]
-        child = snapshot.child_jobs.get(node_id)
-        if line.status == "WAITING" and isinstance(spec, ApprovalSpec):
-            who = f" of {', '.join(spec.approvers)}" if spec.approvers else ""
-            yield f"{node_id} waits for approval{who}: dagmaster jobs approve {job_id} {node_id}"
-        elif line.status == "WAITING" and isinstance(spec, WaitSpec) and spec.signal is not None:
-            yield f"{node_id} waits for a signal: dagmaster jobs signal {job_id} {spec.signal}"
-        elif line.status == "WAITING" and line.wake_at is not None:
-            yield f"{node_id} waits for another {duration(max(line.wake_at - snapshot.head.now, 0))}"
-        elif line.status == "READY" and line.wake_at is not None:
-            yield f"{node_id} is tried again in {duration(max(line.wake_at - snapshot.head.now, 0))}"
-        elif child is not None and line.status not in _OVER:
-            yield f"{node_id} waits for job {child[0]}: dagmaster jobs show {child[0]}"
+        reason = _of_node(snapshot, line)
+        if reason is not None:
+            yield _said(snapshot, node_id, reason)
+
+
+def _of_node(snapshot: Snapshot, line: NodeLine) -> Reason | None:
+    """Why a node waits that somebody, or a time, has to move."""
+    spec, now = snapshot.graph.specs[line.node_id], snapshot.head.now
+    child = snapshot.child_jobs.get(line.node_id)
+    if line.status == "WAITING" and isinstance(spec, ApprovalSpec):
+        question = snapshot.questions.get(line.node_id)
+        return approval(spec, "" if question is None else question.message, line.wake_at, now)
+    if line.status == "WAITING" and isinstance(spec, WaitSpec):
+        return pause(spec, line.wake_at, now)
+    if line.status == "READY" and line.wake_at is not None and isinstance(spec, TaskSpec):
+        most = spec.retry.max_attempts
+        return retry(line.error or {}, line.tries_used + 1, most, wake_at=line.wake_at, now=now)
+    if child is not None and line.status not in _OVER:
+        return child_job(ChildJob(id=child[0], status=child[1]))
+    return None
+
+
+def _said(snapshot: Snapshot, subject: str, reason: Reason, *, several: bool = False) -> str:
+    command = advice(snapshot.head.id, reason, subject)
+    return f"{subject} {reason.together if several else reason.sentence}{f' → {command}' if command else ''}"
 
 
 # ── Documents ──

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 _SQL = queries("reading")
 
-# How long those who went are still shown, and how many of each.
-RECENT_SECONDS: Final = 3600.0
-_MANY: Final = 200
 _BIGINT: Final = 2**63 - 1
 _LOW_BITS: Final = 22  # of an id: the machine and the sequence, after the milliseconds
 
@@ -95,6 +92,7 @@ class NodeLine:
     status: str
     skip_reason: str | None = None
     attempt: int = 0
+    tries_used: int = 0
     branch: str | None = None
     parent_node_id: str | None = None
     source_count: int | None = None
@@ -128,12 +126,14 @@ class Question:
 
 
 class QueueWait(NamedTuple):
-    """Tasks that no worker holds, and how many live workers serve their queue."""
+    """Tasks that no worker holds; the live workers of their queue, and how many places of these are busy."""
 
     queue: str
     tasks: int
     oldest_seconds: float
-    workers: int
+    workers: int = 0
+    seats: int = 0
+    busy: int = 0
 
 
 class LogPiece(NamedTuple):
@@ -153,16 +153,6 @@ class Alive(NamedTuple):
     workers: int
 
 
-@dataclass(slots=True)
-class Fleet:
-    """Who is alive, who went lately, and what waits. Rows as they are stored."""
-
-    orchestrators: list[dict[str, Any]]
-    workers: list[dict[str, Any]]
-    queues: list[dict[str, Any]]
-    unowned: int
-
-
 class PostgresReadStore:
     """Reads. `lease_seconds`: how long orchestrators and workers may be silent before they count as dead."""
 
@@ -176,7 +166,7 @@ class PostgresReadStore:
     ) -> None:
         self.session = Session(address, name, reads=True)
         self._ears = Session(address, name, listens=True)
-        self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        self.leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
 
     async def close(self) -> None:
         """Leave."""
@@ -286,12 +276,12 @@ class PostgresReadStore:
 
     async def waiting_tasks(self, job_id: str) -> list[QueueWait]:
         """The tasks of a job that no worker holds."""
-        rows = await self.session.fetch(_SQL["waiting_tasks"], {"job_id": int(job_id), **self._leases})
+        rows = await self.session.fetch(_SQL["waiting_tasks"], {"job_id": int(job_id), **self.leases})
         return [QueueWait(*row.values()) for row in rows]
 
     async def alive(self) -> Alive:
         """How many orchestrators and workers live."""
-        row = await self.session.row(_SQL["alive"], self._leases)
+        row = await self.session.row(_SQL["alive"], self.leases)
         return Alive(0, 0) if row is None else Alive(*row.values())
 
     # ── The trail and the logs ──
@@ -322,29 +312,6 @@ class PostgresReadStore:
             LogPiece(r["node_id"], r["attempt"], r["at"], r["text"], (r["moment"], r["task_id"], r["chunk"]))
             for r in await self.session.fetch(_SQL["logs"], given)
         ]
-
-    # ── The fleet ──
-
-    async def fleet(self) -> Fleet:
-        """Who is alive, who went lately, and what waits."""
-        given = {"recent_seconds": RECENT_SECONDS, "most": _MANY}
-        orchestrators = [dict(row) for row in await self.session.fetch(_SQL["orchestrators"], given)]
-        workers = [dict(row) for row in await self.session.fetch(_SQL["workers"], given)]
-        held = {row["worker_id"]: row["count"] for row in await self.session.fetch(_SQL["held"], {})}
-        for each in orchestrators:
-            self._tell_life(each, "owner_id", self._leases["lease_seconds"])
-        for each in workers:
-            each["running"] = held.get(each["worker_id"], 0)
-            self._tell_life(each, "worker_id", self._leases["worker_lease_seconds"])
-        queues_found = [dict(row) for row in await self.session.fetch(_SQL["queues"], {})]
-        unowned = await self.session.row(_SQL["unowned"], {})
-        return Fleet(orchestrators, workers, queues_found, 0 if unowned is None else unowned["count"])
-
-    def _tell_life(self, each: dict[str, Any], key: str, lease: float) -> None:
-        each[key] = str(each[key])
-        each["counters"] = _value(each["counters"])
-        each["lease_seconds"] = lease
-        each["alive"] = each["stopped_seconds"] is None and each["silent_seconds"] < lease
 
     # ── Workflows ──
 

@@ -73,7 +73,7 @@ SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
 -- name: nodes
 -- The rows of some nodes. A task that a worker holds is RUNNING.
 SELECT n.node_id, CASE WHEN n.status = 'DISPATCHED' AND q.worker_id IS NOT NULL THEN 'RUNNING' ELSE n.status END AS status,
-       n.skip_reason, n.attempt, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
+       n.skip_reason, n.attempt, n.tries_used, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
        extract(epoch FROM n.wake_at)::float8 AS wake_at,
        extract(epoch FROM coalesce(n.started_at, q.claimed_at))::float8 AS started_at,
        extract(epoch FROM n.finished_at)::float8 AS finished_at,
@@ -85,7 +85,7 @@ WHERE n.job_id = :job_id AND n.node_id = ANY(:node_ids::text[])
 -- name: all_nodes
 -- The rows of all nodes, children of fan-outs too.
 SELECT n.node_id, CASE WHEN n.status = 'DISPATCHED' AND q.worker_id IS NOT NULL THEN 'RUNNING' ELSE n.status END AS status,
-       n.skip_reason, n.attempt, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
+       n.skip_reason, n.attempt, n.tries_used, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
        extract(epoch FROM n.wake_at)::float8 AS wake_at,
        extract(epoch FROM coalesce(n.started_at, q.claimed_at))::float8 AS started_at,
        extract(epoch FROM n.finished_at)::float8 AS finished_at,
@@ -133,16 +133,23 @@ ORDER BY e.node_id, e.seq DESC
 -- name: waiting_tasks
 -- The tasks of a job that no worker holds, by queue; and how many live workers serve that queue. An array of ids leaves
 -- one way only, the primary key: a join was once done the wrong way round, at 10 s for 10,000 tasks.
-SELECT q.queue, count(*) AS count, extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds,
-       (SELECT count(*) FROM dag_workers w
-        WHERE w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)
-          AND (q.queue = ANY(w.queues) OR (w.queues = '{}' AND q.queue NOT LIKE 'run:%'))) AS workers
-FROM dag_task_queue q
-WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n
-                            WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND n.task_id IS NOT NULL))
-  AND coalesce(q.worker_id, 0) = 0 AND q.stop_requested_at IS NULL
-GROUP BY q.queue
-ORDER BY q.queue
+SELECT t.queue, t.count, t.oldest_seconds, w.workers, w.seats, w.busy
+FROM (
+    SELECT q.queue, count(*) AS count, extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds
+    FROM dag_task_queue q
+    WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n
+                                WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND n.task_id IS NOT NULL))
+      AND coalesce(q.worker_id, 0) = 0 AND q.stop_requested_at IS NULL
+    GROUP BY q.queue
+) AS t
+CROSS JOIN LATERAL (
+    SELECT count(*) AS workers, coalesce(sum(w.concurrency), 0) AS seats,
+           coalesce(sum(least((w.counters ->> 'running')::integer, w.concurrency)), 0) AS busy
+    FROM dag_workers w
+    WHERE w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)
+      AND (t.queue = ANY(w.queues) OR (w.queues = '{}' AND t.queue NOT LIKE 'run:%'))
+) AS w
+ORDER BY t.queue
 
 -- name: alive
 -- How many orchestrators and workers live.
@@ -170,43 +177,6 @@ WHERE l.job_id = :job_id AND (:node_id::text IS NULL OR l.node_id = :node_id::te
   AND (:moment::timestamptz IS NULL OR (l.at, l.task_id, l.chunk) > (:moment::timestamptz, :task_id::bigint, :chunk::integer))
 ORDER BY l.at, l.task_id, l.chunk
 LIMIT :most
-
--- name: orchestrators
--- The orchestrators that live, and those that went lately.
-SELECT o.owner_id, o.host, o.pid, o.version, o.counters, extract(epoch FROM clock() - o.heartbeat_at)::float8 AS silent_seconds,
-       extract(epoch FROM clock() - o.started_at)::float8 AS age_seconds,
-       extract(epoch FROM clock() - o.stopped_at)::float8 AS stopped_seconds,
-       (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id AND j.status IN ('PENDING', 'RUNNING')) AS jobs
-FROM dag_orchestrators o
-WHERE o.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
-ORDER BY o.stopped_at NULLS FIRST, o.owner_id DESC
-LIMIT :most
-
--- name: workers
--- The workers that live, and those that went lately.
-SELECT w.worker_id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
-       extract(epoch FROM clock() - w.heartbeat_at)::float8 AS silent_seconds,
-       extract(epoch FROM clock() - w.started_at)::float8 AS age_seconds,
-       extract(epoch FROM clock() - w.stopped_at)::float8 AS stopped_seconds
-FROM dag_workers w
-WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
-ORDER BY w.stopped_at NULLS FIRST, w.worker_id DESC
-LIMIT :most
-
--- name: held
--- How many tasks each worker holds.
-SELECT worker_id, count(*) AS count FROM dag_task_queue WHERE worker_id IS NOT NULL GROUP BY worker_id
-
--- name: queues
--- What waits and runs in each queue.
-SELECT queue, count(*) FILTER (WHERE worker_id IS NULL) AS waiting,
-       count(*) FILTER (WHERE worker_id IS NOT NULL) AS running,
-       extract(epoch FROM clock() - min(dispatched_at) FILTER (WHERE worker_id IS NULL))::float8 AS oldest_seconds
-FROM dag_task_queue GROUP BY queue ORDER BY queue
-
--- name: unowned
--- How many open jobs nobody owns.
-SELECT count(*) AS count FROM dag_jobs WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING')
 
 -- name: workflows
 -- The published workflows: the active version, and how many there are.
