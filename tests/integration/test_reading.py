@@ -19,6 +19,7 @@ from dagmaster.errors import SchemaWrong
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.store import migrate
 from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.fleet import read_fleet
 from dagmaster.store.reading import PostgresReadStore
 from dagmaster.store.session import Address
 
@@ -342,14 +343,14 @@ def test_the_fleet_tells_the_living_from_the_dead(dsn):
     a_job(dsn, 2, owner_id=1)
     a_task(dsn, 2, 7, "plan", "q", worker=3)
     a_task(dsn, 2, 8, "tiles__1", "q")
-    found = read(dsn, lambda store: store.fleet())
+    found = read(dsn, read_fleet)
     assert [(each["owner_id"], each["alive"], each["jobs"]) for each in found.orchestrators] == [
         ("2", False, 0),
         ("1", True, 1),
     ]
     # One that went long ago is forgotten.
-    assert [(each["worker_id"], each["running"]) for each in found.workers] == [("3", 1)]
-    assert [(each["queue"], each["waiting"], each["running"]) for each in found.queues] == [("q", 1, 1)]
+    assert [(each["worker_id"], each["running"], each["prefetched"]) for each in found.workers] == [("3", 1, 0)]
+    assert [(each["queue"], each["waiting"], each["held"]) for each in found.queues] == [("q", 1, 1)]
     assert found.unowned == 1
 
 

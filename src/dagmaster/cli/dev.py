@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.engine.graph import Graph
+    from dagmaster.settings import Settings
     from dagmaster.store.session import Address
 
 STOP_SECONDS: Final = 10.0
@@ -91,7 +92,7 @@ def dev(
             _say("database", f"{where}{_directory(address)}")
             family = Family(
                 [(name, [*command, *place]) for name, command in commands],
-                partial(_bury, address),
+                partial(_bury, address, settings),
                 stop_seconds=settings.drain_seconds + STOP_SECONDS,
             )
             return asyncio.run(_live(family, address, folder, compiled_in(folder, registry), began))
@@ -248,13 +249,17 @@ class Family:
                 _say(name, said)
 
 
-async def _bury(address: Address, pid: int) -> None:
+async def _bury(address: Address, settings: Settings, pid: int) -> None:
     from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - slow to import
 
     store = PostgresSubmitStore(address)
     # If this fails, the lease ends by itself.
     with contextlib.suppress(DagmasterError):
-        await store.bury(pid)
+        await store.bury(
+            pid,
+            lease_seconds=settings.orchestrator_lease_seconds,
+            worker_lease_seconds=settings.worker_lease_seconds,
+        )
     await store.session.close()
 
 

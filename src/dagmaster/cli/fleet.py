@@ -1,4 +1,4 @@
-"""`dagmaster fleet`: who is alive, and what waits in the queues."""
+"""`dagmaster fleet`: who is alive and what each holds, who went and what was left, and what waits in the queues."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from rich.text import Text
 from dagmaster.cli.database import json_option, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.cli.rendering import age
+from dagmaster.engine.spelling import age, counted
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from dagmaster.cli.database import Onlooker
-    from dagmaster.store.reading import Fleet
+    from dagmaster.store.fleet import Fleet
 
-_MOST_DEAD: Final = 5
-_RUN: Final = "run:"
+_MOST_GONE: Final = 8
 _DIM: Final = "bright_black"
 
 
@@ -34,8 +33,9 @@ _DIM: Final = "bright_black"
 def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show the orchestrators and workers that are alive, and what waits in the queues.
 
-    A queue with tasks that no live worker serves is marked. Those that went within the last hour are shown below; one
-    that died did not say goodbye, and its work was given to others.
+    A worker may hold more tasks than it runs: those are prefetched. A queue with tasks that no live worker serves is
+    marked. Those that went within the last hour are shown below; one that died did not say goodbye: how much it left,
+    and where that is now, stands beside it.
 
     \b
     Examples:
@@ -44,7 +44,9 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """
 
     async def work(onlooker: Onlooker) -> Fleet:
-        return await onlooker.store.fleet()
+        from dagmaster.store.fleet import read_fleet  # noqa: PLC0415 - slow to import
+
+        return await read_fleet(onlooker.store)
 
     found = on_database(data_dir, work)
     if as_json:
@@ -54,21 +56,19 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     return COMPLETED
 
 
-def serves(worker: dict[str, Any], queue: str) -> bool:
-    """Whether a worker is alive and takes tasks of a queue. One without queues serves all, but no `run`'s own."""
-    takes = queue in worker["queues"] or (not worker["queues"] and not queue.startswith(_RUN))
-    return bool(worker["alive"]) and takes
+def serving(found: Fleet, queue: str) -> int:
+    """How many live workers take tasks of a queue."""
+    from dagmaster.store.explaining import serves  # noqa: PLC0415 - slow to import
+
+    return sum(bool(worker["alive"]) and serves(worker["queues"], queue) for worker in found.workers)
 
 
 def fleet_document(found: Fleet) -> dict[str, Any]:
     """The fleet, for programs."""
-    queues = [
-        {**queue, "workers": sum(serves(worker, queue["queue"]) for worker in found.workers)} for queue in found.queues
-    ]
     return {
         "orchestrators": found.orchestrators,
         "workers": found.workers,
-        "queues": queues,
+        "queues": [{**queue, "workers": serving(found, queue["queue"])} for queue in found.queues],
         "jobs_without_owner": found.unowned,
     }
 
@@ -90,15 +90,19 @@ def fleet_page(found: Fleet) -> Iterator[Any]:
         yield _workers(workers)
     else:
         yield _hint("none is alive: no task runs. Start one: dagmaster worker --queue '*' (or dagmaster dev)")
+    yield from _versions([*orchestrators, *workers])
     yield _title("\nqueues", len(found.queues))
     if found.queues:
         yield _queues(found)
     else:
-        yield Padding(Text("nothing waits and nothing runs", style=_DIM), (0, 0, 0, 2), expand=False)
+        yield _line(Text("nothing waits and nothing runs", style=_DIM))
+    for each in found.queues:
+        if each["waiting"] and not serving(found, each["queue"]):
+            yield _line(Text(f"✘ nobody serves {each['queue']}: dagmaster worker --queue {each['queue']}", style="red"))
     gone = [each for each in (*found.orchestrators, *found.workers) if not each["alive"]]
     if gone:
         yield _title("\ngone within the last hour", len(gone))
-        yield _gone(gone)
+        yield from _gone(gone)
 
 
 def _title(name: str, count: int) -> Text:
@@ -107,81 +111,122 @@ def _title(name: str, count: int) -> Text:
     return title
 
 
+def _line(content: Text | Table) -> Padding:
+    return Padding(content, (0, 0, 0, 2), expand=False)
+
+
 def _hint(sentence: str) -> Padding:
-    return Padding(Text(sentence, style="yellow"), (0, 0, 0, 2), expand=False)
+    return _line(Text(sentence, style="yellow"))
 
 
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+def _table(first: str, *columns: str, last: str = "") -> Table:
+    """Draw columns of figures between two of names. The names give way where it is narrow; no header is cut."""
     table = Table(box=None, pad_edge=True, header_style=_DIM, padding=(0, 1, 0, 1))
+    table.add_column(first, overflow="fold", min_width=len(first))
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
+        table.add_column(column, justify="right", no_wrap=True)
+    if last:
+        table.add_column(last, overflow="fold", min_width=len(last))
     return table
 
 
+def _where(each: dict[str, Any]) -> Text:
+    return Text(f"{each['host']}:{each['pid']}", style="bold")
+
+
+def _heard(each: dict[str, Any]) -> Text:
+    late = each["silent_seconds"] > each["lease_seconds"] / 2
+    return Text(f"{age(each['silent_seconds'])} ago", style="yellow" if late else "")
+
+
 def _orchestrators(found: list[dict[str, Any]]) -> Table:
-    table = _table("where", "up", "heard", "jobs", "finished", "turns", "version", right=("jobs", "finished", "turns"))
+    table = _table("where", "up", "heard", "owns jobs", "finished", "turns")
     for each in found:
         counters = each["counters"]
-        table.add_row(
-            Text(f"{each['host']}:{each['pid']}", style="bold"),
-            age(each["age_seconds"]),
-            f"{age(each['silent_seconds'])} ago",
-            f"{each['jobs']:,}",
-            f"{counters.get('jobs_finished', 0):,}",
-            f"{counters.get('turns', 0):,}",
-            each["version"],
-        )
+        finished, turns = counters.get("jobs_finished", 0), counters.get("turns", 0)
+        troubled = len(counters.get("troubled", ()))
+        jobs = Text(f"{each['jobs']:,}")
+        if troubled:
+            jobs.append(f" ({troubled} stuck)", style="red")
+        table.add_row(_where(each), age(each["age_seconds"]), _heard(each), jobs, f"{finished:,}", f"{turns:,}")
     return table
 
 
 def _workers(found: list[dict[str, Any]]) -> Table:
-    right = ("running", "completed", "failed")
-    table = _table("where", "up", "heard", "running", "completed", "failed", "queues", "version", right=right)
+    table = _table("where", "up", "heard", "runs", "ahead", "done", "failed", last="queues")
     for each in found:
         counters = each["counters"]
         failed = counters.get("failed", 0)
+        busy = each["running"] >= each["concurrency"]
         table.add_row(
-            Text(f"{each['host']}:{each['pid']}", style="bold"),
+            _where(each),
             age(each["age_seconds"]),
-            f"{age(each['silent_seconds'])} ago",
-            f"{each['running']:,}/{each['concurrency']:,}",
+            _heard(each),
+            Text(f"{each['running']:,}/{each['concurrency']:,}", style="yellow" if busy else ""),
+            f"{each['prefetched']:,}",
             f"{counters.get('completed', 0):,}",
             Text(f"{failed:,}", style="red" if failed else ""),
             ", ".join(each["queues"]) or "all",
-            each["version"],
         )
     return table
+
+
+def _versions(found: list[dict[str, Any]]) -> Iterator[Padding]:
+    versions = sorted({str(each["version"]) for each in found})
+    if len(versions) > 1:
+        yield _hint(f"they are of several versions: {', '.join(versions)}")
 
 
 def _queues(found: Fleet) -> Table:
-    table = _table("queue", "waiting", "running", "oldest", "workers", "", right=("waiting", "running", "workers"))
+    table = _table("queue", "waiting", "oldest", "at workers", "workers")
     for each in found.queues:
-        count = sum(serves(worker, each["queue"]) for worker in found.workers)
+        count = serving(found, each["queue"])
         nobody = count == 0 and each["waiting"] > 0
-        advice = f"✘ nobody serves it: dagmaster worker --queue {each['queue']}" if nobody else ""
         table.add_row(
             Text(each["queue"], style="bold"),
             f"{each['waiting']:,}",
-            f"{each['running']:,}",
             "" if each["oldest_seconds"] is None else age(each["oldest_seconds"]),
-            f"{count}",
-            Text(advice, style="red"),
+            f"{each['held']:,}",
+            Text(f"{count}", style="red" if nobody else ""),
         )
     return table
 
 
-def _gone(found: list[dict[str, Any]]) -> Group:
-    lines = []
-    for each in sorted(found, key=lambda each: float(each["silent_seconds"]))[:_MOST_DEAD]:
+def _gone(found: list[dict[str, Any]]) -> Iterator[Any]:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for each in sorted(found, key=lambda each: float(each["silent_seconds"]))[:_MOST_GONE]:
         what = "worker" if "worker_id" in each else "orchestrator"
-        # One that stops says so as it goes; one that died was given up after its lease.
-        stopped = each["stopped_seconds"]
-        is_dead = stopped is None or each["silent_seconds"] - stopped > each["lease_seconds"]
-        said = (
-            f"{what} {each['host']}:{each['pid']} {'died' if is_dead else 'stopped'} {age(each['silent_seconds'])} ago"
+        style = "red" if each["died"] else _DIM
+        icon, verb = ("✘", "died") if each["died"] else ("■", "stopped")
+        ago = each["silent_seconds"] if each["died"] else each["stopped_seconds"]
+        table.add_row(
+            Text(f"{icon} {what} {each['host']}:{each['pid']}", style=style),
+            Text(f"{verb} {age(ago)} ago", style=style),
+            Text(_left(each), style=_DIM),
         )
-        lines.append(Padding(Text(said, style="red" if is_dead else _DIM), (0, 0, 0, 2), expand=False))
-    if len(found) > _MOST_DEAD:
-        more = Text(f"and {len(found) - _MOST_DEAD} more", style=_DIM)
-        lines.append(Padding(more, (0, 0, 0, 2), expand=False))
-    return Group(*lines)
+    yield _line(table)
+    if len(found) > _MOST_GONE:
+        yield _line(Text(f"and {len(found) - _MOST_GONE} more: --json names all", style=_DIM))
+
+
+def _left(each: dict[str, Any]) -> str:
+    """What one that went had left, and where that is now."""
+    left = each.get("left", {})
+    if "jobs" in left:
+        return _told(left["jobs"], "job", {
+            "to be reclaimed": left["not_reclaimed"], "without an owner": left["unowned"],
+            "owned again": left["owned_again"], "over or moved on": left["moved_on"],
+        })  # fmt: skip
+    now = {_NOW.get(status, status): count for status, count in left.get("now", {}).items()}
+    return _told(left.get("tasks", 0), "task", {"to be taken back": left.get("not_reclaimed", 0), **now})
+
+
+def _told(count: int, noun: str, parts: dict[str, int]) -> str:
+    said = ", ".join(f"{number:,} {word}" for word, number in parts.items() if number)
+    return "left nothing" if count == 0 else f"left {counted(count, noun)}{f': {said}' if said else ''}"
+
+
+_NOW: Final = {"dispatched": "queued again", "ready": "to be tried again", "running": "running again"}

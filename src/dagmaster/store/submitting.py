@@ -132,9 +132,10 @@ class PostgresSubmitStore:
         row = await self.session.row(_SQL["is_over"], {"job_id": int(job_id)})
         return row is not None and bool(row["is_over"])
 
-    async def bury(self, pid: int) -> None:
+    async def bury(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         """Say that a process of this host is dead, so that nobody waits for its lease to end."""
-        await self.session.fetch(_SQL["bury"], {"host": socket.gethostname(), "pid": pid})
+        given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        await self.session.fetch(_SQL["bury"], {"host": socket.gethostname(), "pid": pid, **given})
 
     # ── Workflows ──
 

@@ -9,7 +9,8 @@ from dagmaster.cli.showing import page
 from dagmaster.cli.snapshots import document, job_view, view_of, waits_for
 from dagmaster.cli.watching import Rates
 from dagmaster.engine.status import NodeStatus
-from dagmaster.store.reading import Alive, ChildCounts, Fleet, NodeLine, Question, QueueWait
+from dagmaster.store.fleet import Fleet
+from dagmaster.store.reading import Alive, ChildCounts, NodeLine, Question, QueueWait
 from tests.unit.cli.views import drawn, snapshot
 
 DONE = NodeLine(node_id="fetch", status="COMPLETED", attempt=1, started_at=101.0, finished_at=102.0)
@@ -43,24 +44,24 @@ def test_children_are_counted_also_those_that_have_no_row_yet():
 
 def test_what_a_job_waits_for_is_a_command_to_type():
     found = snapshot(DONE, ASKED)
-    assert waits_for(found) == ["release waits for approval of ada: dagmaster jobs approve 7 release"]
+    assert waits_for(found) == ["release waits for approval by ada → dagmaster jobs approve 7 release"]
     signalled = snapshot(DONE, NodeLine(node_id="after", status="WAITING"))
-    assert waits_for(signalled) == ["after waits for a signal: dagmaster jobs signal 7 go"]
+    assert waits_for(signalled) == ["after waits for signal go → dagmaster jobs signal 7 go"]
 
 
 def test_a_queue_that_nobody_serves_is_named():
     found = snapshot(DONE)
-    found.waits = [QueueWait("light", 3, 1.0, 0), QueueWait("heavy", 1, 70.0, 2), QueueWait("fine", 9, 1.0, 1)]
+    found.waits = [QueueWait("light", 3, 1.0), QueueWait("heavy", 1, 70.0, 2, 8, 7), QueueWait("fine", 9, 1.0, 1)]
     assert waits_for(found) == [
-        "3 tasks wait in queue light: no live worker serves it (start one: dagmaster worker --queue light)",
-        "1 task waits in queue heavy, the oldest for 1 min: its 2 workers are busy",
+        "3 tasks wait in queue light: no live worker serves it → dagmaster worker --queue light",
+        "1 task has waited 1 min in queue heavy: 2 workers are alive, 7 of 8 places busy",
     ]
 
 
 def test_a_job_without_a_live_orchestrator_says_so():
     found = snapshot(owner_id=None, status="PENDING")
     found.alive = Alive(0, 1)
-    assert waits_for(found) == ["no live orchestrator (start one: dagmaster orchestrator, or dagmaster dev)"]
+    assert waits_for(found) == ["the job waits for an owner: no orchestrator is alive → dagmaster orchestrator"]
 
 
 def test_a_job_that_is_over_waits_for_nothing():
@@ -125,6 +126,7 @@ def test_a_rate_is_that_of_the_last_seconds():
 def a_worker(*queues: str, alive: bool = True, silent: float = 1.0, stopped: float | None = None) -> dict[str, object]:
     return {
         "worker_id": "5", "host": "h", "pid": 9, "version": "1", "queues": list(queues), "concurrency": 4, "running": 2,
+        "prefetched": 9, "died": not alive and stopped != 39.0, "left": {"tasks": 12, "not_reclaimed": 0, "now": {"over": 3}},
         "counters": {"completed": 7}, "alive": alive, "silent_seconds": silent, "age_seconds": 90.0,
         "stopped_seconds": stopped, "lease_seconds": 6.0,
     }  # fmt: skip
@@ -132,25 +134,26 @@ def a_worker(*queues: str, alive: bool = True, silent: float = 1.0, stopped: flo
 
 def test_a_queue_that_nobody_serves_is_marked():
     queues = [
-        {"queue": "light", "waiting": 3, "running": 0, "oldest_seconds": 65.0},
-        {"queue": "heavy", "waiting": 1, "running": 2, "oldest_seconds": 2.0},
+        {"queue": "light", "waiting": 3, "held": 0, "oldest_seconds": 65.0},
+        {"queue": "heavy", "waiting": 1, "held": 2, "oldest_seconds": 2.0},
     ]
     found = Fleet([], [a_worker("heavy"), a_worker("light", alive=False, silent=40.0, stopped=30.0)], queues, 2)
     said = drawn(*fleet_page(found), width=100)
     assert "light" in said
-    assert said.count("✘ nobody serves it: dagmaster worker --queue light") == 1
+    assert said.count("✘ nobody serves light: dagmaster worker --queue light") == 1
     assert "none is alive: no job moves" in said
     assert "2 open jobs have no owner" in said
-    assert "worker h:9 died 40 s ago" in said
+    assert "✘ worker h:9  died 40 s ago  left 12 tasks: 3 over" in said
+    assert " h:9    1 min  1 s ago   2/4      9     7       0  heavy" in said
     assert [each["workers"] for each in fleet_document(found)["queues"]] == [0, 1]
 
 
 def test_a_worker_without_queues_serves_all_but_those_of_a_run():
-    queues = [{"queue": name, "waiting": 1, "running": 0, "oldest_seconds": 1.0} for name in ("any", "run:1")]
+    queues = [{"queue": name, "waiting": 1, "held": 0, "oldest_seconds": 1.0} for name in ("any", "run:1")]
     found = Fleet([], [a_worker()], queues, 0)
     assert [each["workers"] for each in fleet_document(found)["queues"]] == [1, 0]
 
 
 def test_one_that_said_goodbye_did_not_die():
     found = Fleet([], [a_worker(alive=False, silent=40.0, stopped=39.0)], [], 0)
-    assert "worker h:9 stopped 40 s ago" in drawn(*fleet_page(found))
+    assert "■ worker h:9  stopped 39 s ago" in drawn(*fleet_page(found))

@@ -92,9 +92,11 @@ ORDER BY fan_out_index, node_id
 -- name: bury
 -- A process of this host is known to be dead: nobody has to wait for its lease to end.
 WITH orchestrator AS (
-    UPDATE dag_orchestrators SET heartbeat_at = clock() - interval '59 minutes' WHERE host = :host AND pid = :pid AND stopped_at IS NULL
+    UPDATE dag_orchestrators SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :lease_seconds))
+    WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 )
-UPDATE dag_workers SET heartbeat_at = clock() - interval '59 minutes' WHERE host = :host AND pid = :pid AND stopped_at IS NULL
+UPDATE dag_workers SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_lease_seconds))
+WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 
 -- name: is_over
 -- Whether a job has ended.
