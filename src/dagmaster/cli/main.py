@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,17 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{attribute} is no command")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. If the reader of a pipe leaves (`dagmaster … | head`), it has seen enough, and all is well."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, SystemExit) as error:
+            # rich makes one out of the other; so would click, with an exit code of 1.
+            if not isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError):
+                raise
+            _leave_pipe()
+            return COMPLETED
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -99,11 +111,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe left: `dagmaster … | head`. Nothing more can be said to it.
-        sys.stderr.close()
-        code = COMPLETED
     sys.exit(code if isinstance(code, int) else COMPLETED)
+
+
+def _leave_pipe() -> None:
+    """What is still to be written, at the end too, goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _code_of(error: click.ClickException) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -39,3 +40,16 @@ def test_the_help_of_jobs_imports_neither_a_driver_nor_the_compiler():
     code = "import sys; from dagmaster.cli.main import cli; cli.main(['jobs', '--help'], standalone_mode=False); print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncpg", "rich.console", "pydantic", "jinja2", "asyncio"} & set(modules)
+
+
+@pytest.mark.parametrize("arguments", [["handlers", "list"], ["workflows", "schema"]])
+def test_a_reader_that_leaves_the_pipe_is_no_failure(arguments):
+    """`dagmaster … | head`: it has seen enough."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        command = [sys.executable, "-m", "dagmaster", *arguments]
+        done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")
