@@ -202,3 +202,15 @@ async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypat
     head = (await world.why(job)).head()
     assert (head.code, head.data["error"]) == (ReasonCode.TROUBLED, "KeyError")
     assert "could not be advanced by its owner" in head.sentence
+
+
+async def test_a_job_whose_rows_make_no_sense_is_explained_nevertheless(world: World):
+    job = await world.submit(ECHO)
+    await world.rows("UPDATE dag_jobs SET status = 'RUNNING', started_at = clock() WHERE id = $1", int(job))
+    await world.rows(
+        "INSERT INTO dag_node_states (job_id, node_id, status) VALUES ($1, 'nowhere', 'WAITING')", int(job)
+    )
+    await world.orchestrator()
+    await world.until("SELECT owner_id IS NOT NULL FROM dag_jobs WHERE id = $1", int(job))
+    head = (await world.why(job)).head()
+    assert (head.code, head.data["error"]) == (ReasonCode.TROUBLED, "KeyError")

@@ -128,8 +128,7 @@ class Why:
         if fan is not None:
             if fan.status is not NodeStatus.RUNNING:
                 return why_open.for_nodes([fan.id], None)
-            limit = fan.spec.max_parallel
-            return why_open.in_hand() if limit is None or fan.active < limit else why_open.for_place(fan)
+            return why_open.in_hand() if fan.spec.max_parallel is None else why_open.for_place(fan)
         names = self._open_before(node)
         if not names:
             return why_open.in_hand()

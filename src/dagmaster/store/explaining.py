@@ -75,8 +75,9 @@ class Explaining:
             return None
         graph = self._graph_of(await self._store.definition(head["content_hash"]) or {})
         rows = await self._session.fetch(_SQL["nodes"], {"job_id": number})
-        job = Job.rebuild(graph, job_row(head), map(node_row, rows))
-        why = Why(job, await self._surroundings(head, job, rows))
+        job, stumbled = _rebuilt(graph, head, rows)
+        rows = [row for row in rows if row["node_id"] in job.nodes]
+        why = Why(job, await self._surroundings(head, job, rows, stumbled))
         return Explained(
             job_id=job_id,
             workflow_id=head["workflow_id"],
@@ -86,7 +87,7 @@ class Explaining:
             why=why,
         )
 
-    async def _surroundings(self, head: Record, job: Job, rows: list[Record]) -> Surroundings:
+    async def _surroundings(self, head: Record, job: Job, rows: list[Record], stumbled: str | None) -> Surroundings:
         number = head["id"]
         out = [row for row in rows if row["task_id"] is not None]
         about: dict[str, Any] = {"job_id": number}
@@ -112,7 +113,7 @@ class Explaining:
             error=None if head["error"] is None else json.loads(head["error"]),
             owner=self._owner(head),
             orchestrators=head["orchestrators"],
-            trouble=_trouble(head),
+            trouble=_trouble(head, stumbled),
             is_of_a_run=head["queue"] is not None,
             cancelled_by=None if cancel is None else cancel["by"],
             cancelled_at=head["cancelled_at"],
@@ -193,9 +194,17 @@ def serves(queues: Collection[str], queue: str) -> bool:
     return queue in queues or (not queues and not queue.startswith(_RUN))
 
 
-def _trouble(head: Record) -> Trouble | None:
+def _rebuilt(graph: Graph, head: Record, rows: list[Record]) -> tuple[Job, str | None]:
+    """The job; and over what its owner stumbles as we do, if its rows make no sense. Then it is told without them."""
+    try:
+        return Job.rebuild(graph, job_row(head), map(node_row, rows)), None
+    except Exception as error:  # noqa: BLE001 - the job that cannot be read is the one that is asked about
+        return Job.rebuild(graph, job_row(head), ()), type(error).__name__
+
+
+def _trouble(head: Record, stumbled: str | None) -> Trouble | None:
     if head["trouble"] is None:
-        return None
+        return None if stumbled is None else Trouble(error=stumbled, again_in_seconds=0.0)
     until, error = json.loads(head["trouble"])
     left = until - head["now"]
     # The owner says it with its next heartbeat when it is over.

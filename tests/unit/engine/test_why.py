@@ -7,6 +7,7 @@ from typing import Any
 from dagmaster.engine.happenings import DispatchRejected, ResolutionFailed, TaskFailed, TaskSucceeded
 from dagmaster.engine.reasons import MEANING, ReasonCode
 from dagmaster.engine.retry import RetryPolicy
+from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.surroundings import (
     ChildJob,
     OutTask,
@@ -148,6 +149,8 @@ def test_a_task_that_was_reported_waits_for_the_owner():
     code, sentence = said(driver, "a", reports={"a": report})
     assert (code, sentence) == ("reported", "was reported as COMPLETED 3 s ago: the job's owner takes that up next")
     assert said(driver, "a")[0] == "reported"
+    # What was read of it a moment before does not count any more.
+    assert said(driver, "a", reports={"a": report}, tasks=at_worker())[0] == "reported"
 
 
 def test_a_task_that_was_asked_to_stop():
@@ -201,10 +204,12 @@ def test_a_fan_out_waits_for_its_children_and_those_for_a_place():
 def test_children_of_a_fan_out_that_is_opened_again_wait_for_it():
     driver = started(a="", f=fan_out([1, 2], after="a"))
     driver.succeeds("a")
-    driver.fails("f__0")
-    driver.succeeds("f__1")
-    driver.resumes("a")
-    assert why(driver).of("f").code is ReasonCode.NODES
+    # As a new run leaves them: it opens a fan-out with its children, and what stands before it.
+    for node_id in ("a", "f", "f__0", "f__1"):
+        driver.job.nodes[node_id].status = NodeStatus.PENDING
+    driver.job.derive()
+    found = Why(driver.job, Surroundings(now=driver.now, owner=OWNER))
+    assert [link.subject for link in found.chain("f__0")] == ["f__0", "f", "a"]
 
 
 def test_a_node_whose_values_are_read_is_in_hand():
