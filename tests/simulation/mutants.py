@@ -58,14 +58,14 @@ class PublishBeforeCommit(MemoryOrchestratorStore):
 class ClaimWithoutLock(MemoryWorkerStore):
     """Tasks are looked for, and taken a moment later."""
 
-    async def claim(self, limit: int) -> list[ClaimedTask]:
+    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
         database = self._database
         ready = {task_id: task for task_id, task in database.queue.items() if task.worker_id is None}
         await Breath(0.005)
         for task_id, task in ready.items():
             if task_id in database.queue:
                 task.worker_id = None
-        return await super().claim(limit)
+        return await super().claim(limit, apart, most_apart)
 
 
 class LeaseByHostClock(MemoryOrchestratorStore):

@@ -48,8 +48,8 @@ def test_a_planted_bug_is_found_by_the_same_seed_every_time() -> None:
 
 
 def test_faults_of_every_kind_happen() -> None:
-    words = ("refused", "crashes", "paused", "given up, and carried out later", "answer is lost", "notification")
-    words = (*words, "is away", "forgets", "asked to stop")
+    faults = ("refused", "crashes", "paused", "given up, and carried out later", "answer is lost", "notification")
+    words = (*faults, "is away", "forgets", "asked to stop")
     told = "\n".join(what for seed in range(200) for _, _, what in simulate(seed, case_of(seed)).trace)
     assert [word for word in words if word not in told] == []
 

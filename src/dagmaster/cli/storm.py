@@ -44,7 +44,7 @@ LAST_LINES: Final = 40
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 @handlers_option
-def storm(  # noqa: PLR0913 - the options of a command
+def storm(
     file: pathlib.Path,
     *,
     seeds: int,

@@ -17,6 +17,11 @@ class Clock(Protocol):
         """Wait for the event, at most until this time. `idle`: nothing but the clock can set it."""
 
 
+def loop_time() -> float:
+    """What passes, by the clock of the loop that runs. In a simulation it is the simulation's."""
+    return asyncio.get_running_loop().time()
+
+
 class SystemClock:
     """The time of this machine, which never runs backwards: what passed is counted, not read off the wall."""
 

@@ -26,7 +26,7 @@ from dagmaster.testing.mocks import MockHandlers
 from dagmaster.testing.oracle import OVER, Oracle, Violation
 from dagmaster.testing.simulated_loop import SimulatedLoop, Stuck
 from dagmaster.testing.simulated_network import Door, Faults, Network
-from dagmaster.worker.executor import Executor
+from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.lanes import Lane
 from dagmaster.worker.redaction import redact_value
 from dagmaster.worker.service import Worker
@@ -358,14 +358,17 @@ class World:
 
 
 class SimulatedWorker(Worker):
-    """A worker whose handlers run on its own loop: there are no threads here."""
+    """A worker whose handlers run on its own loop: there are no threads here, and none that could block it."""
 
     async def run(self) -> None:
         """Live until stopped."""
         self._executor = Executor(self._registry, reports=self.notes)
-        self._lane = Lane(self._runner(self._executor), self._concurrency, lambda report: self._done([report]))
-        self._async_lane: Any = self._lane
+        lane = Lane(self._runner(self._executor), self._concurrency, self._one_done)
+        self._lanes = {Place.LOOP: lane, Place.THREAD: lane}
         await self._live()
+
+    async def _watch_loop(self) -> None:
+        await asyncio.Event().wait()
 
 
 __all__ = ["OVER", "Ask", "Case", "Doors", "Outcome", "simulate"]

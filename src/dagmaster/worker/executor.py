@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 

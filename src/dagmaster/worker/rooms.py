@@ -5,8 +5,9 @@ So short tasks come in large batches, and a long one is never held idle while an
 
 from __future__ import annotations
 
-import time
 from typing import Final
+
+from dagmaster.ports.clock import loop_time
 
 MAX_PREFETCH: Final = 2_000
 AHEAD_SECONDS: Final = 0.1
@@ -31,7 +32,7 @@ class Room:
 
     def free(self) -> int:
         """How many more to hold; none until it is worth a claim."""
-        if self.speed and time.monotonic() - self._since > 1:
+        if self.speed and loop_time() - self._since > 1:
             # What was short is long now: what is held must not wait for what runs.
             self._measure(0)
         ahead = min(int(self.speed * AHEAD_SECONDS), MAX_PREFETCH)
@@ -48,7 +49,7 @@ class Room:
         self._measure(1)
 
     def _measure(self, count: int) -> None:
-        now = time.monotonic()
+        now = loop_time()
         passed = now - self._since
         self._ended += count
         if passed >= SHORTEST_SECONDS:

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
+from dagmaster.ports.clock import loop_time
 from dagmaster.ports.outage import Outage
 from dagmaster.ports.store import TaskReport
 from dagmaster.worker.blocking import LoopWatch
@@ -162,19 +162,19 @@ class Worker:
 
     async def _drain(self) -> None:
         """Let what runs end; ask the rest to stop, and hand it back. One grace for all of it."""
-        grace = Grace(self._drain_seconds, time.monotonic())
+        grace = Grace(self._drain_seconds, loop_time())
         # Others must not believe this worker dead while it drains.
         beating = asyncio.create_task(self._beat_loop())
         lanes = list(self._lanes.values())
         for lane in lanes:
             lane.hand_back_waiting()
-        await self._until_empty(grace.to_ask(time.monotonic()))
-        give_up = grace.to_give_up(time.monotonic())
+        await self._until_empty(grace.to_ask(loop_time()))
+        give_up = grace.to_give_up(loop_time())
         closing = [asyncio.create_task(lane.close(give_up)) for lane in lanes]
-        await asyncio.wait(closing, timeout=grace.to_leave(time.monotonic()))
-        await self._until_empty(grace.to_leave(time.monotonic()))
+        await asyncio.wait(closing, timeout=grace.to_leave(loop_time()))
+        await self._until_empty(grace.to_leave(loop_time()))
         leaving = asyncio.create_task(self._leave())
-        await asyncio.wait([leaving], timeout=grace.to_end(time.monotonic()))
+        await asyncio.wait([leaving], timeout=grace.to_end(loop_time()))
         late = [task for task in (*closing, leaving) if not task.done()]
         if late:
             _LOGGER.warning("the grace of %g s is over: what is left is left to others", self._drain_seconds)
@@ -386,7 +386,7 @@ class Worker:
             found = None
             while found is None:
                 await asyncio.sleep(watch.look_seconds)
-                found = watch.look(time.monotonic())
+                found = watch.look(loop_time())
             self._lanes[Place.LOOP] = self._loop_lane()
             left = lane.leave()
             _LOGGER.error(
