@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,7 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
+
+from dagmaster.store.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[2]
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
@@ -216,3 +220,24 @@ def test_what_is_not_there_is_told(place):
     for arguments in (["jobs", "show", "12"], ["jobs", "cancel", "x'; --"]):
         done = place.dagmaster(*arguments)
         assert (done.returncode, "there is no job" in done.stderr) == (2, True)
+
+
+def test_an_audit_says_that_a_database_is_sound_and_what_of_it_is_not(place):
+    job_id = place.submit("workflows/hello_world.yaml")
+    assert place.dagmaster("jobs", "watch", job_id).returncode == 0
+    sound = place.dagmaster("jobs", "audit", job_id)
+    assert (sound.returncode, sound.stdout.startswith("✔ 1 job")) == (0, True)
+    assert place.json("jobs", "audit")["violations"] == []
+    with EmbeddedPostgres(place.path / "data") as server:
+        asyncio.run(_lose_event(server.dsn, int(job_id)))
+    broken = place.dagmaster("jobs", "audit", job_id)
+    assert broken.returncode == 1
+    assert "✘ The events of a job are numbered from 1 to its event_seq, and none is missing." in broken.stdout
+    assert f"    job {job_id} has " in broken.stdout
+    assert broken.stdout.endswith("1 of 19 promises are broken\n")
+
+
+async def _lose_event(dsn: str, job_id: int) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE dagapp.dag_jobs SET event_seq = event_seq + 1 WHERE id = $1", job_id)
+    await connection.close()

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.intake import Intake, Submission
 from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.store import StoredWorkflow
+from dagmaster.store.audit import audit
 from dagmaster.store.explaining import Explaining
 from dagmaster.store.orchestrating import PostgresOrchestratorStore
 from dagmaster.store.reading import PostgresReadStore
@@ -404,40 +404,12 @@ class World:
     # ── What is promised of all jobs ──
 
     async def _audit(self) -> None:
-        jobs = await self.rows("SELECT id, status, run, event_seq, owner_id FROM dag_jobs")
-        assert not [job["id"] for job in jobs if job["owner_id"]], "who stops, or was buried, owns nothing"
-        done = [job["id"] for job in jobs if job["status"] in OVER]
-        for table in ("dag_task_queue", "dag_task_results", "dag_inbox"):
-            left = await self.rows(f"SELECT * FROM {table} WHERE job_id = ANY($1)", done)
-            assert not left, f"{table} has rows of jobs that are over: {left}"
-        for job in jobs:
-            numbers = [row["seq"] for row in await self.events(str(job["id"]))]
-            assert numbers == list(range(1, job["event_seq"] + 1)), f"job {job['id']} has a trail with gaps"
-            if job["status"] in OVER:
-                await self._audit_job(job)
-
-    async def _audit_job(self, job: asyncpg.Record) -> None:
-        trail = await self.told(str(job["id"]))
-        events = await self.events(str(job["id"]), "JobFinished", "JobStarted", "JobResumed")
-        count = Counter(row["type"] for row in events)
-        assert count["JobStarted"] == 1, trail
-        # A job may be resumed before it is over.
-        assert 1 <= count["JobFinished"] <= count["JobResumed"] + 1 == job["run"], trail
-        attempts: dict[str, list[tuple[int, str]]] = {}
-        sql = "SELECT node_id, attempt, status FROM dag_task_attempts WHERE job_id = $1 ORDER BY node_id, attempt"
-        for node_id, attempt, status in await self.rows(sql, job["id"]):
-            attempts.setdefault(node_id, []).append((attempt, status))
-        for node_id, found in attempts.items():
-            assert [number for number, _ in found] == list(range(1, len(found) + 1)), f"{node_id}: {found}\n{trail}"
-        nodes = await self.rows(
-            "SELECT node_id, status, attempt, task_id FROM dag_node_states WHERE job_id = $1", job["id"]
-        )
-        for node_id, status, attempt, task_id in nodes:
-            assert status in ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED"), f"{node_id} is {status}\n{trail}"
-            if status == "COMPLETED" and task_id is not None:
-                found = attempts.get(node_id, [])
-                assert found[-1:] == [(attempt, "COMPLETED")], f"{node_id}: {found}\n{trail}"
-                assert job["run"] > 1 or [said for _, said in found].count("COMPLETED") == 1, f"{node_id}: {found}"
+        assert not await self.rows("SELECT id FROM dag_jobs WHERE owner_id IS NOT NULL"), "who stops owns nothing"
+        left = "SELECT i.* FROM dag_inbox i JOIN dag_jobs j ON j.id = i.job_id WHERE j.status = ANY($1)"
+        assert not await self.rows(left, list(OVER)), "what was asked of jobs that are over was answered"
+        assert self._eyes is not None
+        found = await audit(self._eyes, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        assert not found.violations, "\n".join(map(str, found.violations))
 
 
 def owner_of(service: Orchestrator) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         "watch": ("dagmaster.cli.watching:watch", "Watch a job until it is over."),
         "logs": ("dagmaster.cli.logs:logs", "Print what the tasks of a job wrote."),
         "events": ("dagmaster.cli.events:events", "Tell all that happened to a job."),
+        "audit": ("dagmaster.cli.auditing:audit", "Prove that a database is sound."),
         "cancel": ("dagmaster.cli.asking:cancel", "Ask a job to stop."),
         "approve": ("dagmaster.cli.asking:approve", "Say yes to an approval."),
         "reject": ("dagmaster.cli.asking:reject", "Say no to an approval."),

@@ -1,0 +1,289 @@
+"""The auditor finds nothing in a sound database, and everything in one that is not: a proof that can fail.
+
+Each damage is done by hand to real rows, in a transaction that is rolled back, with constraints and keys out of the way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from dagmaster.store.audit import PROMISES, audit, look
+
+if TYPE_CHECKING:
+    from tests.runtime.world import World
+
+CHILD = "{workflow_id: child, nodes: {a: {handler: echo}}}"
+SLOW_CHILD = "{workflow_id: slow, nodes: {w: {type: wait, signal: never}}}"
+DONE = """{workflow_id: done, nodes: {
+    w: {type: wait, signal: go, next: t},
+    t: {handler: flaky, retry: {initial_delay_seconds: 0}, next: [p, c, x]},
+    x: {handler: fail, retry: none, allow_failure: true},
+    c: {type: workflow, workflow_id: child},
+    p: {handler: make_chunks, params: {count: 3}, next: f},
+    f: {type: fan_out, source: '{{ nodes.p.output.chunks }}', task: {handler: echo}, next: s},
+    s: {type: fan_in, aggregation: collect}}}"""
+OPEN = """{workflow_id: open, nodes: {
+    w: {type: wait, signal: never},
+    y: {type: approval, message: well},
+    r: {handler: flaky, retry: {initial_delay_seconds: 3600}},
+    q: {handler: echo, queue: nobody},
+    c: {type: workflow, workflow_id: slow},
+    f: {type: fan_out, source: [1, 2, 3], max_parallel: 1, task: {handler: echo, queue: nobody}}}}"""
+
+# What is done to the rows, and the promises that are broken by it. {done}, {open} and {child} are jobs.
+HELD = "UPDATE dag_task_queue SET lease_token = 1, claimed_at = clock(), worker_id ="
+DAMAGE: dict[str, tuple[str, set[str]]] = {
+    "an event is gone": (
+        "DELETE FROM dag_job_events WHERE job_id = {done} AND type = 'SignalReceived'",
+        {"trail_has_no_gaps"},
+    ),
+    "an event is to come": ("UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {open}", {"trail_has_no_gaps"}),
+    "something happens after the end": (
+        (
+            "UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {done};"
+            " INSERT INTO dag_job_events (job_id, seq, type, at, by) SELECT id, event_seq, 'SignalReceived', clock(), 'ada'"
+            " FROM dag_jobs WHERE id = {done}"
+        ),
+        {"trail_is_in_order"},
+    ),
+    "a job that never started": (
+        "UPDATE dag_job_events SET type = 'CommandRefused' WHERE job_id = {done} AND type = 'JobStarted'",
+        {"trail_is_in_order"},
+    ),
+    "a dead owner wrote": (
+        "UPDATE dag_job_events SET by = 'orchestrator 1' WHERE job_id = {done} AND node_id = 'p' AND type = 'NodeDispatched'",
+        {"only_the_owner_writes"},
+    ),
+    "a claim in an epoch of before": (
+        "UPDATE dag_job_events SET data = '{{\"epoch\": 0}}' WHERE job_id = {done} AND type = 'JobClaimed'",
+        {"only_the_owner_writes"},
+    ),
+    "a claim that the job does not know": (
+        "UPDATE dag_jobs SET owner_epoch = 0 WHERE id = {done}",
+        {"only_the_owner_writes"},
+    ),
+    "a node that failed in silence": (
+        "UPDATE dag_node_states SET status = 'FAILED', output = NULL, error = '{{}}' WHERE job_id = {done} AND node_id = 's'",
+        {"states_are_explained"},
+    ),
+    "a node without a row": (
+        "DELETE FROM dag_node_states WHERE job_id = {done} AND node_id = 's'",
+        {"states_are_explained"},
+    ),
+    "a node that began in silence": (
+        (
+            "UPDATE dag_node_states SET status = 'DISPATCHED', attempt = 1, task_id = 1, wake_at = clock()"
+            " WHERE job_id = {open} AND node_id = 'f__2'"
+        ),
+        {"states_are_explained"},
+    ),
+    "a completion that is told again": (
+        "UPDATE dag_job_events SET type = 'NodeCompleted', node_id = 's' WHERE job_id = {done} AND type = 'SignalReceived'",
+        {"nodes_complete_once"},
+    ),
+    "two nodes in one place": (
+        "UPDATE dag_node_states SET finished_seq = 1 WHERE job_id = {done} AND node_id = 's'",
+        {"nodes_complete_once"},
+    ),
+    "an output is gone": (
+        "UPDATE dag_node_states SET output = NULL, output_ref = NULL WHERE job_id = {done} AND node_id = 't'",
+        {"outputs_are_of_the_completed"},
+    ),
+    "an output before the end": (
+        "UPDATE dag_node_states SET output = '1' WHERE job_id = {open} AND node_id = 'q'",
+        {"outputs_are_of_the_completed"},
+    ),
+    "a task that is reported and queued": (
+        (
+            "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
+            " SELECT job_id, node_id, attempt, task_id, queue, 'LOST', clock(), clock() FROM dag_task_queue WHERE node_id = 'q'"
+        ),
+        {"tasks_are_in_one_place"},
+    ),
+    "a task that is nowhere": (
+        "DELETE FROM dag_task_queue WHERE node_id = 'q'",
+        {"tasks_are_in_one_place", "open_nodes_can_move"},
+    ),
+    "an attempt that never was": (
+        (
+            "INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at)"
+            " SELECT 7, job_id, node_id, 2, queue, priority, handler, params, 1, clock() FROM dag_task_queue WHERE node_id = 'q'"
+        ),
+        {"tasks_are_in_one_place", "what_is_queued_is_wanted"},
+    ),
+    "an attempt is missing": (
+        "UPDATE dag_node_states SET attempt = 2 WHERE job_id = {done} AND node_id = 'x'",
+        {"attempts_are_numbered"},
+    ),
+    "an attempt that ended otherwise": (
+        "UPDATE dag_task_attempts SET status = 'HANDED_BACK' WHERE job_id = {done} AND node_id = 'p'",
+        {"attempts_are_told"},
+    ),
+    "an attempt that ended twice": (
+        (
+            "UPDATE dag_job_events SET type = 'AttemptHandedBack', node_id = 'p', attempt = 1, data = NULL"
+            " WHERE job_id = {done} AND type = 'SignalReceived'"
+        ),
+        {"attempts_are_told"},
+    ),
+    "a try that was not counted": (
+        "UPDATE dag_node_states SET tries_used = 0 WHERE job_id = {done} AND node_id = 't'",
+        {"budgets_are_what_was_used"},
+    ),
+    "a loss that never was": (
+        "UPDATE dag_node_states SET lost_used = 1 WHERE job_id = {done} AND node_id = 'p'",
+        {"budgets_are_what_was_used"},
+    ),
+    "a task that is held by nobody known": (f"{HELD} 1 WHERE node_id = 'q'", {"what_is_queued_is_wanted"}),
+    "a task of another attempt": (
+        "UPDATE dag_node_states SET task_id = 1 WHERE job_id = {open} AND node_id = 'q'",
+        {"what_is_queued_is_wanted", "open_nodes_can_move"},
+    ),
+    "a rest without an end": (
+        "UPDATE dag_node_states SET wake_at = NULL WHERE job_id = {open} AND node_id = 'r'",
+        {"open_nodes_can_move"},
+    ),
+    "a wait for nothing": (
+        "UPDATE dag_job_events SET data = '{{\"until\": \"2026\"}}' WHERE job_id = {open} AND type = 'NodeWaiting'",
+        {"open_nodes_can_move"},
+    ),
+    "a fan-out with nothing under way": (
+        (
+            "UPDATE dag_node_states SET parent_node_id = 'f', status = 'PENDING', attempt = 0, task_id = NULL"
+            " WHERE job_id = {open} AND node_id = 'f__0'; DELETE FROM dag_task_queue WHERE node_id = 'f__0';"
+            " UPDATE dag_job_events SET type = 'CommandRefused' WHERE job_id = {open} AND node_id = 'f__0'"
+        ),
+        {"open_nodes_can_move"},
+    ),
+    "a child job that is gone": (
+        "UPDATE dag_jobs SET parent_attempt = 9 WHERE parent_job_id = {open}",
+        {"open_nodes_can_move", "child_jobs_are_wanted"},
+    ),
+    "an owner whom nobody knows": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"owners_can_be_replaced"}),
+    "an owner who was buried long ago": (
+        (
+            "UPDATE dag_jobs SET owner_id = (SELECT min(owner_id) FROM dag_orchestrators) WHERE id = {open};"
+            " UPDATE dag_orchestrators SET stopped_at = clock() - interval '2 hours'"
+        ),
+        {"owners_can_be_replaced"},
+    ),
+    "a task of a worker who was buried long ago": (
+        (
+            f"{HELD} (SELECT min(worker_id) FROM dag_workers) WHERE node_id = 'q';"
+            " UPDATE dag_workers SET stopped_at = clock() - interval '2 hours'"
+        ),
+        {"owners_can_be_replaced"},
+    ),
+    "an error of a job that completed": ("UPDATE dag_jobs SET error = '{{}}' WHERE id = {done}", {"over_means_over"}),
+    "an end that was not told": (
+        "UPDATE dag_jobs SET status = 'FAILED', error = '{{}}', result = NULL WHERE id = {done}",
+        {"over_means_over"},
+    ),
+    "a run that was not told": ("UPDATE dag_jobs SET run = 2 WHERE id = {done}", {"over_means_over"}),
+    "a node that is open in a job that is over": (
+        (
+            "UPDATE dag_node_states SET status = 'WAITING', output = NULL, finished_seq = NULL"
+            " WHERE job_id = {done} AND node_id = 'w';"
+            " UPDATE dag_job_events SET type = 'NodeWaiting' WHERE job_id = {done} AND node_id = 'w' AND type = 'NodeCompleted'"
+        ),
+        {"over_means_over"},
+    ),
+    "a child of a fan-out too few": (
+        "UPDATE dag_node_states SET expanded_count = 4, source_count = 4 WHERE job_id = {done} AND node_id = 'f'",
+        {"fan_outs_have_their_children"},
+    ),
+    "a child of a fan-out in another place": (
+        "UPDATE dag_node_states SET fan_out_index = 7 WHERE job_id = {done} AND node_id = 'f__1'",
+        {"fan_outs_have_their_children"},
+    ),
+    "a child job that nobody told of": (
+        "UPDATE dag_job_events SET data = '{{\"job_id\": \"1\"}}' WHERE job_id = {done} AND type = 'ChildJobStarted'",
+        {"child_jobs_are_wanted"},
+    ),
+    "a key with two jobs": (
+        (
+            "ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_idempotency_key_key;"
+            " UPDATE dag_jobs SET idempotency_key = 'k'"
+        ),
+        {"keys_are_of_one_job"},
+    ),
+    "a job that is gone": ("DELETE FROM dag_jobs WHERE id = {child}", {"nothing_is_without_its_job"}),
+    "a child of no fan-out": (
+        "UPDATE dag_node_states SET parent_node_id = 'g' WHERE job_id = {done} AND node_id = 's'",
+        {"nothing_is_without_its_job"},
+    ),
+    "a command that nobody answers": (
+        (
+            "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES ({open}, 'cancel', '{{}}', clock() - interval '1 hour');"
+            " UPDATE dag_orchestrators SET stopped_at = NULL, heartbeat_at = clock(), started_at = clock() - interval '1 hour'"
+        ),
+        {"commands_are_answered"},
+    ),
+}
+
+
+async def lived_in(world: World) -> dict[str, str]:
+    """Two jobs and their children: one is over, of the other every kind of node is open. Nobody lives any more."""
+    await world.publish(CHILD)
+    await world.publish(SLOW_CHILD)
+    orchestrator = await world.orchestrator()
+    worker = await world.worker("default", "q")
+    done, opened = await world.submit(DONE), await world.submit(OPEN)
+    await world.until_node(done, "w", "WAITING")
+    await world.send(done, "signal", name="go", payload={})
+    assert (await world.over(done)).status == "COMPLETED"
+    await world.until_node(opened, "r", "READY")
+    await world.until_node(opened, "c", "RUNNING")
+    await world.until("SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING' AND job_id <> $1", int(opened))
+    child = await world.value("SELECT id FROM dag_jobs WHERE parent_job_id = $1", int(done))
+    for each in (worker, orchestrator):
+        await world.stop(each)
+    return {"done": done, "open": opened, "child": str(child)}
+
+
+async def test_each_damage_is_found_by_the_promises_that_it_breaks_and_by_no_other(world: World):
+    jobs = await lived_in(world)
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    try:
+        sound = await audit(connection)
+        assert sound.violations == ()
+        assert (sound.jobs, sound.nodes > 15, sound.events > 40) == (4, True, True)
+        found = {}
+        for what, (statements, _) in DAMAGE.items():
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(statements.format(**jobs))
+            found[what] = {each.promise for each in (await look(connection)).violations}
+            await transaction.rollback()
+    finally:
+        await connection.close()
+    assert found == {what: promises for what, (_, promises) in DAMAGE.items()}
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_has_a_damage_that_it_alone_finds(promise):
+    assert {promise} in [promises for _, promises in DAMAGE.values()]
+
+
+async def test_the_audit_of_one_job_tells_of_that_job_alone(world: World):
+    await world.start()
+    first, second = [(await world.run("{name: n, nodes: {a: {handler: echo}}}")).job_id for _ in range(2)]
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute("UPDATE dag_jobs SET event_seq = 99")
+        for job in (first, second):
+            (found,) = (await look(connection, job_ids=[job])).violations
+            assert (found.job_id, found.promise) == (job, "trail_has_no_gaps")
+            assert str(found).startswith(
+                f"trail_has_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
+            )
+            assert found.sentence == "The events of a job are numbered from 1 to its event_seq, and none is missing."
+    finally:
+        await transaction.rollback()
+        await connection.close()
