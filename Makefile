@@ -58,7 +58,7 @@ docs: $(STAMP) ## Write the reference pages anew from the code
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m bench
 
-soak: $(STAMP) ## Run the property tests with new seeds for MINUTES (default 30)
+soak: $(STAMP) ## Run properties and chaos with new seeds for MINUTES (default 30)
 	DAGMASTER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m tests.soak
 
 clean: ## Remove .venv, caches and build results
