@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import re
@@ -169,7 +170,7 @@ class Soaked:
 def percentile(times: list[float], part: float) -> float:
     """The time that this part of all times does not exceed."""
     ordered = sorted(times)
-    return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
+    return ordered[math.ceil(len(ordered) * part) - 1]
 
 
 # ── Soaking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
