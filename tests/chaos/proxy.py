@@ -66,9 +66,9 @@ class Proxy:
         self._fault, self._fired = fault, asyncio.Event()
         return self._fired
 
-    def hold(self) -> None:
-        """Let nothing pass."""
-        self._flows.clear()
+    def hold(self, session: str) -> asyncio.Event:
+        """Hold up the next statement of a session, and from then on all; the event tells when."""
+        return self.lose(Fault(session, "hold"))
 
     def let_go(self) -> None:
         """Let all pass, what waited first."""
@@ -84,6 +84,11 @@ class Proxy:
             return False
         self._fault = None
         return True
+
+    def stop(self) -> None:
+        """Let nothing pass."""
+        self._flows.clear()
+        self._fired.set()
 
     def was_lost(self) -> None:
         """Tell that it was."""
@@ -146,8 +151,10 @@ class _Link:
 
     async def _to_server(self) -> None:
         while chunk := await self._reader.read(_CHUNK):
-            await self._proxy.flow()
             # The end of a statement: with it, the server begins.
+            if chunk.endswith(_SYNC) and self._proxy.fires(self._session, "hold"):
+                self._proxy.stop()
+            await self._proxy.flow()
             if chunk.endswith(_SYNC):
                 if self._proxy.fires(self._session, "before"):
                     self._proxy.was_lost()

@@ -194,26 +194,32 @@ async def kill_owner_of_many(jobs: int) -> Done:
 async def stop_owner(times: int, chance: random.Random) -> Done:
     """The owner of a job sleeps past its lease, and wakes up as if nothing had been: it changes nothing.
 
-    By turns it is paused itself, and all it says is held up on the way: then its turn arrives when another owns the job.
+    By turns it is paused itself, and its turn is held up on the way: it arrives when another owns the job.
     """
     done = Done()
-    async with Fleet() as fleet, Proxy(fleet.folder / "proxy", fleet.server.socket_dir) as proxy:
-        await fleet.start("orchestrator", dsn=proxy.dsn)
-        (other, _) = await fleet.start("orchestrator", "worker")
+    async with (
+        Fleet() as fleet,
+        Proxy(fleet.folder / "one", fleet.server.socket_dir) as one,
+        Proxy(fleet.folder / "two", fleet.server.socket_dir) as two,
+    ):
+        proxies = {(await fleet.start("orchestrator", dsn=each.dsn))[0]: each for each in (one, two)}
+        await fleet.start("worker")
         for number in range(times):
             job = await fleet.job(fan_out(300, parallel=20, gates=2))
             await in_portion(fleet, job, 0, of=2, nodes=300, chance=chance)
             owner, owner_id = await fleet.owner(job)
-            seq = await fleet.events(job)
-            held = number % 2 == 0 and owner is not other
-            if held:
-                proxy.hold()
+            proxy = proxies[owner]
+            is_held = number % 2 == 0
+            if is_held:
+                held = proxy.hold("dagmaster orchestrator")
+                fleet.book.open_gate(job, 1)
+                await held.wait()
             else:
                 owner.signal(signal.SIGSTOP)
+                fleet.book.open_gate(job, 1)
             began = time.monotonic()
-            fleet.book.open_gate(job, 1)
-            await _moves(fleet, job, owner_id, seq)
-            if held:
+            await _moves(fleet, job, owner_id, await fleet.events(job))
+            if is_held:
                 proxy.let_go()
             else:
                 owner.signal(signal.SIGCONT)

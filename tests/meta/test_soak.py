@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_soak_goes_on_from_the_last_seed_and_its_counts_add_up(state, monkeypa
         # One that does not fit into the time that is left is not begun.
         rounds = [Round("long", _never, 3600.0), Round("once", once, 1.0)]
         monkeypatch.setattr(soak, "ROUNDS", rounds)
-        assert soak.soak(Soaked.load(state), soak.time.monotonic() + 60) == 0
+        assert soak.soak(Soaked.load(state), time.monotonic() + 60) == 0
     assert seeds == [1, 2, 3]
     known = Soaked.load(state)
     assert known.counts == {"stop owner": 6}
@@ -48,7 +49,7 @@ def test_a_round_that_fails_ends_the_soak_and_is_remembered_with_its_seed(state,
         raise AssertionError("it did not hold")
 
     monkeypatch.setattr(soak, "ROUNDS", [Round("stop", fails, 1.0)])
-    assert soak.soak(Soaked(seed=41), soak.time.monotonic() + 60) == 1
+    assert soak.soak(Soaked(seed=41), time.monotonic() + 60) == 1
     assert "Again: python -m tests.soak stop 41" in capsys.readouterr().out
     known = Soaked.load(state)
     assert (known.seed, known.failed) == (42, [{"round": "stop", "seed": 41}])
