@@ -61,7 +61,7 @@ async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world
     await world.orchestrator()
     worker = await world.worker(concurrency=1, heartbeat_seconds=0.05)
     # As if it were quick: it holds more than it runs.
-    worker._speed = 20.0
+    worker._room.speed = 20.0
     job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
     await world.until_held(3)
     # What was claimed long before the last heartbeat was either begun, or not.

@@ -1,0 +1,325 @@
+"""The store in memory and PostgreSQL, driven side by side by chance: whatever is asked of them, they answer alike.
+
+The simulation runs on the one and users on the other. Owners, workers and tokens have other numbers in each; all else
+is to be the same: who gets what, what is refused, what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dagmaster.engine.decisions import FinishJob
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import OwnershipLost
+from dagmaster.ports.clock import SystemClock
+from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.ids import Snowflakes
+from dagmaster.ports.store import NewTask, TaskReport, Withdrawal
+from tests.conformance.jobs import ONE, a_job, a_turn
+from tests.conformance.stores import MemoryWorld, PostgresWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from dagmaster.ports.events import StoredEvent
+    from dagmaster.ports.store import ClaimedJob, ClaimedTask
+
+LEASE = 15.0
+WORKER_LEASE = 6.0
+LONG_AGO = 1000.0
+
+
+@dataclass
+class Owner:
+    """An orchestrator in both worlds, and the jobs that it believes to hold."""
+
+    doors: list[Any]
+    held: dict[str, list[ClaimedJob]]
+
+
+@dataclass
+class Worker:
+    """A worker in both worlds, and the tasks that it believes to hold."""
+
+    doors: list[Any]
+    held: dict[str, list[ClaimedTask]]
+
+
+class Alike(RuleBasedStateMachine):
+    """What is done to both."""
+
+    server = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.worlds: list[Any] = [MemoryWorld(), PostgresWorld(self.server)]
+        self.ids = Snowflakes(SystemClock(), 1)
+        self.owners: list[Owner] = []
+        self.workers: list[Worker] = []
+        self.jobs: list[str] = []
+        self.attempts: dict[tuple[str, str], int] = {}
+        self.told: dict[str, int] = {}
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def both(self, ask: Callable[[int], Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Ask both, and give both answers; a refusal is an answer."""
+
+        async def each(place: int) -> Any:
+            try:
+                return await ask(place)
+            except OwnershipLost:
+                return "lost"
+
+        return [self.run(each(place)) for place in (0, 1)]
+
+    def alike(self, ask: Callable[[int], Coroutine[Any, Any, Any]]) -> Any:
+        """Ask both, and give the answer, which is the same."""
+        first, second = self.both(ask)
+        assert first == second
+        return first
+
+    @initialize()
+    def begin(self) -> None:
+        for world in self.worlds:
+            self.run(world.open())
+            # The first lease after the server's start is long over.
+            self.run(world.move(3600))
+        self.clients = self.both(lambda place: self.worlds[place].client())
+        self.both(lambda place: self.clients[place].put_graph(ONE.content_hash, json.dumps(ONE.definition)))
+        self.new_owner()
+        self.new_worker()
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "clients"):
+                self.look_at_everything()
+        finally:
+            for world in self.worlds:
+                self.run(world.close())
+            self.loop.close()
+
+    # ── Coming in ──
+
+    @rule(key=st.sampled_from([None, "x", "y"]), body=st.sampled_from(["1", "2"]), priority=st.integers(4, 6))
+    def submit(self, key: str | None, body: str, priority: int) -> None:
+        job = a_job(self.worlds[0], id=self.ids.new(), idempotency_key=key, body_hash=body, priority=priority)
+        (answer,) = self.alike(lambda place: self.clients[place].submit([job]))
+        if answer.is_new:
+            self.jobs.append(answer.job_id)
+
+    @precondition(lambda self: len(self.owners) < 3)
+    @rule()
+    def new_owner(self) -> None:
+        doors = self.both(lambda place: self.worlds[place].orchestrator(LEASE, WORKER_LEASE))
+        self.owners.append(Owner(doors, {}))
+
+    @precondition(lambda self: len(self.workers) < 3)
+    @rule()
+    def new_worker(self) -> None:
+        self.workers.append(Worker(self.both(lambda place: self.worlds[place].worker("q")), {}))
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def send(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(self.jobs))
+        assert self.alike(lambda place: self.clients[place].send(job_id, "cancel", {}, "ada"))
+
+    # ── Owning ──
+
+    @rule(data=st.data(), limit=st.integers(1, 3))
+    def claim_jobs(self, data: st.DataObject, limit: int) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        self.hold(owner, self.both(lambda place: owner.doors[place].claim(limit)))
+
+    @rule(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        self.hold(owner, self.both(lambda place: owner.doors[place].mine()))
+
+    def hold(self, owner: Owner, claimed: list[list[ClaimedJob]]) -> None:
+        first, second = claimed
+        assert [_said(each) for each in first] == [_said(each) for each in second]
+        for pair in zip(first, second, strict=True):
+            owner.held[pair[0].row.id] = list(pair)
+
+    @rule(data=st.data())
+    def beat(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        self.alike(lambda place: owner.doors[place].heartbeat({}))
+
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, LONG_AGO]))
+    def fall_silent(self, data: st.DataObject, seconds: float) -> None:
+        everybody: list[Owner | Worker] = [*self.owners, *self.workers]
+        who = data.draw(st.sampled_from(everybody))
+        self.both(lambda place: self.worlds[place].silence(who.doors[place], seconds))
+
+    @rule(data=st.data())
+    def reclaim(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        self.alike(lambda place: owner.doors[place].reclaim())
+        self.alike(lambda place: owner.doors[place].lose())
+
+    @precondition(lambda self: len(self.owners) > 1)
+    @rule(data=st.data())
+    def owner_leaves(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        self.owners.remove(owner)
+        self.both(lambda place: owner.doors[place].leave())
+
+    # ── Turns, by whoever believes to hold the job ──
+
+    @rule(data=st.data(), kind=st.sampled_from(["say", "dispatch", "take", "stop", "withdraw", "release", "finish"]))
+    def write(self, data: st.DataObject, kind: str) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        if not owner.held:
+            return
+        job_id = data.draw(st.sampled_from(sorted(owner.held)))
+        node = data.draw(st.sampled_from(["a", "b"]))
+        fields = self.decided(kind, owner, job_id, node)
+        written = self.alike(lambda place: self.written(place, owner, job_id, kind, dict(fields[place])))
+        if job_id in written:
+            owner.held[job_id] = [replace(each, event_seq=each.event_seq + 1) for each in owner.held[job_id]]
+
+    def decided(self, kind: str, owner: Owner, job_id: str, node: str) -> list[dict[str, Any]]:
+        """What the turn says, in each world: tasks have the same ids, results have not."""
+        out = sorted(task for worker in self.workers for task in worker.held)
+        if kind == "dispatch":
+            attempt = self.attempts[job_id, node] = self.attempts.get((job_id, node), 0) + 1
+            task = NewTask(self.ids.new(), node, attempt, "q", "h", "{}", None, 60.0)
+            return [{"tasks": [task]}, {"tasks": [task]}]
+        if kind == "take":
+            found = self.both(lambda place: owner.doors[place].take_results(100))
+            mine = [[each for each in results if each.job_id == job_id] for results in found]
+            assert [_result(each) for each in mine[0]] == [_result(each) for each in mine[1]]
+            asked = self.both(lambda place: owner.doors[place].take_commands(100))
+            return [
+                {
+                    "results": [each.id for each in mine[place]],
+                    "commands": [each.id for each in asked[place] if each.job_id == job_id],
+                }
+                for place in (0, 1)
+            ]
+        if kind == "stop":
+            return [{"stops": out}, {"stops": out}]
+        if kind == "withdraw":
+            queued = self.alike(lambda place: self.worlds[place].queued())
+            taken = [Withdrawal(task_id, "HANDED_BACK") for task_id in sorted(queued)]
+            return [{"withdrawals": taken}, {"withdrawals": taken}]
+        return [{"release": kind == "release"}, {"release": kind == "release"}]
+
+    async def written(self, place: int, owner: Owner, job_id: str, kind: str, fields: dict[str, Any]) -> set[str]:
+        event = Event(EventType.JOB_STARTED)
+        turn = a_turn(owner.held[job_id][place], events=[event], **fields)
+        if kind == "finish":
+            turn.job.status = JobStatus.COMPLETED
+            turn.finished = FinishJob(JobStatus.COMPLETED)
+        door = owner.doors[place]
+        done: set[str] = await door.write([turn], door.clock.now())
+        return done
+
+    @rule(data=st.data())
+    def sweep(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        self.alike(lambda place: owner.doors[place].sweep_stopped())
+
+    # ── Tasks ──
+
+    @rule(data=st.data(), limit=st.integers(1, 3))
+    def claim_tasks(self, data: st.DataObject, limit: int) -> None:
+        worker = data.draw(st.sampled_from(self.workers))
+        first, second = self.both(lambda place: worker.doors[place].claim(limit))
+        assert [_task(each) for each in first] == [_task(each) for each in second]
+        for pair in zip(first, second, strict=True):
+            worker.held[pair[0].task_id] = list(pair)
+
+    @rule(data=st.data(), status=st.sampled_from(["COMPLETED", "FAILED", "HANDED_BACK"]), wrong=st.booleans())
+    def report(self, data: st.DataObject, status: str, wrong: bool) -> None:
+        worker = data.draw(st.sampled_from(self.workers))
+        held = sorted({task for each in self.workers for task in each.held} if wrong else worker.held)
+        if not held:
+            return
+        task_id = data.draw(st.sampled_from(held))
+        pair = next(each.held[task_id] for each in self.workers if task_id in each.held)
+        self.alike(lambda place: worker.doors[place].report([TaskReport(task_id, pair[place].token, status)]))
+
+    @rule(data=st.data())
+    def worker_beats(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(self.workers))
+        self.alike(lambda place: worker.doors[place].heartbeat(list(worker.held), {}))
+
+    @precondition(lambda self: len(self.workers) > 1)
+    @rule(data=st.data())
+    def worker_leaves(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(self.workers))
+        self.workers.remove(worker)
+        self.both(lambda place: worker.doors[place].leave())
+
+    # ── What is left ──
+
+    @invariant()
+    def the_same_tasks_are_out(self) -> None:
+        if hasattr(self, "clients"):
+            self.alike(lambda place: self.worlds[place].queued())
+
+    def look_at_everything(self) -> None:
+        for job_id in self.jobs:
+            self.look_at(job_id)
+
+    def look_at(self, job_id: str) -> None:
+        first, second = self.both(lambda place: self.worlds[place].job(job_id))
+        assert first._replace(owner=None) == second._replace(owner=None)
+        assert (first.owner is None) == (second.owner is None)
+        one, other = self.both(lambda place: self.worlds[place].events(job_id))
+        assert [_event(each) for each in one] == [_event(each) for each in other]
+        self.alike(lambda place: self.worlds[place].attempts(job_id))
+
+
+def _event(event: StoredEvent) -> tuple[Any, ...]:
+    # Who was before has another number in each.
+    return event.seq, event.type, {name: value for name, value in event.data.items() if name != "before"}
+
+
+def _said(claimed: ClaimedJob) -> tuple[Any, ...]:
+    return claimed.row.id, claimed.row.status, claimed.epoch, claimed.event_seq, claimed.priority, dict(claimed.tasks)
+
+
+def _task(task: ClaimedTask) -> tuple[Any, ...]:
+    return task.task_id, task.job_id, task.node_id, task.attempt, task.params, task.checkpoint
+
+
+def _result(result: Any) -> tuple[Any, ...]:
+    return result.job_id, result.node_id, result.attempt, result.status, result.permanent
+
+
+def test_both_stores_answer_alike(server: str) -> None:
+    Alike.server = server
+    # To shrink takes minutes with a database. Without it, too, the steps that were taken are printed.
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    run_state_machine_as_test(
+        Alike,
+        settings=settings(
+            max_examples=40, stateful_step_count=40, deadline=None, phases=phases, suppress_health_check=slow
+        ),
+    )
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*never awaited")
