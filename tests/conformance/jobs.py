@@ -137,7 +137,13 @@ class Played:
         """Take a turn and write it."""
         held, now = self.held, self.orchestrator.clock.now()
         writes = await take_turn(
-            held.job, happenings, reported=reported or {}, scopes=held.scopes, values=held.values, now=now
+            held.job,
+            happenings,
+            reported=reported or {},
+            scopes=held.scopes,
+            values=held.values,
+            now=now,
+            recall=held.recall,
         )
         turn = await carry(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
         turn.results = results or []
@@ -181,7 +187,8 @@ def _report(task: ClaimedTask, output: Any) -> TaskReport:
         error = {"kind": "error", "message": str(output)}
         permanent = isinstance(output, PermanentError)
         return TaskReport(task.task_id, task.token, "FAILED", permanent, error=json.dumps(error))
-    return TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(json.dumps(output)))
+    said = JsonText(json.dumps(output))
+    return TaskReport(task.task_id, task.token, "COMPLETED", output=said, handler_version="7")
 
 
 def rows_of(job: Job) -> list[NodeRow]:

@@ -81,6 +81,10 @@ class Registry:
         """The names of all handlers, in order, without aliases."""
         return sorted(self._specs)
 
+    def versions(self) -> dict[str, str]:
+        """The version of each handler, under all its names."""
+        return {name: spec.version for name, spec in self._all_names.items()}
+
     def __iter__(self) -> Iterator[HandlerSpec]:
         return iter([self._specs[name] for name in self.names()])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
-    from dagmaster.engine.happenings import TaskFailed, TaskHandedBack
+    from dagmaster.engine.happenings import ReusedFrom, TaskFailed, TaskHandedBack
     from dagmaster.engine.status import JobStatus, SkipReason
 
 
@@ -43,10 +43,11 @@ class Dispatch:
 
 @dataclass(slots=True)
 class Complete:
-    """The node is COMPLETED with this output."""
+    """The node is COMPLETED with this output. `reused`: it is the one of another job, and nothing ran."""
 
     node: str
     output: Any
+    reused: ReusedFrom | None = None
 
 
 @dataclass(slots=True)

@@ -177,6 +177,8 @@ def forget(node: Node) -> None:
     node.lost_used = 0
     node.upstream = None
     node.branch = None
+    node.fingerprint = None
+    node.handler_version = None
     if isinstance(node, FanOut):
         node.stopped = False
 

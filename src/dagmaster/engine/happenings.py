@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +18,29 @@ class JobStarted:
 
 @dataclass(slots=True)
 class TaskSucceeded:
-    """A worker reported an output. The output itself stays with the shell."""
+    """A worker reported an output. The output itself stays with the shell. `version`: of the handler that gave it."""
 
     node: str
     attempt: int
+    version: str | None = None
+
+
+@dataclass(slots=True)
+class ResultReused:
+    """The job that this one was resumed from has the result. The output is in the shell's form, and not looked into."""
+
+    node: str
+    output: Any
+    source: ReusedFrom
+
+
+class ReusedFrom(NamedTuple):
+    """Whose result is used again."""
+
+    job_id: str
+    node: str
+    attempt: int
+    handler_version: str | None = None
 
 
 @dataclass(slots=True)
@@ -159,6 +178,7 @@ class RetryRequested:
 Happening = (
     JobStarted
     | TaskSucceeded
+    | ResultReused
     | TaskFailed
     | TaskLost
     | TaskHandedBack

@@ -26,7 +26,9 @@ class Node:
         "attempt",
         "branch",
         "error",
+        "fingerprint",
         "finished_seq",
+        "handler_version",
         "id",
         "index",
         "lost_used",
@@ -54,6 +56,9 @@ class Node:
         self.wake_at: float | None = None
         self.finished_seq: int | None = None
         self.error: dict[str, Any] | None = None
+        # What its result is the result of: see `fingerprints`. The shell sets it, who knows the values.
+        self.fingerprint: bytes | None = None
+        self.handler_version: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -138,6 +143,8 @@ class NodeRow(NamedTuple):
     total: int | None = None
     expanded: int = 0
     stopped: bool = False
+    fingerprint: bytes | None = None
+    handler_version: str | None = None
 
 
 def row_of(node: Node) -> NodeRow:
@@ -162,6 +169,8 @@ def row_of(node: Node) -> NodeRow:
         total,
         expanded,
         stopped,
+        node.fingerprint,
+        node.handler_version,
     )
 
 
@@ -268,6 +277,8 @@ class Job:
         node.wake_at = row.wake_at
         node.finished_seq = row.finished_seq
         node.error = row.error
+        node.fingerprint = row.fingerprint
+        node.handler_version = row.handler_version
         if isinstance(node, FanOut):
             node.total = row.total
             node.expanded = row.expanded

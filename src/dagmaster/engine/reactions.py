@@ -19,6 +19,7 @@ from dagmaster.engine.happenings import (
     NodesAdded,
     Rejected,
     ResolutionFailed,
+    ResultReused,
     ResumeRequested,
     RetryRequested,
     SignalReceived,
@@ -64,7 +65,20 @@ def _held(step: Step, node_id: str, attempt: int) -> Node | None:
 def _task_succeeded(step: Step, happening: TaskSucceeded) -> None:
     node = _held(step, happening.node, happening.attempt)
     if node is not None:
+        node.handler_version = happening.version
         step.complete(node, REPORTED)
+
+
+def _result_reused(step: Step, happening: ResultReused) -> None:
+    node = step.job.nodes.get(happening.node)
+    if node is None or isinstance(node, FanOut) or node.status not in (*HELD, NodeStatus.WAITING):
+        step.ignore("the node does not wait for a result", happening.node)
+        return
+    if node.status in HELD:
+        # Nobody was given the attempt: the next one has its number.
+        node.attempt -= 1
+    node.handler_version = happening.source.handler_version
+    step.complete(node, happening.output, happening.source)
 
 
 def _task_failed(step: Step, happening: TaskFailed) -> None:
@@ -312,6 +326,7 @@ def _retry_requested(step: Step, happening: RetryRequested) -> None:
 APPLY: Final[dict[type, Callable[[Step, Any], None]]] = {
     JobStarted: _job_started,
     TaskSucceeded: _task_succeeded,
+    ResultReused: _result_reused,
     TaskFailed: _task_failed,
     TaskLost: _task_lost,
     TaskHandedBack: _task_handed_back,

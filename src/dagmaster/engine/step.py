@@ -16,6 +16,7 @@ from dagmaster.errors import EvaluationFailed, TransitionForbidden
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.engine.happenings import ReusedFrom
     from dagmaster.engine.status import SkipReason
 
 
@@ -63,11 +64,11 @@ class Step:
         job.open -= 1
         self.settled.append(node)
 
-    def complete(self, node: Node, output: Any) -> None:
+    def complete(self, node: Node, output: Any, reused: ReusedFrom | None = None) -> None:
         """COMPLETED, with an output. What failed on the way is told by the attempts, not by the node."""
         node.error = None
         self._settle(node, Move.COMPLETE)
-        self.out.append(Complete(node.id, output))
+        self.out.append(Complete(node.id, output, reused))
 
     def fail(self, node: Node, error: dict[str, Any]) -> None:
         """FAILED for good. A failure that the job does not allow ends it, as its `on_failure` says."""

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.decisions import Fail, Reopen
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.happenings import ChildJobFinished, DispatchRejected, TaskFailed
-from dagmaster.engine.templates import detach_secrets
 from dagmaster.ports.store import MAX_INLINE, JobTurn, JsonText, NewTask, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagmaster.engine.templates import Template
     from dagmaster.orchestrator.held import HeldJob
     from dagmaster.orchestrator.turn import ResolvedTask, TurnWrites
     from dagmaster.ports.blobs import Blobs
@@ -91,21 +89,13 @@ def keep_secrets(held: HeldJob, writes: TurnWrites, redact: Callable[[Any, Colle
 
 
 def _task(held: HeldJob, task: ResolvedTask, task_id: str) -> NewTask:
-    spec = task.task
-    params, secrets = task.params, None
-    places: list[Any] = []
-    if _names_secrets(spec.params):
-        params, places = detach_secrets(params)
-    if places or held.secrets:
-        secrets = json.dumps({"places": places, "hide": held.secrets})
+    spec, secrets = task.task, None
+    if task.places or held.secrets:
+        secrets = json.dumps({"places": task.places, "hide": held.secrets})
     return NewTask(
-        task_id, task.node, task.attempt, held.queue or spec.queue, spec.handler, json.dumps(params), secrets,
+        task_id, task.node, task.attempt, held.queue or spec.queue, spec.handler, task.text, secrets,
         spec.timeout_seconds,
     )  # fmt: skip
-
-
-def _names_secrets(template: Template) -> bool:
-    return any(use.keys[:1] == ("secrets",) for _, use in template.uses)
 
 
 async def _stored(held: HeldJob, what: str, value: Any, blobs: Blobs) -> JsonText:

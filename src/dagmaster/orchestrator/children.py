@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, WorkflowSpec
     from dagmaster.orchestrator.held import HeldJob
     from dagmaster.orchestrator.turn import ChildJobRequest, TurnWrites
-    from dagmaster.ports.store import OrchestratorStore
+    from dagmaster.ports.store import OrchestratorStore, PastNode
 
 MAX_DEPTH: Final = 8
 
@@ -30,10 +30,11 @@ class Children:
         self._graph = graph
 
     async def start(self, held: HeldJob, writes: TurnWrites) -> tuple[list[NewJob], list[Happening]]:
-        """Make the child jobs of a turn, and say what happened to those that cannot be."""
+        """Make the child jobs of a turn, and say what happened to those that cannot be, or need not."""
         made: list[NewJob] = []
         happened: list[Happening] = []
         stopped = {(stop.node, stop.attempt) for stop in writes.stops}
+        recalled: dict[str, PastNode] = {}
         for request in writes.child_jobs:
             node, attempt = request.node, request.attempt
             if (node, attempt) in stopped:
@@ -44,10 +45,21 @@ class Children:
             child = await self._make(held, request)
             if isinstance(child, NewJob):
                 made.append(child)
+                self._look_up(held, node, child, recalled)
             else:
                 happened.append(DispatchRejected(node, attempt, child))
         writes.child_jobs.clear()
-        return made, happened
+        reused = await held.recall.fetch(recalled)
+        again = {each.node for each in reused}
+        made = [child for child in made if child.parent is None or child.parent.node_id not in again]
+        return made, [*happened, *reused]
+
+    def _look_up(self, held: HeldJob, node_id: str, child: NewJob, recalled: dict[str, PastNode]) -> None:
+        node = held.job.nodes[node_id]
+        node.fingerprint = held.recall.of_child_job(node, child.content_hash, child.inputs)
+        found = held.recall.find(node)
+        if found is not None:
+            recalled[node_id] = found
 
     async def _make(self, held: HeldJob, request: ChildJobRequest) -> NewJob | dict[str, Any]:
         wanted = request.workflow

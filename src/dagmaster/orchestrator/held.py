@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus
+from dagmaster.orchestrator.recall import Recall
 from dagmaster.orchestrator.scopes import Scopes
 from dagmaster.ports.values import ValueKey, ValueKind
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.store import ClaimedJob, JsonText
+    from dagmaster.ports.store import ClaimedJob, JsonText, PastJob, Pasts
     from dagmaster.ports.values import Values
 
 
@@ -33,6 +34,7 @@ class HeldJob:
         "parent",
         "priority",
         "queue",
+        "recall",
         "scopes",
         "secrets",
         "sources",
@@ -42,10 +44,19 @@ class HeldJob:
         "workflows",
     )
 
-    def __init__(self, claimed: ClaimedJob, graph: Graph, values: Values) -> None:
+    def __init__(
+        self,
+        claimed: ClaimedJob,
+        graph: Graph,
+        values: Values,
+        *,
+        past: PastJob | None = None,
+        pasts: Pasts | None = None,
+    ) -> None:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
         self.scopes = Scopes(self.job, claimed.inputs, claimed.env)
+        self.recall = Recall(self.job, claimed.inputs, past=past, pasts=pasts, redo=claimed.redo)
         self.epoch = claimed.epoch
         self.event_seq = claimed.event_seq
         self.priority = claimed.priority

@@ -32,7 +32,7 @@ def of_result(result: TaskResult) -> Happening:
     """What a report means."""
     node, attempt = result.node_id, result.attempt
     if result.status == "COMPLETED":
-        return TaskSucceeded(node, attempt)
+        return TaskSucceeded(node, attempt, result.handler_version)
     if result.status == "FAILED":
         error: dict[str, Any] = {"kind": "error", "message": "no reason was given"}
         return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)

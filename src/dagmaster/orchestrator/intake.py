@@ -37,6 +37,8 @@ class Submission:
     callback_url: str | None = None
     queue: str | None = None
     workflows: Mapping[str, str] = field(default_factory=dict)
+    resumed_from: str | None = None
+    redo: tuple[str, ...] = ()
 
 
 class Intake:
@@ -77,7 +79,8 @@ class Intake:
             raise SubmitRefused(f"the name of a submitter has at most {MAX_SUBMITTER} characters")
         graph = wanted.graph
         inputs = json.dumps(accept_inputs(graph, wanted.inputs))
-        body = json.dumps([graph.workflow_id, json.loads(inputs)], sort_keys=True)
+        past = [] if wanted.resumed_from is None else [wanted.resumed_from, graph.content_hash, *sorted(wanted.redo)]
+        body = json.dumps([graph.workflow_id, json.loads(inputs), *past], sort_keys=True)
         return NewJob(
             id=self._ids.new(),
             workflow_id=graph.workflow_id,
@@ -93,6 +96,8 @@ class Intake:
             callback_url=wanted.callback_url,
             queue=wanted.queue,
             workflows=json.dumps(dict(wanted.workflows)),
+            resumed_from=wanted.resumed_from,
+            redo=tuple(wanted.redo),
         )
 
 

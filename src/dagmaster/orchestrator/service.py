@@ -300,18 +300,20 @@ class Orchestrator:
             return set()
 
     async def _advance(self, held: HeldJob, what: Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
-        job, scopes, values = held.job, held.scopes, held.values
+        job, scopes, values, recall = held.job, held.scopes, held.values, held.recall
         writes = TurnWrites()
         if what.takes_up:
-            writes = await take_up(job, scopes=scopes, values=values, now=now)
+            writes = await take_up(job, scopes=scopes, values=values, now=now, recall=recall)
         if what.happenings:
-            more = await take_turn(job, what.happenings, reported=what.reported, scopes=scopes, values=values, now=now)
+            more = await take_turn(
+                job, what.happenings, reported=what.reported, scopes=scopes, values=values, now=now, recall=recall
+            )
             writes = writes.then(more)
         jobs: list[NewJob] = []
         while writes.child_jobs:
-            made, refused = await self._children.start(held, writes)
+            made, over = await self._children.start(held, writes)
             jobs += made
-            more = await take_turn(job, refused, reported={}, scopes=scopes, values=values, now=now)
+            more = await take_turn(job, over, reported={}, scopes=scopes, values=values, now=now, recall=recall)
             writes = writes.then(more)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
         keep_secrets(held, writes, self._redact)
@@ -381,7 +383,10 @@ class Orchestrator:
         job_id = claimed.row.id
         try:
             graph = await self._graphs.get(claimed.content_hash)
-            held = self.jobs[job_id] = HeldJob(claimed, graph, self.store)
+            # Only the first run looks back: who opens another says what is to be made anew.
+            looks_back = claimed.resumed_from is not None and claimed.row.run == 1
+            past = await self.store.past(claimed.resumed_from or "") if looks_back else None
+            held = self.jobs[job_id] = HeldJob(claimed, graph, self.store, past=past, pasts=self.store)
         except DatabaseUnavailable:
             raise
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import happenings as h
@@ -13,7 +13,7 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.events import Event, EventType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.happenings import Happening
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import TurnWrites
 
 
+class _Known(NamedTuple):
+    """What is told with decisions: ids of child jobs and what was asked, by node; and what was not started at all."""
+
+    children: Mapping[str, str]
+    asked: Mapping[str, str]
+    reused: Collection[str]
+
+
 def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people: Mapping[int, str]) -> list[Event]:
     """Tell a turn. `children`: ids of the jobs that were started, by node; `people`: who sent the n-th happening."""
     told: list[Event] = []
     decided, starts = writes.decisions, [place for place, _ in writes.happened]
-    asked = {request.node: request.message for request in writes.approvals}
+    known = _Known(children, {request.node: request.message for request in writes.approvals}, writes.reused)
     for place in range(starts[0] if starts else len(decided)):
-        _tell(told, job, decided[place], children, asked)
+        _tell(told, job, decided[place], known)
     for number, (start, happening) in enumerate(writes.happened):
         end = starts[number + 1] if number + 1 < len(starts) else len(decided)
         # What is ignored is ignored at once, and nothing else comes of it.
@@ -37,7 +45,7 @@ def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people:
             told += _happened(happening, decided[start:end], people.get(number))
         before = len(told)
         for place in range(start, end):
-            _tell(told, job, decided[place], children, asked)
+            _tell(told, job, decided[place], known)
         if isinstance(happening, h.ResumeRequested | h.RetryRequested):
             for event in told[before:]:
                 if event.type is EventType.JOB_RESUMED:
@@ -47,7 +55,7 @@ def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people:
 
 
 # Their decisions say it all.
-_QUIET = frozenset({h.TaskSucceeded, h.TimerFired, h.ValuesLoaded, h.ResolutionFailed})
+_QUIET = frozenset({h.TaskSucceeded, h.ResultReused, h.TimerFired, h.ValuesLoaded, h.ResolutionFailed})
 _COMMANDS = {
     h.CancelRequested: "cancel",
     h.Approved: "approve",
@@ -104,25 +112,25 @@ def _retry(node: str, decided: Iterable[Decision]) -> dict[str, Any]:
     return {} if at is None else {"retry_at": rfc3339(at)}
 
 
-def _tell(
-    told: list[Event], job: Job, decision: Decision, children: Mapping[str, str], asked: Mapping[str, str]
-) -> None:
+def _tell(told: list[Event], job: Job, decision: Decision, known: _Known) -> None:
     kind = type(decision)
     if kind is d.Complete:
         node = job.nodes[decision.node]  # type: ignore[union-attr, index]
         data = None if node.branch is None else _json({"branch": node.branch})
+        reused = decision.reused  # type: ignore[union-attr]
+        if reused is not None:
+            data = _json({"reused_from": {"job_id": reused.job_id, "node": reused.node, "attempt": reused.attempt}})
         told.append(Event(EventType.NODE_COMPLETED, node.id, node.attempt or None, data))
     elif kind is d.Dispatch:
-        told.append(Event(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
+        if decision.node not in known.reused:  # type: ignore[union-attr, operator]
+            told.append(Event(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
     elif kind is not d.Need and kind is not d.Ignore:
-        event = _rarer(job, decision, children, asked)
+        event = _rarer(job, decision, known)
         if event is not None:
             told.append(event)
 
 
-def _rarer(  # noqa: PLR0911 - one for each kind of decision
-    job: Job, decision: Decision, children: Mapping[str, str], asked: Mapping[str, str]
-) -> Event | None:
+def _rarer(job: Job, decision: Decision, known: _Known) -> Event | None:  # noqa: PLR0911 - one for each kind
     match decision:
         case d.Fail(node, error):
             return Event(EventType.NODE_FAILED, node, data=_json({"error": error}))
@@ -134,10 +142,10 @@ def _rarer(  # noqa: PLR0911 - one for each kind of decision
             return Event(EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total}))
         case d.StartChildJob(node, attempt):
             # One that was refused is told as a failed attempt.
-            data = _json({"job_id": children.get(node)})
-            return Event(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in children else None
-        case d.RequestApproval(node):
-            return Event(EventType.APPROVAL_REQUESTED, node, data=_json({"message": asked.get(node, "")}))
+            data = _json({"job_id": known.children.get(node)})
+            return Event(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in known.children else None
+        case d.RequestApproval(node) if node not in known.reused:
+            return Event(EventType.APPROVAL_REQUESTED, node, data=_json({"message": known.asked.get(node, "")}))
         case d.WaitUntil(node, at) if node is not None and isinstance(job.nodes[node].spec, WaitSpec):
             if job.nodes[node].status is NodeStatus.WAITING:
                 return Event(EventType.NODE_WAITING, node, data=_json({"until": rfc3339(at)}))

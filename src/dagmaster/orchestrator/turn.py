@@ -6,6 +6,7 @@ costs a few loads however many nodes it touches.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from dagmaster.engine.decisions import (
 from dagmaster.engine.happenings import Happening, ResolutionFailed, ValuesLoaded
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.templates import detach_secrets
 from dagmaster.errors import BlobMissing, EvaluationFailed
 from dagmaster.ports.store import JsonText
 from dagmaster.ports.values import ValueKey, ValueKind
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
     from dagmaster.engine.model import Job, Node
     from dagmaster.engine.templates import Template
+    from dagmaster.orchestrator.recall import Recall
     from dagmaster.orchestrator.scopes import Scopes
+    from dagmaster.ports.store import PastNode
     from dagmaster.ports.values import Values
 
 
@@ -50,6 +54,9 @@ class ResolvedTask:
     attempt: int
     task: TaskSpec
     params: dict[str, Any]
+    # As they are stored, where they are to be: the params without secrets, and the places of those.
+    text: str = ""
+    places: list[Any] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -87,6 +94,8 @@ class TurnWrites:
     stops: list[Stop] = field(default_factory=list)
     withdrawals: list[Withdraw] = field(default_factory=list)
     finished: FinishJob | None = None
+    # Nodes that have the result of another job: nothing was started for them.
+    reused: set[str] = field(default_factory=set)
 
     @property
     def is_reopened(self) -> bool:
@@ -109,6 +118,7 @@ class TurnWrites:
             stops=self.stops + more.stops,
             withdrawals=self.withdrawals + more.withdrawals,
             finished=more.finished if more.is_reopened else more.finished or self.finished,
+            reused=self.reused | more.reused,
         )
 
 
@@ -120,13 +130,15 @@ async def take_turn(
     scopes: Scopes,
     values: Values,
     now: float,
+    recall: Recall | None = None,
 ) -> TurnWrites:
     """Apply happenings to a job and work out everything that follows from them.
 
     `reported` has the output of each attempt that succeeded: it becomes the node's only if the engine says so. It is
-    `JsonText` where it was read from a store, and then stays text unless an expression asks for it.
+    `JsonText` where it was read from a store, and then stays text unless an expression asks for it. `recall` makes
+    fingerprints, and finds results that need not be made again; without it there is neither.
     """
-    turn = _Turn(job, reported, scopes, values, now)
+    turn = _Turn(job, reported, scopes, values, now, recall)
     for happening in happenings:
         turn.writes.happened.append((len(turn.writes.decisions), happening))
         turn.take(advance(job, happening, now))
@@ -134,9 +146,9 @@ async def take_turn(
     return turn.writes
 
 
-async def take_up(job: Job, *, scopes: Scopes, values: Values, now: float) -> TurnWrites:
+async def take_up(job: Job, *, scopes: Scopes, values: Values, now: float, recall: Recall | None = None) -> TurnWrites:
     """Answer what a job that was just loaded still waits for."""
-    turn = _Turn(job, {}, scopes, values, now)
+    turn = _Turn(job, {}, scopes, values, now, recall)
     turn.take(outstanding(job))
     await turn.settle()
     return turn.writes
@@ -145,27 +157,33 @@ async def take_up(job: Job, *, scopes: Scopes, values: Values, now: float) -> Tu
 class _Turn:
     """The state of one turn."""
 
-    def __init__(
-        self, job: Job, reported: Mapping[tuple[str, int], Any], scopes: Scopes, values: Values, now: float
+    def __init__(  # noqa: PLR0917 - what a turn is taken with
+        self,
+        job: Job,
+        reported: Mapping[tuple[str, int], Any],
+        scopes: Scopes,
+        values: Values,
+        now: float,
+        recall: Recall | None,
     ) -> None:
         self.job = job
         self.reported = reported
         self.scopes = scopes
         self.values = values
         self.now = now
+        self.recall = recall
         self.writes = TurnWrites()
         self.needs: deque[Need] = deque()
         self.unresolved: list[Dispatch | StartChildJob | RequestApproval] = []
+        # What the past has a result for, and what is to be started if that is gone.
+        self.recalled: dict[str, tuple[PastNode, ResolvedTask | ApprovalRequest]] = {}
 
     def take(self, decisions: list[Decision]) -> None:
         """Sort decisions into what is written as it is and what needs values first."""
         writes = self.writes
         for decision in decisions:
             if isinstance(decision, Complete):
-                output = decision.output
-                if output is REPORTED:
-                    output = self.reported[decision.node, self.job.nodes[decision.node].attempt]
-                writes.outputs[decision.node] = output
+                self._complete(decision)
             elif isinstance(decision, Dispatch | StartChildJob | RequestApproval):
                 self.unresolved.append(decision)
             elif isinstance(decision, Need):
@@ -184,6 +202,17 @@ class _Turn:
                 writes.finished = None
         writes.decisions += decisions
 
+    def _complete(self, decision: Complete) -> None:
+        """Keep an output; and say what it is the output of, where that was not known before it was there."""
+        node, output = self.job.nodes[decision.node], decision.output
+        if output is REPORTED:
+            output = self.reported[node.id, node.attempt]
+        self.writes.outputs[node.id] = output
+        if decision.reused is not None:
+            self.writes.reused.add(node.id)
+        if self.recall is not None and node.fingerprint is None:
+            node.fingerprint = self.recall.of_completed(node)
+
     async def settle(self) -> None:
         """Answer needs and resolve params until nothing is left to do."""
         while self.needs or self.unresolved:
@@ -199,8 +228,28 @@ class _Turn:
                 self.take(advance(self.job, ValuesLoaded(need.node, scope), self.now))
             for decision in unresolved:
                 self._resolve(decision)
+            if self.recalled:
+                await self._use_again()
         self.writes.changed = self.job.take_changed()
         self.scopes.forget()
+        if self.recall is not None:
+            self.recall.forget()
+
+    async def _use_again(self) -> None:
+        """Complete nodes with results of the past, all at once; what is gone meanwhile is started."""
+        recalled, self.recalled = self.recalled, {}
+        assert self.recall is not None  # noqa: S101 - for mypy; who recalls nothing finds nothing
+        for happening in await self.recall.fetch({node: past for node, (past, _) in recalled.items()}):
+            del recalled[happening.node]
+            self.take(advance(self.job, happening, self.now))
+        for _, request in recalled.values():
+            self._start(request)
+
+    def _start(self, request: ResolvedTask | ApprovalRequest) -> None:
+        if isinstance(request, ResolvedTask):
+            self.writes.tasks.append(request)
+        else:
+            self.writes.approvals.append(request)
 
     async def _load_one_by_one(
         self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]
@@ -263,13 +312,39 @@ class _Turn:
         except EvaluationFailed as error:
             self.take(advance(self.job, ResolutionFailed(decision.node, error.path, str(error)), self.now))
             return
+        if isinstance(decision, StartChildJob):
+            # Its fingerprint is known when its workflow was found: see `children`.
+            child = ChildJobRequest(decision.node, decision.attempt, decision.workflow, value)
+            self.writes.child_jobs.append(child)
+            return
+        request: ResolvedTask | ApprovalRequest
         if isinstance(decision, Dispatch):
-            self.writes.tasks.append(ResolvedTask(decision.node, decision.attempt, decision.task, value))
-        elif isinstance(decision, StartChildJob):
-            request = ChildJobRequest(decision.node, decision.attempt, decision.workflow, value)
-            self.writes.child_jobs.append(request)
+            request = ResolvedTask(decision.node, decision.attempt, decision.task, value)
         else:
-            self.writes.approvals.append(ApprovalRequest(decision.node, decision.approval, str(value)))
+            request = ApprovalRequest(decision.node, decision.approval, str(value))
+        past = None if self.recall is None else _looked_up(self.recall, node, request)
+        if past is None:
+            self._start(request)
+        else:
+            self.recalled[decision.node] = (past, request)
+
+
+def _looked_up(recall: Recall, node: Node, request: ResolvedTask | ApprovalRequest) -> PastNode | None:
+    """Give what is about to start its fingerprint, and the result that the past has for it."""
+    if isinstance(request, ResolvedTask):
+        params, spec = request.params, request.task
+        if names_secrets(spec.params):
+            params, request.places = detach_secrets(params)
+        request.text = json.dumps(params)
+        node.fingerprint = recall.of_task(node, spec, request.text, request.places)
+    else:
+        node.fingerprint = recall.of_approval(node, request.approval, request.message)
+    return recall.find(node)
+
+
+def names_secrets(template: Template) -> bool:
+    """Whether a template has a secret in it."""
+    return any(use.keys[:1] == ("secrets",) for _, use in template.uses)
 
 
 def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[Any]:

@@ -55,10 +55,10 @@ def read_results(text: str) -> list[TaskResult]:
 
 
 def _result(row: Any) -> TaskResult:
-    number, job_id, node_id, attempt, status, permanent, output, ref, error, claimed_at, reported_at = row
+    number, job_id, node_id, attempt, status, permanent, output, ref, error, claimed_at, reported_at, handler_version = row
     if (
         not all(isinstance(each, int) for each in (number, job_id, attempt))
-        or not all(each is None or isinstance(each, str) for each in (output, ref, error))
+        or not all(each is None or isinstance(each, str) for each in (output, ref, error, handler_version))
         or not isinstance(node_id, str)
         or not isinstance(permanent, bool)
         or status not in _STATUSES
@@ -70,5 +70,6 @@ def _result(row: Any) -> TaskResult:
     found = JsonText(output, ref) if output is not None or ref is not None else None
     claimed = None if claimed_at is None else float(claimed_at)
     return TaskResult(
-        number, str(job_id), node_id, attempt, status, permanent, found, error, claimed, float(reported_at)
-    )
+        number, str(job_id), node_id, attempt, status, permanent, found, error, claimed, float(reported_at),
+        handler_version,
+    )  # fmt: skip

@@ -61,6 +61,9 @@ class NewJob:
     workflows: str = "{}"
     parent: ParentNode | None = None
     depth: int = 0
+    # The job whose results are used again where they fit; but none of these nodes, nor of what follows them.
+    resumed_from: str | None = None
+    redo: tuple[str, ...] = ()
 
 
 class ParentNode(NamedTuple):
@@ -107,6 +110,45 @@ class ClaimedJob:
     nodes: Sequence[NodeRow] = ()
     tasks: Mapping[str, str] = field(default_factory=dict)
     """Ids of the tasks that are out, by node."""
+    resumed_from: str | None = None
+    redo: tuple[str, ...] = ()
+
+
+class PastNode(NamedTuple):
+    """A completed node of a job that another was resumed from."""
+
+    node_id: str
+    fingerprint: bytes
+    handler_version: str | None
+    attempt: int
+
+
+@dataclass(slots=True)
+class PastJob:
+    """What is left of a job for the one that was resumed from it, and what handlers are by now."""
+
+    job_id: str
+    nodes: Sequence[PastNode] = ()
+    versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Of each handler: its versions on live workers; of one that no live worker has, the last that was seen."""
+
+    served: frozenset[str] = frozenset()
+    """The handlers that live workers have."""
+
+    def is_current(self, handler: str, version: str | None) -> bool:
+        """Whether a result of this version is what the handler would give now, as far as anybody knows."""
+        known = self.versions.get(handler)
+        return known is None or known == {version}
+
+
+class Pasts(Protocol):
+    """Where the results of jobs that others were resumed from are read."""
+
+    async def past(self, job_id: str) -> PastJob:
+        """The completed nodes of a job, and the versions of handlers."""
+
+    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+        """The outputs of those of these nodes that are still what they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +188,7 @@ class TaskResult:
     error: str | None
     claimed_at: float | None
     reported_at: float
+    handler_version: str | None = None
 
     @property
     def content(self) -> tuple[Any, ...]:
@@ -153,7 +196,7 @@ class TaskResult:
         output = self.output or JsonText()
         where = (self.id, int(self.job_id), self.node_id, self.attempt)
         what = (self.status, self.permanent, output.text, output.ref, self.error)
-        return (*where, *what, self.claimed_at, self.reported_at)
+        return (*where, *what, self.claimed_at, self.reported_at, self.handler_version)
 
 
 @dataclass(slots=True)
@@ -224,7 +267,7 @@ class JobTurn:
     release: bool = False
 
 
-class OrchestratorStore(Protocol):
+class OrchestratorStore(Pasts, Protocol):
     """What an orchestrator needs."""
 
     woken: asyncio.Event
@@ -326,6 +369,7 @@ class TaskReport:
     output: JsonText | None = None
     error: str | None = None
     metrics: str | None = None
+    handler_version: str | None = None
 
 
 class LogChunk(NamedTuple):
@@ -356,8 +400,10 @@ class WorkerStore(Protocol):
     stops: asyncio.Event
     """Set when a task that is held is to stop: the next heartbeat says which."""
 
-    async def register(self, queues: Sequence[str], concurrency: int) -> None:
-        """Be known, as alive. No queues: serve every queue."""
+    async def register(
+        self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
+    ) -> None:
+        """Be known, as alive. No queues: serve every queue. `handlers`: the version of each that it has."""
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
         """Stay alive; give those of the held tasks that are to stop, or that this worker does not hold any more.

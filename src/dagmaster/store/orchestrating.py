@@ -14,7 +14,16 @@ from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.pushed import MAX_PUSHED, read_results
-from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
+from dagmaster.ports.store import (
+    ClaimedJob,
+    Command,
+    JsonText,
+    ParentNode,
+    PastJob,
+    PastNode,
+    StoredWorkflow,
+    TaskResult,
+)
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.store.identity import Identity
 from dagmaster.store.queries import ids_in, queries
@@ -229,6 +238,34 @@ class PostgresOrchestratorStore:
 
         return await outputs(fan_id)
 
+    # ── Jobs that others were resumed from ──
+
+    async def look(self, job_id: str) -> ClaimedJob | None:
+        """A job as it is, without owning it."""
+        found = await self._loaded(await self._turns.fetch(_SQL["look"], {"job_id": int(job_id)}))
+        return found[0] if found else None
+
+    async def past(self, job_id: str) -> PastJob:
+        """The completed nodes of a job, and the versions of handlers."""
+        rows = await self._turns.fetch(_SQL["past_of"], {"job_id": int(job_id)})
+        handlers = await self._turns.fetch(_SQL["handler_versions"], self._leases)
+        return PastJob(
+            job_id,
+            [PastNode(*row) for row in rows],
+            {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in handlers},
+            frozenset(row["handler"] for row in handlers if row["live"]),
+        )
+
+    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+        """The outputs of those of these nodes that are still what they were."""
+        given = {
+            "job_id": int(job_id),
+            "node_ids": [node.node_id for node in nodes],
+            "fingerprints": [node.fingerprint for node in nodes],
+        }
+        rows = await self._turns.fetch(_SQL["past_outputs"], given)
+        return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
+
     async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
         """A stored graph."""
         row = await self._turns.row(_SQL["definition"], {"content_hash": content_hash})
@@ -260,6 +297,8 @@ def _claimed(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, 
         parent=parent,
         nodes=tuple(nodes),
         tasks=tasks,
+        resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
+        redo=tuple(json.loads(row["redo"])),
     )
 
 
@@ -297,13 +336,15 @@ def node_row(row: asyncpg.Record) -> NodeRow:
         row["source_count"],
         row["expanded_count"],
         row["stopped"],
+        row["fingerprint"],
+        row["handler_version"],
     )
 
 
 def _result(row: asyncpg.Record) -> TaskResult:
-    number, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at = row
+    number, job_id, node_id, attempt, status, permanent, output, output_ref, error, *rest = row
     found = JsonText(output, output_ref) if output is not None or output_ref is not None else None
-    return TaskResult(number, str(job_id), node_id, attempt, status, permanent, found, error, claimed_at, reported_at)
+    return TaskResult(number, str(job_id), node_id, attempt, status, permanent, found, error, *rest)
 
 
 def _command(row: asyncpg.Record) -> Command:

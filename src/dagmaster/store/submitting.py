@@ -22,7 +22,7 @@ _SQL = queries("submit")
 MAX_ID: Final = 2**63 - 1
 _COLUMNS = (
     "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
-    "correlations", "callbacks", "queues", "workflows",
+    "correlations", "callbacks", "queues", "workflows", "resumed_froms", "redos",
 )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ class PostgresSubmitStore:
             (
                 int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
                 j.body_hash, j.submitted_by, j.correlation_id, j.callback_url, j.queue, j.workflows,
+                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo),
             )
             for j in jobs
         ]  # fmt: skip

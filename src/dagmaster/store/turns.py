@@ -27,7 +27,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "pushed": (
         "pushed_ids", "pushed_job_ids", "pushed_nodes", "pushed_attempts", "pushed_statuses", "pushed_permanents",
-        "pushed_outputs", "pushed_refs", "pushed_errors", "pushed_claims", "pushed_reports",
+        "pushed_outputs", "pushed_refs", "pushed_errors", "pushed_claims", "pushed_reports", "pushed_versions",
     ),
     "results": ("result_ids", "result_job_ids"),
     "forgotten": ("forgotten_job_ids", "forgotten_ids"),
@@ -36,14 +36,14 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "new_nodes": (
         "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids", "new_tries",
         "new_losts", "new_sources", "new_totals", "new_expandeds", "new_stoppeds", "new_upstreams", "new_branches",
-        "new_wakes", "new_finishes", "new_outputs", "new_output_refs", "new_errors", "new_starts", "new_parents",
-        "new_indexes",
+        "new_wakes", "new_finishes", "new_outputs", "new_output_refs", "new_errors", "new_starts", "new_prints",
+        "new_versions", "new_parents", "new_indexes",
     ),
     "nodes": (
         "node_job_ids", "node_ids", "node_statuses", "node_skip_reasons", "node_attempts", "node_task_ids",
         "node_tries", "node_losts", "node_sources", "node_totals", "node_expandeds", "node_stoppeds",
         "node_upstreams", "node_branches", "node_wakes", "node_finishes", "node_outputs", "node_output_refs",
-        "node_errors", "node_starts",
+        "node_errors", "node_starts", "node_prints", "node_versions",
     ),
     "tasks": (
         "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_handlers", "task_params",
@@ -174,7 +174,8 @@ def _node_row(turn: JobTurn, job_id: int, node: Node) -> tuple[Any, ...]:
         node.tries_used, node.lost_used, turn.sources.get(node_id), total, expanded, stopped, node.upstream,
         node.branch, node.wake_at, node.finished_seq,
         None if output is None else output.text, None if output is None else output.ref,
-        None if node.error is None else json.dumps(node.error), turn.started.get(node_id),
+        None if node.error is None else json.dumps(node.error), turn.started.get(node_id), node.fingerprint,
+        node.handler_version,
     )  # fmt: skip
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _SQL = queries("worker")
 _REPORT_ONE: Final = compiled("worker.report", of_one_row(parts("worker")["report"]))
+_REPORT: Final = (
+    "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
+)  # fmt: skip
 RECONCILE_SECONDS: Final = 5.0
 RECONCILE_EVERY_SECONDS: Final = 60.0
 CHUNKS_AT_ONCE: Final = 64
@@ -57,7 +60,9 @@ class PostgresWorkerStore:
         self._losses = 0
         self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
 
-    async def register(self, queues: Sequence[str], concurrency: int) -> None:
+    async def register(
+        self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
+    ) -> None:
         """Be known, as alive."""
         await self.identity.lease()
         self.worker_id = int(self.identity.ids.new())
@@ -65,6 +70,7 @@ class PostgresWorkerStore:
         given = {
             "worker_id": self.worker_id, "host": socket.gethostname(), "pid": os.getpid(),
             "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
+            "handlers": json.dumps(dict(handlers or {})),
         }  # fmt: skip
         await self._side.fetch(_SQL["register"], given)
         served = set(self._queues)
@@ -134,15 +140,14 @@ class PostgresWorkerStore:
         rows = [
             (
                 int(r.task_id), r.token, r.status, r.permanent, None if r.output is None else r.output.text,
-                None if r.output is None else r.output.ref, r.error, r.metrics,
+                None if r.output is None else r.output.ref, r.error, r.metrics, r.handler_version,
             )
             # In one order, so that nobody who locks several waits in a ring.
             for r in sorted(reports, key=lambda each: int(each.task_id))
         ]  # fmt: skip
-        names = ("task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics")
-        query, given = _SQL["report"], _columns(names, rows)
+        query, given = _SQL["report"], _columns(_REPORT, rows)
         if len(rows) == 1:
-            query, given = _REPORT_ONE, dict(zip(names, rows[0], strict=True))
+            query, given = _REPORT_ONE, dict(zip(_REPORT, rows[0], strict=True))
         row = await self._reports.row(query, {"worker_id": self.worker_id, "pushes": are_few(reports), **given})
         return ids_in(None if row is None else row["task_ids"])
 

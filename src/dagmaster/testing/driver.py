@@ -245,7 +245,8 @@ def _copy(source: Mapping[str, Any], target: dict[str, Any], ref: tuple[str | in
 
 def through_json(row: NodeRow) -> NodeRow:
     """Give the row as a store would give it back."""
-    stored = json.loads(json.dumps(row._asdict()))
+    # A fingerprint is kept as bytes.
+    stored = json.loads(json.dumps(row._replace(fingerprint=None)._asdict())) | {"fingerprint": row.fingerprint}
     stored["status"] = NodeStatus(stored["status"])
     stored["skip_reason"] = None if stored["skip_reason"] is None else SkipReason(stored["skip_reason"])
     return NodeRow(**stored)

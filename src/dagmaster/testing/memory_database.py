@@ -127,6 +127,7 @@ class Alive:
     queues: tuple[str, ...] = ()
     concurrency: int = 1
     counters: dict[str, int] = field(default_factory=dict)
+    handlers: dict[str, str] = field(default_factory=dict)
     stopped_at: float | None = None
 
 
@@ -234,10 +235,13 @@ class MemoryDatabase:
             raise ValueError(f"the graph {new.content_hash!r} of job {new.id} is not stored")
         if new.id in self.jobs:
             raise ValueError(f"there is a job {new.id} already")
+        if new.resumed_from is not None and new.resumed_from not in self.jobs:
+            raise ValueError(f"there is no job {new.resumed_from} to resume {new.id} from")
         job = self.jobs[new.id] = JobRecord(new, JobRow(id=new.id), now)
         if new.idempotency_key is not None:
             self.keys[new.submitted_by, new.idempotency_key] = new.id
-        add_event(job, now, "JobSubmitted", by)
+        data = None if new.resumed_from is None else json.dumps({"resumed_from": new.resumed_from})
+        add_event(job, now, "JobSubmitted", by, data=data)
 
     def add_command(self, job_id: str, kind: str, body: str, sent_by: str, now: float) -> None:
         """Put a command into a job's inbox, and wake whom it concerns."""
@@ -256,12 +260,13 @@ class MemoryDatabase:
         output: JsonText | None = None,
         error: str | None = None,
         metrics: str | None = None,
+        handler_version: str | None = None,
     ) -> TaskResult:
         """Take a task out of its queue, and leave its result."""
         del self.queue[task.task_id]
         said = TaskResult(
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
-            task.claimed_at, now,
+            task.claimed_at, now, handler_version,
         )  # fmt: skip
         self.results[said.id] = ResultRecord(
             said, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at

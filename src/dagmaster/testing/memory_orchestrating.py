@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.pushed import MAX_PUSHED, read_results
-from dagmaster.ports.store import ClaimedJob
+from dagmaster.ports.store import ClaimedJob, JsonText, PastJob, PastNode
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.testing.memory_database import Alive, add_event
 from dagmaster.testing.memory_turns import write_turn
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.store import Command, JobTurn, JsonText, StoredWorkflow, TaskResult
+    from dagmaster.ports.store import Command, JobTurn, StoredWorkflow, TaskResult
     from dagmaster.testing.memory_database import JobRecord, MemoryDatabase
 
 
@@ -232,6 +233,38 @@ class MemoryOrchestratorStore:
         """Read a value: from its text, or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 
+    # ── Jobs that others were resumed from ──
+
+    async def past(self, job_id: str) -> PastJob:
+        """The completed nodes of a job, and the versions of handlers."""
+        rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
+        found = [
+            PastNode(row.id, row.fingerprint, row.handler_version, row.attempt)
+            for row in rows
+            if row.status is NodeStatus.COMPLETED and row.fingerprint is not None
+        ]
+        versions: dict[str, frozenset[str]] = {}
+        served: set[str] = set()
+        for _, who in sorted(self._database.workers.items(), key=lambda item: -int(item[0])):
+            alive = who.stopped_at is None and self._database.is_fresh(who, self._worker_lease_seconds)
+            for handler, version in who.handlers.items():
+                if alive:
+                    versions[handler] = frozenset({version}) | (versions[handler] if handler in served else frozenset())
+                    served.add(handler)
+                else:
+                    versions.setdefault(handler, frozenset({version}))
+        return PastJob(job_id, found, versions, frozenset(served))
+
+    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+        """The outputs of those of these nodes that are still what they were."""
+        stored = self._database.jobs[job_id].nodes
+        found: dict[str, JsonText] = {}
+        for node in nodes:
+            record = stored[node.node_id]
+            if record.row.status is NodeStatus.COMPLETED and record.row.fingerprint == node.fingerprint:
+                found[node.node_id] = JsonText() if record.output is None else replace(record.output)
+        return found
+
     async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
         """A stored graph."""
         text = self._database.graphs.get(content_hash)
@@ -261,4 +294,6 @@ def _claimed(job: JobRecord) -> ClaimedJob:
         parent=new.parent,
         nodes=tuple(node.row for node in job.nodes.values()),
         tasks={node_id: node.task_id for node_id, node in job.nodes.items() if node.task_id is not None},
+        resumed_from=new.resumed_from,
+        redo=new.redo,
     )

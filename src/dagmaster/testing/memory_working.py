@@ -32,12 +32,16 @@ class MemoryWorkerStore:
         self._queues: frozenset[str] = frozenset()
         self._heard: list[Callable[[str], None]] = []
 
-    async def register(self, queues: Sequence[str], concurrency: int) -> None:
+    async def register(
+        self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
+    ) -> None:
         """Be known, as alive."""
         database = self._database
         self.worker_id = self._ids.new()
         self._queues = frozenset(queues)
-        database.workers[self.worker_id] = Alive(database.clock.now(), tuple(queues), concurrency)
+        database.workers[self.worker_id] = Alive(
+            database.clock.now(), tuple(queues), concurrency, handlers=dict(handlers or {})
+        )
         database.deafen(self._heard)
         self._heard = [self._hear_tasks, lambda _payload: self.stops.set()]
         database.listen("tasks", self._heard[0])
@@ -114,7 +118,7 @@ class MemoryWorkerStore:
             if task is not None and task.worker_id == self.worker_id:
                 taken[task.task_id] = database.give_back(
                     task, each.status, database.clock.now(), permanent=each.permanent, output=each.output,
-                    error=each.error, metrics=each.metrics,
+                    error=each.error, metrics=each.metrics, handler_version=each.handler_version,
                 )  # fmt: skip
         if are_few(reports):
             database.push(taken.values())

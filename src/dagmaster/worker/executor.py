@@ -133,6 +133,11 @@ class Executor:
         runs = list(self._running.items())
         return {task_id: round(run.seconds(), 1) for task_id, run in runs if run.begun_at is not None}
 
+    def version_of(self, handler: str) -> str | None:
+        """The version of a handler, if it is here."""
+        spec = self._registry.find(handler)
+        return None if spec is None else spec.version
+
     def stop(self, task_id: str) -> None:
         """Ask a task to stop. Its outcome is a failure of kind `cancelled`, whatever it still does."""
         run = self._running.get(task_id)

@@ -85,8 +85,11 @@ class TaskRunner:
     async def _success(self, task: ClaimedTask, outcome: Succeeded) -> TaskReport:
         text = json.dumps(outcome.output)
         metrics = json.dumps(outcome.metrics) if outcome.metrics else None
+        report = TaskReport(task.task_id, task.token, "COMPLETED", metrics=metrics)
+        report.handler_version = self.executor.version_of(task.handler)
         if len(text) <= MAX_INLINE:
-            return TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(text), metrics=metrics)
+            report.output = JsonText(text)
+            return report
         # Named by the claim: a blob of a report that is not accepted is nobody's.
         name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
         try:
@@ -94,4 +97,5 @@ class TaskRunner:
         except DagmasterError as error:
             problem = failed("blobs_unavailable", f"the output could not be stored: {error}")
             return TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem.error))
-        return TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(ref=name), metrics=metrics)
+        report.output = JsonText(ref=name)
+        return report

@@ -144,7 +144,7 @@ class Worker:
         return TaskRunner(executor, notes=self.notes, blobs=self._blobs, secrets=self._secrets)
 
     async def _register(self) -> None:
-        await self.store.register(self._queues, self._concurrency)
+        await self.store.register(self._queues, self._concurrency, self._registry.versions())
 
     async def _serve(self) -> None:
         """Claim and stay alive, until stopped or given up."""

@@ -270,6 +270,18 @@ class Reference:
         if node := self.current(happening.node, happening.attempt):
             self.complete(node, d.REPORTED)
 
+    def on_result_reused(self, happening: h.ResultReused) -> None:
+        node = self.nodes.get(happening.node)
+        if node is None or isinstance(node.spec, g.FanOutSpec) or node.status not in {*HELD, NodeStatus.WAITING}:
+            self.ignore()
+            return
+        if node.status in HELD:
+            # Nobody was given the attempt, and nobody was asked to stop it.
+            self.asked_to_stop.discard((node.id, node.attempt))
+            node.attempt -= 1
+        node.error = None
+        self.over(node, NodeStatus.COMPLETED, d.Complete(node.id, happening.output, happening.source))
+
     def on_task_failed(self, happening: h.TaskFailed) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:

@@ -228,6 +228,7 @@ def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.Happeni
             h.ChildJobFinished(node_id, attempt, "FAILED", None, BOOM),
             h.ChildJobFinished(node_id, attempt, "CANCELLED"),
             h.DispatchRejected(node_id, attempt, BOOM),
+            reused(node_id),
         ]
         return pick(chance, ends)
     options: list[h.Happening] = [
@@ -238,6 +239,7 @@ def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.Happeni
         h.TaskHandedBack(node_id, attempt),
         h.DispatchRejected(node_id, attempt, BOOM),
         h.ResolutionFailed(node_id, "params.x", "missing"),
+        reused(node_id),
     ]
     return pick(chance, [*options[:1] * 5, *options[:2] * 2, *options])
 
@@ -247,5 +249,10 @@ def answers(chance: Chance, node_id: str, spec: Spec) -> h.Happening:
     if isinstance(spec, WaitSpec):
         return h.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
     by = pick(chance, ["ada", "bob", "eve"])
-    says: list[h.Happening] = [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT)]
+    says: list[h.Happening] = [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT), reused(node_id)]
     return pick(chance, says)
+
+
+def reused(node_id: str) -> h.Happening:
+    """The job before this one has the result."""
+    return h.ResultReused(node_id, {"n": 1, "l": [1, 2]}, h.ReusedFrom("0", node_id, 1, "7"))

@@ -62,7 +62,8 @@ told AS (
 )
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
-       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows
+       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
+       resumed_from, redo
 FROM claimed ORDER BY priority DESC, id
 
 -- name: mine
@@ -75,7 +76,8 @@ WITH claimed AS (
 )
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
-       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows
+       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
+       resumed_from, redo
 FROM claimed
 ORDER BY priority DESC, id
 
@@ -87,13 +89,14 @@ SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 -- The rows of jobs' nodes, without what they gave.
 SELECT job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, parent_node_id, fan_out_index,
        source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
-       finished_seq, error
+       finished_seq, error, fingerprint, handler_version
 FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
 
 -- name: take_results
 -- What was reported of this owner's jobs. It stays until the turn is written.
 SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.output_ref, r.error,
-       extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at
+       extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
+       r.handler_version
 FROM dag_task_results r
 JOIN dag_jobs j ON j.id = r.job_id
 WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:resting::bigint[])
@@ -123,6 +126,36 @@ WHERE job_id = :job_id AND node_id >= :low AND node_id < :high
 -- name: sources_of
 -- The frozen lists of fan-outs.
 SELECT node_id, source FROM dag_node_states WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[])
+
+-- name: past_of
+-- The completed nodes of a job that another was resumed from.
+SELECT node_id, fingerprint, handler_version, attempt FROM dag_node_states
+WHERE job_id = :job_id AND status = 'COMPLETED' AND fingerprint IS NOT NULL
+
+-- name: handler_versions
+-- The versions of each handler on live workers; of one that no live worker has, the last that was seen.
+SELECT h.key AS handler, array_agg(DISTINCT h.value) FILTER (WHERE w.alive) AS live,
+       (array_agg(h.value ORDER BY w.worker_id DESC))[1] AS last
+FROM (SELECT worker_id, handlers,
+             stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds) AS alive
+      FROM dag_workers) AS w
+CROSS JOIN LATERAL jsonb_each_text(w.handlers) AS h
+GROUP BY h.key
+
+-- name: past_outputs
+-- The outputs of nodes, where they are still those of these fingerprints.
+SELECT s.node_id, s.output, s.output_ref
+FROM unnest(:node_ids::text[], :fingerprints::bytea[]) AS n (node_id, fingerprint)
+JOIN dag_node_states s ON s.job_id = :job_id AND s.node_id = n.node_id
+WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint
+
+-- name: look
+-- A job as it is, without owning it.
+SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
+       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
+       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
+       resumed_from, redo
+FROM dag_jobs WHERE id = :job_id
 
 -- name: definition
 -- A stored graph.

@@ -10,22 +10,25 @@ WITH new AS (
     SELECT * FROM unnest(:ids::bigint[], :workflow_ids::text[], :versions::integer[], :hashes::text[], :inputs::text[],
                          :envs::text[], :priorities::smallint[], :keys::text[], :body_hashes::text[],
                          :submitters::text[], :correlations::text[], :callbacks::text[], :queues::text[],
-                         :workflows::text[])
+                         :workflows::text[], :resumed_froms::bigint[], :redos::text[])
          AS n (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash, submitted_by,
-               correlation_id, callback_url, queue, workflows)
+               correlation_id, callback_url, queue, workflows, resumed_from, redo)
 ),
 added AS (
     INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash,
-                          submitted_by, correlation_id, callback_url, queue, workflows, event_seq, created_at)
+                          submitted_by, correlation_id, callback_url, queue, workflows, resumed_from, redo, event_seq,
+                          created_at)
     SELECT id, workflow_id, version, content_hash, inputs::json, env::json, priority, idempotency_key, body_hash,
-           submitted_by, correlation_id, callback_url, queue, workflows::json, 1, clock()
+           submitted_by, correlation_id, callback_url, queue, workflows::json, resumed_from, redo::json, 1, clock()
     FROM new
     ON CONFLICT (submitted_by, idempotency_key) DO NOTHING
-    RETURNING id, submitted_by, queue
+    RETURNING id, submitted_by, queue, resumed_from
 ),
 told AS (
-    INSERT INTO dag_job_events (job_id, seq, type, at, by)
-    SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'somebody') FROM added
+    INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
+    SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'somebody'),
+           CASE WHEN resumed_from IS NOT NULL THEN json_build_object('resumed_from', resumed_from::text) END
+    FROM added
 )
 SELECT string_agg(id::text, ',') AS ids,
        CASE WHEN count(*) > 0

@@ -9,8 +9,9 @@ refuted AS (
     SELECT n.job_id
     FROM unnest(:pushed_ids::bigint[], :pushed_job_ids::bigint[], :pushed_nodes::text[], :pushed_attempts::integer[],
                 :pushed_statuses::text[], :pushed_permanents::boolean[], :pushed_outputs::text[], :pushed_refs::text[],
-                :pushed_errors::text[], :pushed_claims::float8[], :pushed_reports::float8[])
-         AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at)
+                :pushed_errors::text[], :pushed_claims::float8[], :pushed_reports::float8[], :pushed_versions::text[])
+         AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
+               handler_version)
     WHERE NOT EXISTS (SELECT FROM dag_task_results r
                       WHERE r.id = n.id AND r.job_id = n.job_id AND r.node_id = n.node_id AND r.attempt = n.attempt
                         AND r.status = n.status AND r.permanent = n.permanent
@@ -18,7 +19,8 @@ refuted AS (
                         AND r.output_ref IS NOT DISTINCT FROM n.output_ref
                         AND r.error::text IS NOT DISTINCT FROM n.error
                         AND extract(epoch FROM r.claimed_at)::float8 IS NOT DISTINCT FROM n.claimed_at
-                        AND extract(epoch FROM r.reported_at)::float8 = n.reported_at)
+                        AND extract(epoch FROM r.reported_at)::float8 = n.reported_at
+                        AND r.handler_version IS NOT DISTINCT FROM n.handler_version)
 )
 
 -- name: nothing_pushed
@@ -92,20 +94,21 @@ nodes_added AS (
     INSERT INTO dag_node_states (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used,
                                  parent_node_id, fan_out_index, source, source_count, expanded_count, stopped,
                                  upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error, started_at,
-                                 finished_at)
+                                 finished_at, fingerprint, handler_version)
     SELECT n.job_id, n.node_id, n.status, n.skip_reason, n.attempt, n.task_id, n.tries_used, n.lost_used,
            n.parent_node_id, n.fan_out_index, n.source::json, n.source_count, n.expanded_count, n.stopped,
            n.upstream_node_id, n.branch, to_timestamp(n.wake_at), n.finished_seq, n.output::json, n.output_ref,
-           n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END
+           n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END,
+           n.fingerprint, n.handler_version
     FROM unnest(:new_job_ids::bigint[], :new_ids::text[], :new_statuses::text[], :new_skip_reasons::text[],
                 :new_attempts::integer[], :new_task_ids::bigint[], :new_tries::integer[], :new_losts::integer[],
                 :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_totals::integer[],
                 :new_expandeds::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
                 :new_wakes::float8[], :new_finishes::integer[], :new_outputs::text[], :new_output_refs::text[],
-                :new_errors::text[], :new_starts::float8[])
+                :new_errors::text[], :new_starts::float8[], :new_prints::bytea[], :new_versions::text[])
          AS n (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, parent_node_id,
                fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
-               finished_seq, output, output_ref, error, started_at)
+               finished_seq, output, output_ref, error, started_at, fingerprint, handler_version)
     WHERE n.job_id IN (SELECT id FROM owned)
 )
 
@@ -117,7 +120,8 @@ nodes_changed AS (
         tries_used = n.tries_used, lost_used = n.lost_used, source = coalesce(n.source::json, s.source),
         source_count = n.source_count, expanded_count = n.expanded_count, stopped = n.stopped,
         upstream_node_id = n.upstream_node_id, branch = n.branch, wake_at = to_timestamp(n.wake_at),
-        finished_seq = n.finished_seq, error = n.error::json,
+        finished_seq = n.finished_seq, error = n.error::json, fingerprint = n.fingerprint,
+        handler_version = n.handler_version,
         output = CASE WHEN n.status <> 'COMPLETED' THEN NULL
                       WHEN n.output IS NULL AND n.output_ref IS NULL THEN s.output ELSE n.output::json END,
         output_ref = CASE WHEN n.status <> 'COMPLETED' THEN NULL
@@ -129,10 +133,11 @@ nodes_changed AS (
                 :node_attempts::integer[], :node_task_ids::bigint[], :node_tries::integer[], :node_losts::integer[],
                 :node_sources::text[], :node_totals::integer[], :node_expandeds::integer[], :node_stoppeds::boolean[],
                 :node_upstreams::text[], :node_branches::text[], :node_wakes::float8[], :node_finishes::integer[],
-                :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[])
+                :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[],
+                :node_prints::bytea[], :node_versions::text[])
          AS n (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, source, source_count,
                expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
-               started_at)
+               started_at, fingerprint, handler_version)
     WHERE s.job_id = n.job_id AND s.node_id = n.node_id AND n.job_id IN (SELECT id FROM owned)
 )
 

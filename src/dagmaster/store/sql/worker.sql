@@ -2,8 +2,8 @@
 
 -- name: register
 -- Be known, as alive.
-INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, started_at, heartbeat_at)
-VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, clock(), clock())
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, started_at, heartbeat_at)
+VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, clock(), clock())
 
 -- name: heartbeat
 -- Stay alive, unless it was given up: then nothing comes back. Else the held tasks that are to stop.
@@ -100,29 +100,32 @@ WHERE queue IS NOT NULL
 -- reported if that is little (see ports/pushed.py).
 WITH said AS (
     SELECT * FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
-                         :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[])
-         AS n (task_id, token, status, permanent, output, output_ref, error, metrics)
+                         :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[])
+         AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version)
 ),
 gone AS (
     DELETE FROM dag_task_queue q USING said n
     WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
     RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, n.status,
-              n.permanent, n.output, n.output_ref, n.error, n.metrics
+              n.permanent, n.output, n.output_ref, n.error, n.metrics, n.handler_version
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
-                                  output_ref, error, metrics, progress, dispatched_at, claimed_at, reported_at)
+                                  output_ref, error, metrics, handler_version, progress, dispatched_at, claimed_at,
+                                  reported_at)
     SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
-           error::json, metrics::json, progress, dispatched_at, claimed_at, clock()
+           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, clock()
     FROM gone
-    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at
+    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
+              handler_version
 ),
 -- By itself, so that no output is carried along when nothing is pushed.
 spelled AS MATERIALIZED (
     SELECT job_id,
            CASE WHEN :pushes THEN
                json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
-                                extract(epoch FROM claimed_at)::float8, extract(epoch FROM reported_at)::float8)::text
+                                extract(epoch FROM claimed_at)::float8, extract(epoch FROM reported_at)::float8,
+                                handler_version)::text
            END AS result
     FROM reported
 )

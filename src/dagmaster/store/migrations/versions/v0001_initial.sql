@@ -49,7 +49,9 @@ CREATE TABLE dag_workers (
     started_at   timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,
     stopped_at   timestamptz,
-    counters     jsonb NOT NULL DEFAULT '{}'
+    counters     jsonb NOT NULL DEFAULT '{}',
+    -- The version of each handler that it has, by name.
+    handlers     jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 CREATE TABLE dag_leases (
@@ -99,7 +101,9 @@ CREATE TABLE dag_jobs (
     parent_node_id      text COLLATE "C",
     parent_attempt      integer,
     depth               smallint NOT NULL DEFAULT 0 CHECK (depth BETWEEN 0 AND 7),
+    -- Results of this job are used again where they fit; but none of the nodes in `redo`, nor of what follows them.
     resumed_from        bigint REFERENCES dag_jobs,
+    redo                json NOT NULL DEFAULT '[]',
     deadline_at         timestamptz,
     cancel_requested_at timestamptz,
     created_at          timestamptz NOT NULL,
@@ -144,6 +148,9 @@ CREATE TABLE dag_node_states (
     error            json,
     started_at       timestamptz,
     finished_at      timestamptz,
+    -- What the output is the output of: see engine/fingerprints.py.
+    fingerprint      bytea,
+    handler_version  text,
     PRIMARY KEY (job_id, node_id),
     CHECK ((finished_seq IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')
                                          AND skip_reason IS DISTINCT FROM 'superseded')),
@@ -233,7 +240,9 @@ CREATE TABLE dag_task_results (
     progress      json,
     dispatched_at timestamptz NOT NULL,
     claimed_at    timestamptz,
-    reported_at   timestamptz NOT NULL
+    reported_at   timestamptz NOT NULL,
+    -- Of the handler that reported a success.
+    handler_version text
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE dag_inbox (

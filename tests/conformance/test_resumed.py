@@ -1,0 +1,107 @@
+"""What a job that was resumed from another finds of it, in every store."""
+
+from __future__ import annotations
+
+from dagmaster.engine.happenings import ResumeRequested
+from dagmaster.errors import PermanentError
+from dagmaster.orchestrator.held import HeldJob
+from dagmaster.ports.store import JsonText, PastNode, TaskReport
+from tests.conformance.jobs import Played, a_job, submitted
+
+CHAIN = "{name: chain, nodes: {a: {handler: h, queue: q, params: {n: 1}, next: f}, f: {type: fan_out, source: [1, 2], task: {handler: h, queue: q, retry: none, params: {n: '{{ item }}'}}}}}"
+
+
+async def played(world) -> Played:
+    """A job of which one child failed."""
+    found = await Played.begin(world, CHAIN)
+    await found.work({"a": {"x": 1}})
+    await found.check_rows()
+    await found.work({"f__0": {"y": 2}, "f__1": PermanentError("broken")})
+    return found
+
+
+async def test_a_job_says_what_it_was_resumed_from_and_what_is_to_be_redone(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    first = await submitted(world, client)
+    second = await submitted(world, client, resumed_from=first, redo=("b", "a"))
+    claimed = {each.row.id: each for each in await orchestrator.claim(10)}
+    assert (claimed[first].resumed_from, claimed[first].redo) == (None, ())
+    assert (claimed[second].resumed_from, claimed[second].redo) == (first, ("b", "a"))
+    (again,) = await orchestrator.mine([second])
+    assert (again.resumed_from, again.redo) == (first, ("b", "a"))
+    submits = [(await world.events(job_id))[0].data for job_id in (first, second)]
+    assert submits == [{}, {"resumed_from": first}]
+
+
+async def test_a_job_can_only_be_resumed_from_one_that_is_there(world):
+    client = await world.client()
+    await submitted(world, client)
+    try:
+        await client.submit([a_job(world, resumed_from="123")])
+    except Exception:  # noqa: BLE001 - each store has its own way to say so
+        return
+    raise AssertionError("a job was resumed from one that is not there")
+
+
+async def test_the_past_is_what_completed_with_its_fingerprint_and_the_version_that_made_it(world):
+    job = await played(world)
+    past = await job.orchestrator.past(job.job_id)
+    nodes = job.held.job.nodes
+    assert past.job_id == job.job_id
+    assert sorted(past.nodes) == [
+        PastNode("a", nodes["a"].fingerprint or b"", "7", 1),
+        PastNode("f__0", nodes["f__0"].fingerprint or b"", "7", 1),
+    ]
+    assert len({nodes[name].fingerprint for name in ("a", "f__0", "f__1")}) == 3
+
+
+async def test_an_output_of_the_past_is_given_while_it_is_what_it_was(world):
+    job = await played(world)
+    past = await job.orchestrator.past(job.job_id)
+    found = await job.orchestrator.past_outputs(job.job_id, past.nodes)
+    assert {name: value.value() for name, value in found.items()} == {"a": {"x": 1}, "f__0": {"y": 2}}
+    others = [node._replace(fingerprint=b"another") for node in past.nodes]
+    assert await job.orchestrator.past_outputs(job.job_id, others) == {}
+    await (await world.client()).send(job.job_id, "resume", {}, "")
+    (claimed,) = await job.orchestrator.claim(10)
+    job.held = HeldJob(claimed, job.held.job.graph, job.orchestrator)
+    await job.turn(ResumeRequested(("a",)))
+    assert await job.orchestrator.past_outputs(job.job_id, past.nodes) == {}
+
+
+async def test_a_large_output_of_the_past_is_given_by_its_name(world):
+    job = await Played.begin(world, "{name: one, nodes: {a: {handler: h, queue: q}}}")
+    await world.blobs.write("jobs/a.json", b'{"x": 1}')
+    (result,) = await claimed_and_reported(job, JsonText(ref="jobs/a.json"))
+    assert result == "a"
+    past = await job.orchestrator.past(job.job_id)
+    assert await job.orchestrator.past_outputs(job.job_id, past.nodes) == {"a": JsonText(ref="jobs/a.json")}
+
+
+async def claimed_and_reported(job: Played, output: JsonText) -> list[str]:
+    tasks = await job.worker.claim(10)
+    await job.worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=output) for task in tasks])
+    await job.gather()
+    return [task.node_id for task in tasks]
+
+
+async def test_the_versions_of_a_handler_are_those_of_live_workers_else_the_last_that_was_seen(world):
+    client, orchestrator = await world.client(), await world.orchestrator()
+    job_id = await submitted(world, client)
+    one, two, three = await world.worker(), await world.worker(), await world.worker()
+    await one.register((), 4, {"h": "1", "old": "1"})
+    await two.register((), 4, {"h": "2", "old": "5"})
+    await three.register((), 4, {"h": "2", "new": "x"})
+    past = await orchestrator.past(job_id)
+    assert past.versions == {"h": {"1", "2"}, "old": {"1", "5"}, "new": {"x"}}
+    assert past.served == {"h", "old", "new"}
+    assert not past.is_current("h", "2")
+    await world.silence(one, 60.0)
+    await two.leave()
+    past = await orchestrator.past(job_id)
+    assert past.versions == {"h": {"2"}, "old": {"5"}, "new": {"x"}}
+    assert past.served == {"h", "new"}
+    assert past.is_current("h", "2")
+    assert past.is_current("old", "5")
+    assert not past.is_current("old", "1")
+    assert past.is_current("nobody ever had it", "3")
