@@ -21,12 +21,20 @@ from dagmaster.store.embedded import EmbeddedPostgres
 ROOT = Path(__file__).parents[2]
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
 HANDLERS = """
+import pathlib
+
 from dagmaster import handler
 
 @handler("talk", queue="default")
 async def talk(text: str) -> dict:
     print(text)
     return {"said": text}
+
+@handler("tile", queue="default")
+async def tile(tile: int, mended: str) -> dict:
+    if tile == 47 and not pathlib.Path(mended).exists():
+        raise RuntimeError("tile 47 is broken")
+    return {"n": tile}
 """
 FLOW = """
 workflow_id: talk
@@ -44,6 +52,23 @@ nodes:
   good: {handler: echo, queue: default, next: bad}
   bad: {handler: fail, queue: default, params: {message: "no network", permanent: true}, next: after}
   after: {handler: echo, queue: default}
+"""
+TILES = f"""
+workflow_id: tiled
+version: 1
+inputs:
+  mended: {{type: string}}
+  year: {{type: integer, default: 2024}}
+nodes:
+  about: {{handler: echo, params: {{year: "{{{{ inputs.year }}}}"}}, queue: default}}
+  tiles:
+    type: fan_out
+    source: {list(range(100))}
+    max_parallel: 20
+    task: {{handler: tile, retry: none, params: {{tile: "{{{{ item }}}}", mended: "{{{{ inputs.mended }}}}"}}}}
+    next: all
+  all: {{type: fan_in, aggregation: sum}}
+outputs: {{total: "{{{{ nodes.all.output.total }}}}", year: "{{{{ nodes.about.output.echoed_params.year }}}}"}}
 """
 STUCK = "{workflow_id: stuck, version: 1, nodes: {a: {handler: echo, queue: nobody}}}"
 
@@ -166,6 +191,63 @@ def test_a_job_that_failed_says_why_and_can_be_resumed(place):
     assert (resumed.returncode, resumed.stdout) == (0, "run 2 begins: 2 nodes run again\n")
     assert place.dagmaster("jobs", "watch", job_id).returncode == 1
     assert place.json("jobs", "show", job_id)["run"] == 2
+
+
+def test_of_a_hundred_tiles_one_command_redoes_the_one_that_failed_and_says_so_before(place):
+    mended = place.path / "mended"
+    flow = place.write("tiled.yaml", TILES)
+    job_id = place.submit(flow, "--handlers", str(place.path / "talking.py"), "-i", f"mended={mended}")
+    assert place.dagmaster("jobs", "watch", job_id).returncode == 1
+    planned = place.json("jobs", "resume", job_id, "--dry-run")
+    assert [each["node"] for each in planned["reused"]] == ["about"]
+    assert planned["redone"][0]["children"] == {"reused": 99, "redone": 1}
+    assert planned["redone"][0]["reason"].endswith("1 redone: tiles__47 failed")
+    assert place.json("jobs", "retry", job_id, "tiles__47", "--dry-run")["redone"] == planned["redone"]
+    said = place.dagmaster("jobs", "resume", job_id, "--dry-run").stdout
+    assert all(line in said for line in ("Nothing was done", "reused (1)", "redone (2)", "impossible (0)"))
+    mended.touch()
+    ended = place.json("jobs", "resume", job_id, "--wait")
+    assert (ended["job_id"], ended["run"], ended["result"]["total"]) == (job_id, 2, 4950)
+    assert ended["attempts"] == 102
+
+
+def test_a_job_that_is_resumed_with_another_input_is_a_new_job_that_runs_only_what_changed(place):
+    mended = place.path / "mended"
+    mended.touch()
+    flow = place.write("tiled.yaml", TILES)
+    job_id = place.submit(flow, "--handlers", str(place.path / "talking.py"), "-i", f"mended={mended}", "--wait")
+    planned = place.json("jobs", "resume", job_id, "-i", "year=2025", "--dry-run")
+    assert [each["node"] for each in planned["reused"]] == ["tiles", "all"]
+    assert planned["redone"] == [{"node": "about", "reason": "inputs.year changed"}]
+    new = place.json("jobs", "resume", job_id, "-i", "year=2025")
+    assert (new["is_new"], new["resumed_from"]) == (True, job_id)
+    ended = place.json("jobs", "watch", new["job_id"])
+    assert (ended["result"], ended["attempts"]) == ({"total": 4950, "year": 2025}, 1)
+    told = place.dagmaster("jobs", "events", new["job_id"]).stdout
+    assert f"resumed from job {job_id}" in told
+    assert f"tiles__3 has the result that tiles__3 of job {job_id} gave" in told
+    # Sent again, it is the same job; a key of its own makes another.
+    again = place.json("jobs", "resume", job_id, "-i", "year=2025")
+    assert (again["job_id"], again["is_new"]) == (new["job_id"], False)
+    other = place.dagmaster("jobs", "resume", job_id, "-i", "year=2025", "--idempotency-key", "once more", "--wait")
+    assert other.returncode == 0, other.stderr
+    assert json.loads(other.stdout) == {"total": 4950, "year": 2025}
+    refuses_what_cannot_be_resumed(place, job_id)
+
+
+def refuses_what_cannot_be_resumed(place: Place, job_id: str) -> None:
+    for arguments, reason in (
+        ([], "completed: name what is to run again with --from"),
+        (["-i", "year=2024"], "its inputs and version are these"),
+        (["-i", "yeer=1", "--dry-run"], "did you mean 'year'?"),
+        (["--version", "4"], "no version 4 of tiled is published"),
+        (["--from", "tilez", "--dry-run"], "Did you mean 'tiles'?"),
+        (["-i", "year=1", "--from", "tiles__1"], "name their fan-out, tiles, with --from"),
+    ):
+        done = place.dagmaster("jobs", "resume", job_id, *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert reason in " ".join(done.stderr.split()), arguments
+    assert place.json("jobs", "show", job_id)["run"] == 1
 
 
 def test_a_fan_out_is_counted_and_its_children_are_listed_only_when_asked_for(place):

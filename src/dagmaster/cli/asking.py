@@ -1,4 +1,4 @@
-"""What people ask of jobs: cancel, approve, reject, signal, retry, resume.
+"""What people ask of jobs: cancel, approve, reject, signal, retry. For resume, see `resuming`.
 
 What can be known is checked first, and told. Then the command goes into the job's inbox, which is durable; its owner
 takes it up and tells so in the trail. If nobody owns the job yet, it happens later, and that is told, too.
@@ -72,7 +72,7 @@ def cancel(job_id: str, *, wait: bool, as_json: bool, data_dir: pathlib.Path | N
 
     async def work(onlooker: Onlooker) -> int:
         request = Request("cancel", {EventType.CANCEL_REQUESTED}, check=_must_be_open)
-        code = await _ask(onlooker, job_id, request, as_json=as_json, quiet=as_json and wait)
+        code = await ask(onlooker, job_id, request, as_json=as_json, quiet=as_json and wait)
         return await _until_over(onlooker, job_id, as_json=as_json) if wait and code == COMPLETED else code
 
     return on_database(data_dir, work)
@@ -137,59 +137,44 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
         _must_be_open(head, graph, line, by)
         if signal_name not in graph.wiring.waits:
             known = sorted(graph.wiring.waits)
-            said = _hint(signal_name, known) if known else "It waits for none."
+            said = hint(signal_name, known) if known else "It waits for none."
             raise CommandRefused(f"no node of {head.workflow_id} waits for signal {signal_name!r}. {said}")
 
     request = Request("signal", {EventType.SIGNAL_RECEIVED}, body, check=check)
-    return on_database(data_dir, lambda onlooker: _ask(onlooker, job_id, request, as_json=as_json))
+    return on_database(data_dir, lambda onlooker: ask(onlooker, job_id, request, as_json=as_json))
 
 
 @click.command(epilog=_EXIT_CODES)
 @job_argument
 @node_argument
+@click.option("--dry-run", is_flag=True, help="Say what would be reused and what redone, and do nothing.")
 @json_option
 @data_dir_option
-def retry(job_id: str, node_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Run one node again: one that failed, or at once one that rests between attempts.
 
-    What was skipped because of it runs, too. A child of a fan-out is named as `tiles__17`.
+    What was skipped because of it runs, too; other failures stay as they are. A child of a fan-out is named as
+    tiles__47.
 
     \b
     Examples:
       dagmaster jobs retry last fetch
+      dagmaster jobs retry last tiles__47 --dry-run
     """
     effects = {EventType.JOB_RESUMED, EventType.NODE_DISPATCHED}
     request = Request("retry", effects, {"node": node_id}, node=node_id, check=_must_be_retriable)
-    return on_database(data_dir, lambda onlooker: _ask(onlooker, job_id, request, as_json=as_json))
 
+    async def work(onlooker: Onlooker) -> int:
+        if not dry_run:
+            return await ask(onlooker, job_id, request, as_json=as_json)
+        from dagmaster.cli.resuming import say_plan_of_run  # noqa: PLC0415 - it imports this module
+        from dagmaster.engine.happenings import RetryRequested  # noqa: PLC0415 - with the engine
 
-@click.command(epilog=_EXIT_CODES)
-@job_argument
-@click.option(
-    "--node", "nodes", multiple=True, metavar="NODE", help="This node, too, with all that follows. Repeatable."
-)
-@json_option
-@data_dir_option
-def resume(job_id: str, *, nodes: tuple[str, ...], as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Run again what failed, was cancelled, or was skipped because of it. What completed stays.
+        head = await onlooker.job(job_id)
+        await _line(onlooker, head, await graph_of(onlooker, head), node_id)
+        return await say_plan_of_run(onlooker, head, RetryRequested(node_id), frozenset({node_id}), as_json=as_json)
 
-    \b
-    Examples:
-      dagmaster jobs resume last
-      dagmaster jobs resume last --node plan
-    """
-
-    def check(head: JobHead, graph: Graph, _line: NodeLine | None, _by: str) -> None:
-        if not head.is_over:
-            raise CommandRefused(f"job {head.id} is {head.status}: only a job that is over can be resumed")
-        for node_id in nodes:
-            if node_id not in graph.specs:
-                raise CommandRefused(_no_node(graph, node_id))
-        if head.status == "COMPLETED" and not nodes:
-            raise CommandRefused(f"job {head.id} completed: name what is to run again with --node")
-
-    request = Request("resume", {EventType.JOB_RESUMED}, {"nodes": list(nodes)}, check=check)
-    return on_database(data_dir, lambda onlooker: _ask(onlooker, job_id, request, as_json=as_json))
+    return on_database(data_dir, work)
 
 
 def _answer(
@@ -205,7 +190,7 @@ def _answer(
     effect = EventType.APPROVED if kind == "approve" else EventType.REJECTED
     body = {"node": node_id, "comment": comment}
     request = Request(kind, {effect}, body, node=node_id, name=name, check=_must_be_asked)
-    return on_database(data_dir, lambda onlooker: _ask(onlooker, job_id, request, as_json=as_json))
+    return on_database(data_dir, lambda onlooker: ask(onlooker, job_id, request, as_json=as_json))
 
 
 # ── What can be known before ──
@@ -242,11 +227,13 @@ def _must_be_retriable(_head: JobHead, _graph: Graph, line: NodeLine | None, _by
         )
 
 
-def _no_node(graph: Graph, node_id: str) -> str:
-    return f"{graph.workflow_id} has no node {node_id!r}. {_hint(node_id, list(graph.specs))}".strip()
+def no_node(graph: Graph, node_id: str) -> str:
+    """Say that there is no such node, and which one may be meant."""
+    return f"{graph.workflow_id} has no node {node_id!r}. {hint(node_id, list(graph.specs))}".strip()
 
 
-def _hint(wrong: str, right: list[str]) -> str:
+def hint(wrong: str, right: list[str]) -> str:
+    """Name what may be meant."""
     from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - after a mistake
 
     said = did_you_mean(wrong, right)
@@ -265,7 +252,8 @@ def _payload(text: str) -> Any:
 # ── Asking ──
 
 
-async def _ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool, quiet: bool = False) -> int:
+async def ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool, quiet: bool = False) -> int:
+    """Send a command, and say what became of it."""
     from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - slow to import
 
     head = await onlooker.job(job_id)
@@ -309,7 +297,7 @@ async def _line(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str | 
     if rows:
         return rows[0]
     if node_id not in graph.specs:
-        raise CommandRefused(_no_node(graph, node_id))
+        raise CommandRefused(no_node(graph, node_id))
     return NodeLine(node_id=node_id, status="PENDING")
 
 

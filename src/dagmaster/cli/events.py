@@ -155,7 +155,9 @@ def _added(event: StoredEvent) -> str:
 
 
 def _completed(event: StoredEvent) -> str:
-    branch = event.data.get("branch")
+    branch, reused = event.data.get("branch"), event.data.get("reused_from")
+    if isinstance(reused, dict):
+        return f"{event.node} has the result that {reused.get('node')} of job {reused.get('job_id')} gave"
     return f"{event.node} completed" + (f" and took branch {branch}" if branch else "")
 
 
@@ -164,6 +166,11 @@ def _claimed(event: StoredEvent) -> str:
     if after == "died":
         return f"owned by {event.by}: the one before, {before}, died"
     return f"owned by {event.by}" + (f": the one before, {before}, released it" if after else "")
+
+
+def _submitted(event: StoredEvent) -> str:
+    resumed = event.data.get("resumed_from")
+    return f"submitted by {event.by}" + (f", resumed from job {resumed}" if resumed else "")
 
 
 def _dispatched(event: StoredEvent) -> str:
@@ -187,7 +194,7 @@ def _stale(event: StoredEvent) -> str:
 
 
 _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
-    EventType.JOB_SUBMITTED: lambda e: f"submitted by {e.by}",
+    EventType.JOB_SUBMITTED: _submitted,
     EventType.JOB_CLAIMED: _claimed,
     EventType.JOB_STARTED: lambda _: "the job starts",
     EventType.NODE_DISPATCHED: _dispatched,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         "reject": ("dagmaster.cli.asking:reject", "Say no to an approval."),
         "signal": ("dagmaster.cli.asking:signal", "Send a signal to a job."),
         "retry": ("dagmaster.cli.asking:retry", "Run one node again."),
-        "resume": ("dagmaster.cli.asking:resume", "Run again what did not work out."),
+        "resume": ("dagmaster.cli.resuming:resume", "Run again what did not work out."),
     },
     epilog="JOB is an id, or `last` for the newest one.",
 )
