@@ -223,6 +223,7 @@ def test_a_job_that_is_resumed_with_another_input_is_a_new_job_that_runs_only_wh
     assert (new["is_new"], new["resumed_from"]) == (True, job_id)
     ended = place.json("jobs", "watch", new["job_id"])
     assert (ended["result"], ended["attempts"]) == ({"total": 4950, "year": 2025}, 1)
+    assert (ended["resumed_from"], planned["job_id"]) == (job_id, job_id)
     told = place.dagmaster("jobs", "events", new["job_id"]).stdout
     assert f"resumed from job {job_id}" in told
     assert f"tiles__3 has the result that tiles__3 of job {job_id} gave" in told

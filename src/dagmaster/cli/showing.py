@@ -127,6 +127,7 @@ def _head(snapshot: Snapshot) -> Table:
     parts = [f"priority {head.priority}", *([f"run {head.run}"] if head.run > 1 else [])]
     parts += [f"correlation {head.correlation_id}"] if head.correlation_id else []
     parts += [f"started by {head.parent_node_id} of job {head.parent_job_id}"] if head.parent_job_id else []
+    parts += [f"resumed from job {head.resumed_from}"] if head.resumed_from else []
     table.add_row("", Text(", ".join(parts), style="bright_black"))
     return table
 

@@ -283,6 +283,7 @@ def document(snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[Nod
         "submitted_by": head.submitted_by,
         "correlation_id": head.correlation_id,
         "idempotency_key": head.idempotency_key,
+        "resumed_from": head.resumed_from,
         "parent": None if head.parent_job_id is None else {"job_id": head.parent_job_id, "node": head.parent_node_id},
         "owner": None if head.owner_id is None else {"id": head.owner_id, "host": head.host, "pid": head.pid},
         "cancelling": head.cancelling and not head.is_over,

@@ -77,6 +77,7 @@ class JobHead:
     host: str | None
     pid: int | None
     silent_seconds: float | None
+    resumed_from: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -212,7 +213,7 @@ class PostgresReadStore:
         given = dict(row)
         for name in ("inputs", "result", "error"):
             given[name] = _value(given[name])
-        for name in ("id", "owner_id", "parent_job_id"):
+        for name in ("id", "owner_id", "parent_job_id", "resumed_from"):
             given[name] = _id(given[name])
         return JobHead(**given)
 

@@ -53,7 +53,7 @@ SELECT id FROM dag_jobs WHERE parent_job_id IS NULL ORDER BY id DESC LIMIT 1
 -- All of one job but its graph, and who owns it.
 SELECT j.id, j.workflow_id, j.version, j.content_hash, j.status, j.run, j.priority, j.inputs, j.result, j.result_ref,
        j.error, j.submitted_by, j.correlation_id, j.idempotency_key, j.queue, j.event_seq, j.parent_job_id,
-       j.parent_node_id, j.cancel_requested_at IS NOT NULL AS cancelling, j.ending,
+       j.parent_node_id, j.resumed_from, j.cancel_requested_at IS NOT NULL AS cancelling, j.ending,
        extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM j.created_at)::float8 AS created_at,
        extract(epoch FROM j.started_at)::float8 AS started_at, extract(epoch FROM j.finished_at)::float8 AS finished_at,
        extract(epoch FROM clock())::float8 AS now, o.owner_id, o.host, o.pid,
