@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.cli.advice import advice
 from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, duration
-from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
+from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.pauses import rfc3339
 from dagmaster.engine.reasons import ReasonCode
 from dagmaster.engine.spelling import counted
@@ -127,10 +127,11 @@ def view_of(snapshot: Snapshot, node_id: str, *, rate: float | None = None) -> N
     if started is None and question is not None:
         started = question.at
     progress = line.progress
+    reused = line.status == "COMPLETED" and not line.attempt and isinstance(spec, TaskSpec | WorkflowSpec)
     return NodeView(
         id=node_id,
         status=NodeStatus(line.status),
-        what=describe(spec),
+        what=f"{describe(spec)}, reused" if reused else describe(spec),
         attempt=line.attempt,
         branch=line.branch,
         skip_reason=line.skip_reason,

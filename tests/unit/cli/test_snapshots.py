@@ -91,6 +91,14 @@ def test_a_page_has_the_nodes_their_errors_and_the_result():
     assert said.endswith('result\n  {\n    "a": 1\n  }')
 
 
+def test_a_result_of_another_job_is_marked_and_that_job_is_named():
+    found = snapshot(NodeLine(node_id="fetch", status="COMPLETED", finished_at=102.0), resumed_from="5")
+    seen = drawn(*page(found, None, {}))
+    assert "✔ fetch       echo, reused" in seen
+    assert "resumed from job 5" in seen
+    assert view_of(snapshot(DONE), "fetch").what == "echo"
+
+
 def test_failed_children_stand_below_their_fan_out():
     found = snapshot(DONE, TILES)
     found.children["tiles"] = ChildCounts({"FAILED": 1})
