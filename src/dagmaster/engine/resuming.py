@@ -221,7 +221,7 @@ class _Compared:
         redone = [child for child in children if child.status is not NodeStatus.COMPLETED]
         kept = len(children) - len(redone)
         if not redone and fan.status is NodeStatus.COMPLETED:
-            return Verdict(fan.id, Fate.REUSED, f"all {kept} children" if kept else "has no children", (kept, 0))
+            return Verdict(fan.id, Fate.REUSED, f"all {kept:,} children" if kept else "has no children", (kept, 0))
         missing = next((said for child in redone if (said := _unserved(child, self.around)) is not None), None)
         if missing is not None:
             return Verdict(fan.id, Fate.IMPOSSIBLE, missing, (kept, len(redone)))
