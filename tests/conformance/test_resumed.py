@@ -5,7 +5,8 @@ from __future__ import annotations
 from dagmaster.engine.happenings import ResumeRequested
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.held import HeldJob
-from dagmaster.ports.store import JsonText, PastNode, TaskReport
+from dagmaster.ports.past import PastNode
+from dagmaster.ports.store import JsonText, TaskReport
 from tests.conformance.jobs import Played, a_job, submitted
 
 CHAIN = "{name: chain, nodes: {a: {handler: h, queue: q, params: {n: 1}, next: f}, f: {type: fan_out, source: [1, 2], task: {handler: h, queue: q, retry: none, params: {n: '{{ item }}'}}}}}"

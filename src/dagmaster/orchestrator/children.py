@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, WorkflowSpec
     from dagmaster.orchestrator.held import HeldJob
     from dagmaster.orchestrator.turn import ChildJobRequest, TurnWrites
-    from dagmaster.ports.store import OrchestratorStore, PastNode
+    from dagmaster.ports.past import PastNode
+    from dagmaster.ports.store import OrchestratorStore
 
 MAX_DEPTH: Final = 8
 

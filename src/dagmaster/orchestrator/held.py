@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.store import ClaimedJob, JsonText, PastJob, Pasts
+    from dagmaster.ports.past import PastJob, Pasts
+    from dagmaster.ports.store import ClaimedJob, JsonText
     from dagmaster.ports.values import Values
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import ApprovalSpec
     from dagmaster.engine.model import Job, Node
-    from dagmaster.ports.store import PastJob, PastNode, Pasts
+    from dagmaster.ports.past import PastJob, PastNode, Pasts
 
 
 class Recall:

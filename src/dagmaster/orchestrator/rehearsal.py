@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Node
     from dagmaster.orchestrator.turn import TurnWrites
-    from dagmaster.ports.store import OrchestratorStore, PastJob
+    from dagmaster.ports.past import PastJob
+    from dagmaster.ports.store import OrchestratorStore
     from dagmaster.ports.values import ValueKey
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.templates import Template
     from dagmaster.orchestrator.recall import Recall
     from dagmaster.orchestrator.scopes import Scopes
-    from dagmaster.ports.store import PastNode
+    from dagmaster.ports.past import PastNode
     from dagmaster.ports.values import Values
 
 

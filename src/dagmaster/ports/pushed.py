@@ -55,10 +55,23 @@ def read_results(text: str) -> list[TaskResult]:
 
 
 def _result(row: Any) -> TaskResult:
-    number, job_id, node_id, attempt, status, permanent, output, ref, error, claimed_at, reported_at, handler_version = row
+    (
+        number,
+        job_id,
+        node_id,
+        attempt,
+        status,
+        permanent,
+        output,
+        ref,
+        error,
+        claimed_at,
+        reported_at,
+        version,
+    ) = row
     if (
         not all(isinstance(each, int) for each in (number, job_id, attempt))
-        or not all(each is None or isinstance(each, str) for each in (output, ref, error, handler_version))
+        or not all(each is None or isinstance(each, str) for each in (output, ref, error, version))
         or not isinstance(node_id, str)
         or not isinstance(permanent, bool)
         or status not in _STATUSES
@@ -71,5 +84,5 @@ def _result(row: Any) -> TaskResult:
     claimed = None if claimed_at is None else float(claimed_at)
     return TaskResult(
         number, str(job_id), node_id, attempt, status, permanent, found, error, claimed, float(reported_at),
-        handler_version,
+        version,
     )  # fmt: skip

@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from dagmaster.ports.past import Pasts
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Mapping, Sequence
@@ -112,43 +114,6 @@ class ClaimedJob:
     """Ids of the tasks that are out, by node."""
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
-
-
-class PastNode(NamedTuple):
-    """A completed node of a job that another was resumed from."""
-
-    node_id: str
-    fingerprint: bytes
-    handler_version: str | None
-    attempt: int
-
-
-@dataclass(slots=True)
-class PastJob:
-    """What is left of a job for the one that was resumed from it, and what handlers are by now."""
-
-    job_id: str
-    nodes: Sequence[PastNode] = ()
-    versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Of each handler: its versions on live workers; of one that no live worker has, the last that was seen."""
-
-    served: frozenset[str] = frozenset()
-    """The handlers that live workers have."""
-
-    def is_current(self, handler: str, version: str | None) -> bool:
-        """Whether a result of this version is what the handler would give now, as far as anybody knows."""
-        known = self.versions.get(handler)
-        return known is None or known == {version}
-
-
-class Pasts(Protocol):
-    """Where the results of jobs that others were resumed from are read."""
-
-    async def past(self, job_id: str) -> PastJob:
-        """The completed nodes of a job, and the versions of handlers."""
-
-    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
-        """The outputs of those of these nodes that are still what they were."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.past import PastJob, PastNode
 from dagmaster.ports.pushed import MAX_PUSHED, read_results
-from dagmaster.ports.store import (
-    ClaimedJob,
-    Command,
-    JsonText,
-    ParentNode,
-    PastJob,
-    PastNode,
-    StoredWorkflow,
-    TaskResult,
-)
+from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.store.identity import Identity
 from dagmaster.store.queries import ids_in, queries

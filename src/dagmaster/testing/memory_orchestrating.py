@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.past import PastJob, PastNode
 from dagmaster.ports.pushed import MAX_PUSHED, read_results
-from dagmaster.ports.store import ClaimedJob, JsonText, PastJob, PastNode
+from dagmaster.ports.store import ClaimedJob, JsonText
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.testing.memory_database import Alive, add_event
 from dagmaster.testing.memory_turns import write_turn

@@ -22,7 +22,7 @@ from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.orchestrator.recall import Recall
 from dagmaster.orchestrator.scopes import Scopes
 from dagmaster.orchestrator.turn import take_turn
-from dagmaster.ports.store import PastJob, PastNode
+from dagmaster.ports.past import PastJob, PastNode
 from dagmaster.testing.memory_store import MemoryStore
 from tests.unit.engine.proof import batches_of
 from tests.unit.engine.worlds import Chance, Seeded, happens, pick

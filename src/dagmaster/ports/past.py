@@ -1,0 +1,48 @@
+"""What is left of a job for the one that was resumed from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from dagmaster.ports.store import JsonText
+
+
+class PastNode(NamedTuple):
+    """A completed node of a job that another was resumed from."""
+
+    node_id: str
+    fingerprint: bytes
+    handler_version: str | None
+    attempt: int
+
+
+@dataclass(slots=True)
+class PastJob:
+    """What is left of a job for the one that was resumed from it, and what handlers are by now."""
+
+    job_id: str
+    nodes: Sequence[PastNode] = ()
+    versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Of each handler: its versions on live workers; of one that no live worker has, the last that was seen."""
+
+    served: frozenset[str] = frozenset()
+    """The handlers that live workers have."""
+
+    def is_current(self, handler: str, version: str | None) -> bool:
+        """Whether a result of this version is what the handler would give now, as far as anybody knows."""
+        known = self.versions.get(handler)
+        return known is None or known == {version}
+
+
+class Pasts(Protocol):
+    """Where the results of jobs that others were resumed from are read."""
+
+    async def past(self, job_id: str) -> PastJob:
+        """The completed nodes of a job, and the versions of handlers."""
+
+    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+        """The outputs of those of these nodes that are still what they were."""
