@@ -9,7 +9,7 @@ MINUTES ?= 30
 OURS    := src tests bench docs README.md ARCHITECTURE.md CONTRIBUTING.md
 
 # Tests run side by side. `make test PYTEST_ARGS="-x -k retry"` gives other arguments.
-PYTEST_ARGS ?= -n auto --maxprocesses=4
+PYTEST_ARGS ?= -n auto --maxprocesses=4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run dev test check format docs bench soak clean

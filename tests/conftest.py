@@ -1,10 +1,14 @@
-"""How hypothesis runs: HYPOTHESIS_PROFILE is `ci` (the default), `dev` or `soak`."""
+"""How hypothesis runs: HYPOTHESIS_PROFILE is `ci` (the default), `dev` or `soak`. And which bug is planted, if any."""
 
 from __future__ import annotations
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+from tests.planted import plant
+
+plant()
 
 # A slow machine is no finding: no deadline anywhere, and no complaint that data came slowly.
 SLOW = [HealthCheck.too_slow]

@@ -18,17 +18,22 @@ import sys
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos import scenarios
 from tests.chaos.scenarios import Done
+from tests.simulation.schedules import broken_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 STATE: Final = Path(os.environ.get("DAGMASTER_SOAK_STATE", Path(__file__).parents[1] / ".soak.json"))
+SCHEDULES: Final = 2_000
+AT_ONCE: Final = 50
 KEPT: Final = 2_000
 """Times that are kept of each row."""
 
@@ -66,12 +71,30 @@ def properties(seed: int, seconds: float) -> Done:
     return Done(Counter({"properties": int(found[-1]) if found else 0}))
 
 
+def storms(seed: int, seconds: float) -> Done:
+    """Schedules of the simulation, in a process for each core: those of this seed, as many as there is time for."""
+    began = time.monotonic()
+    count = 0
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        first = seed * SCHEDULES
+        chunks = [range(start, start + AT_ONCE) for start in range(first, first + SCHEDULES, AT_ONCE)]
+        for broken in pool.map(broken_in, chunks):
+            if broken is not None:
+                raise Failed(f"{broken[1]}\nAgain: python -m tests.simulation.schedules {broken[0]}")
+            count += AT_ONCE
+            if time.monotonic() - began > seconds - 10:
+                pool.shutdown(cancel_futures=True)
+                break
+    return Done(Counter({"simulation": count}))
+
+
 def played(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
     """A scenario of chaos as a round."""
     return lambda seed, _seconds: asyncio.run(scenario(random.Random(seed)))
 
 
 ROUNDS: Final = [
+    Round("simulation", storms, 60.0),
     Round("kill", played(lambda chance: scenarios.kill_services(5, nodes=10_000, chance=chance)), 60.0),
     Round("postgresql", played(lambda chance: scenarios.kill_server(5, nodes=5_000, chance=chance)), 60.0),
     Round("stop", played(lambda chance: scenarios.stop_owner(6, chance=chance)), 60.0),

@@ -46,10 +46,10 @@ LONG_AGO = 1000.0
 
 @dataclass
 class Owner:
-    """An orchestrator in both worlds, and the jobs that it believes to hold."""
+    """An orchestrator in both worlds, and the claims that it ever made, the stale ones as well."""
 
     doors: list[Any]
-    held: dict[str, list[ClaimedJob]]
+    held: list[list[ClaimedJob]]
 
 
 @dataclass
@@ -106,6 +106,13 @@ class Alike(RuleBasedStateMachine):
         self.both(lambda place: self.clients[place].put_graph(ONE.content_hash, json.dumps(ONE.definition)))
         self.new_owner()
         self.new_worker()
+        self.new_worker()
+        # Something to begin with: a job that runs, with tasks that wait.
+        self.submit(None, "1", 5)
+        (owner,) = self.owners
+        self.hold(owner, self.both(lambda place: owner.doors[place].claim(1)))
+        for node in ("a", "b"):
+            self.take_turn(owner, owner.held[0], "dispatch", node)
 
     def teardown(self) -> None:
         try:
@@ -129,7 +136,7 @@ class Alike(RuleBasedStateMachine):
     @rule()
     def new_owner(self) -> None:
         doors = self.both(lambda place: self.worlds[place].orchestrator(LEASE, WORKER_LEASE))
-        self.owners.append(Owner(doors, {}))
+        self.owners.append(Owner(doors, []))
 
     @precondition(lambda self: len(self.workers) < 3)
     @rule()
@@ -157,8 +164,7 @@ class Alike(RuleBasedStateMachine):
     def hold(self, owner: Owner, claimed: list[list[ClaimedJob]]) -> None:
         first, second = claimed
         assert [_said(each) for each in first] == [_said(each) for each in second]
-        for pair in zip(first, second, strict=True):
-            owner.held[pair[0].row.id] = list(pair)
+        owner.held += [list(pair) for pair in zip(first, second, strict=True)]
 
     @rule(data=st.data())
     def beat(self, data: st.DataObject) -> None:
@@ -189,14 +195,15 @@ class Alike(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(["say", "dispatch", "take", "stop", "withdraw", "release", "finish"]))
     def write(self, data: st.DataObject, kind: str) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        if not owner.held:
-            return
-        job_id = data.draw(st.sampled_from(sorted(owner.held)))
-        node = data.draw(st.sampled_from(["a", "b"]))
+        if owner.held:
+            self.take_turn(owner, data.draw(st.sampled_from(owner.held)), kind, data.draw(st.sampled_from(["a", "b"])))
+
+    def take_turn(self, owner: Owner, claims: list[ClaimedJob], kind: str, node: str) -> None:
+        job_id = claims[0].row.id
         fields = self.decided(kind, owner, job_id, node)
-        written = self.alike(lambda place: self.written(place, owner, job_id, kind, dict(fields[place])))
+        written = self.alike(lambda place: self.written(owner.doors[place], claims[place], kind, fields[place]))
         if job_id in written:
-            owner.held[job_id] = [replace(each, event_seq=each.event_seq + 1) for each in owner.held[job_id]]
+            claims[:] = [replace(each, event_seq=each.event_seq + 1) for each in claims]
 
     def decided(self, kind: str, owner: Owner, job_id: str, node: str) -> list[dict[str, Any]]:
         """What the turn says, in each world: tasks have the same ids, results have not."""
@@ -225,13 +232,11 @@ class Alike(RuleBasedStateMachine):
             return [{"withdrawals": taken}, {"withdrawals": taken}]
         return [{"release": kind == "release"}, {"release": kind == "release"}]
 
-    async def written(self, place: int, owner: Owner, job_id: str, kind: str, fields: dict[str, Any]) -> set[str]:
-        event = Event(EventType.JOB_STARTED)
-        turn = a_turn(owner.held[job_id][place], events=[event], **fields)
+    async def written(self, door: Any, claim: ClaimedJob, kind: str, fields: dict[str, Any]) -> set[str]:
+        turn = a_turn(claim, events=[Event(EventType.JOB_STARTED)], **fields)
         if kind == "finish":
             turn.job.status = JobStatus.COMPLETED
             turn.finished = FinishJob(JobStatus.COMPLETED)
-        door = owner.doors[place]
         done: set[str] = await door.write([turn], door.clock.now())
         return done
 

@@ -66,7 +66,7 @@ async def test_a_forged_report_makes_the_job_be_loaded_again_and_nothing_else(wo
     await world.start()
     job_id = await world.submit(CHAIN)
     await world.until_held()
-    forged = [10**12, int(job_id), "a", 1, "COMPLETED", False, '{"of": "nobody"}', None, None, 1.0, 2.0]
+    forged = [10**12, int(job_id), "a", 1, "COMPLETED", False, '{"of": "nobody"}', None, None, 1.0, 2.0, None]
     await say(world, f"results {json.dumps([forged])}")
     await world.until("SELECT owner_epoch = 2 FROM dag_jobs WHERE id = $1", int(job_id))
     held.open()

@@ -82,11 +82,11 @@ class LostWakeUp(MemoryWorkerStore):
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         database = self._database
-        tell, database.tell_owners = database.tell_owners, lambda _job_ids: None  # type: ignore[method-assign, assignment]
+        database.tell = lambda _channel, _payload="": None  # type: ignore[method-assign]
         try:
             return await super().report(reports)
         finally:
-            database.tell_owners = tell  # type: ignore[method-assign]
+            del database.tell  # type: ignore[method-assign]
 
 
 class RetryThatDoubles(MemoryOrchestratorStore):

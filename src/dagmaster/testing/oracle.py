@@ -52,7 +52,7 @@ class Oracle:
         self._settled: dict[tuple[str, str], tuple[int, str, Any]] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._before: Any = None
+        self._before: dict[tuple[str, str], Any] = {}
         self.accepted: set[str] = set()
         self._watch: dict[str, Callable[[Any, tuple[Any, ...], Any], None]] = {
             "register": self._registered,
@@ -84,10 +84,10 @@ class Oracle:
         """How often a node failed by its own fault."""
         return self._failures[job_id, node_id]
 
-    def before(self, name: str, store: Any, args: tuple[Any, ...]) -> None:
+    def before(self, name: str, args: tuple[Any, ...]) -> None:
         """An operation is carried out now."""
         if name in ("checkpoint", "progress", "append_logs"):
-            self._before = self._notes(name, store, args[0])
+            self._before = self._notes(name, args[0])
 
     def after(self, name: str, store: Any, args: tuple[Any, ...], value: Any) -> None:
         """An operation was carried out, whether or not anybody hears the answer."""
@@ -249,20 +249,19 @@ class Oracle:
             self._is_over(task_id, "LOST" if by_burial else "HANDED_BACK")
 
     def _noted(self, store: Any, args: tuple[Any, ...], _value: Any) -> None:
-        before, self._before = self._before, None
-        if before != self._notes("", store, args[0], names=before):
+        before, self._before = self._before, {}
+        if before != {key: self._note(*key) for key in before}:
             _broken(f"{_name(store)} wrote a note of a task that it does not hold: {args[0]}")
 
-    def _notes(self, name: str, store: Any, said: Any, names: Any = None) -> Any:
+    def _notes(self, name: str, said: Any) -> dict[tuple[str, str], Any]:
         """The notes that this call must leave as they are: those of tasks that are not held by this token."""
-        if names is not None:
-            return {key: self._note(*key) for key in names}
         tokens = (
             [(task_id, token) for task_id, (token, _) in said.items()]
             if isinstance(said, dict)
             else [(each.task_id, each.token) for each in said]
         )
-        held = {task_id for task_id, token in tokens if self._holders.get(task_id) == (_name(store), token)}
+        # By its token alone: who was given up and has another name by now may still say what it said.
+        held = {task_id for task_id, token in tokens if self._holders.get(task_id, ("", 0))[1] == token}
         # Two attempts at a node share its checkpoint, which the one that is held may write.
         written = {self._dispatched[task_id][:2] for task_id in held} if name == "checkpoint" else set()
         return {

@@ -279,7 +279,7 @@ class Request:
 
     def begin(self) -> Coroutine[Any, Any, Any]:
         """Begin to carry it out."""
-        self.oracle.before(self.name, self.store, self.args)
+        self.oracle.before(self.name, self.args)
         work: Coroutine[Any, Any, Any] = getattr(self.store, self.name)(*self.args, **self.options)
         return work
 

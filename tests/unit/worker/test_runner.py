@@ -19,6 +19,9 @@ class Large:
     def __init__(self) -> None:
         self.times = 0
 
+    def version_of(self, _handler: str) -> str:
+        return "1"
+
     async def execute(self, _message: TaskMessage) -> Outcome:
         self.times += 1
         return Succeeded({"time": self.times, "text": "x" * 100_000})

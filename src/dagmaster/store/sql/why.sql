@@ -20,7 +20,7 @@ WHERE j.id = :job_id
 -- The rows of all nodes, and of the tasks that are out.
 SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.tries_used, n.lost_used, n.parent_node_id, n.fan_out_index,
        n.source_count, n.expanded_count, n.stopped, n.upstream_node_id, n.branch,
-       extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error,
+       extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error, n.fingerprint, n.handler_version,
        q.task_id, q.queue, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
        extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
