@@ -209,7 +209,8 @@ async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypat
     head = (await world.why(job)).head()
     assert (head.code, head.data["error"]) == (ReasonCode.TROUBLED, "KeyError")
     # The auditor looks at every job that is left.
-    await world.rows("DELETE FROM dag_node_states WHERE job_id = $1", int(job))
+    for table, column in (("dag_node_states", "job_id"), ("dag_job_events", "job_id"), ("dag_jobs", "id")):
+        await world.rows(f"DELETE FROM {table} WHERE {column} = $1", int(job))
     assert "could not be advanced by its owner" in head.sentence
 
 
@@ -224,4 +225,5 @@ async def test_a_job_whose_rows_make_no_sense_is_explained_nevertheless(world: W
     head = (await world.why(job)).head()
     assert (head.code, head.data["error"]) == (ReasonCode.TROUBLED, "KeyError")
     # The auditor looks at every job that is left.
-    await world.rows("DELETE FROM dag_node_states WHERE job_id = $1", int(job))
+    for table, column in (("dag_node_states", "job_id"), ("dag_job_events", "job_id"), ("dag_jobs", "id")):
+        await world.rows(f"DELETE FROM {table} WHERE {column} = $1", int(job))

@@ -82,11 +82,11 @@ class LostWakeUp(MemoryWorkerStore):
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         database = self._database
-        database.tell = lambda _channel, _payload="": None  # type: ignore[method-assign]
+        database.tell = lambda _channel, _payload="": None  # type: ignore[method-assign, assignment]
         try:
             return await super().report(reports)
         finally:
-            del database.tell  # type: ignore[method-assign]
+            del database.tell
 
 
 class RetryThatDoubles(MemoryOrchestratorStore):
