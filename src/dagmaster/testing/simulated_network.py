@@ -49,6 +49,7 @@ class Faults:
     pause: float = 0.0
     slow: float = 0.0
     deaf: float = 0.0
+    echo: float = 0.0
     outage: float = 0.0
     amnesia: bool = False
     stop: bool = False
@@ -58,9 +59,10 @@ class Faults:
     def drawn(cls, chance: random.Random) -> Faults:
         """Some kinds, not all: a fault that is always there hides what the others would show."""
         rate = chance.choice((0.005, 0.02, 0.06))
-        kinds = ("refused", "unanswered", "late", "crash", "pause", "slow", "deaf", "outage")
+        kinds = ("refused", "unanswered", "late", "crash", "pause", "slow", "deaf", "echo", "outage")
         weights: dict[str, Any] = {kind: rate * chance.choice((0, 0.5, 1, 2)) for kind in kinds}
         weights["deaf"] *= 5
+        weights["echo"] *= 5
         weights["outage"] *= 0.1
         faults = cls(**weights, most=chance.randint(1, 40))
         faults.stop = chance.random() < STOPPERS
@@ -159,7 +161,9 @@ class Network:
         if self.loop.time() < self._away_until or self._happens(self.faults.deaf):
             self.note("network", f"a notification is lost: {payload}")
             return
-        self.loop.call_later(self._delay(), heard, payload, context=self._server)
+        times = 2 if self._happens(self.faults.echo) else 1
+        for _ in range(times):
+            self.loop.call_later(self._delay(), heard, payload, context=self._server)
 
     def _go_away(self, oracle: Oracle) -> None:
         """The server goes down, with all that it had begun, and comes back after a while."""
