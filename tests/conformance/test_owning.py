@@ -352,4 +352,4 @@ async def test_a_command_to_a_job_that_nobody_owns_wakes_whoever_may_claim(world
     other = await world.orchestrator()
     await scene.client.send(scene.job_id, "resume", {}, "")
     await heard(other.woken)
-    assert other.waiting == {"jobs"}
+    assert other.waiting == {"jobs", "commands"}

@@ -13,6 +13,7 @@ import heapq
 import logging
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.engine.happenings import JobStarted, TimerFired
@@ -22,6 +23,7 @@ from dagmaster.orchestrator.children import Children
 from dagmaster.orchestrator.gathering import Gathered
 from dagmaster.orchestrator.graphs import Graphs
 from dagmaster.orchestrator.held import HeldJob
+from dagmaster.orchestrator.lookout import Lookout
 from dagmaster.orchestrator.reports import MANY_RESULTS, Reports
 from dagmaster.orchestrator.trail import events_of
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
@@ -91,6 +93,7 @@ class Orchestrator:
         self._again: set[str] = set()
         self._strange: set[str] = set()
         self._reports = Reports(store, look_seconds=self.timing.poll_seconds)
+        self._lookout = Lookout(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
 
     # ── Living ──
@@ -145,8 +148,9 @@ class Orchestrator:
             for each in work:
                 each.cancel()
             await asyncio.gather(*work, return_exceptions=True)
-        for each in done:
-            each.result()
+        for each in work:
+            if each in done:
+                each.result()
 
     async def _duty(self, seconds: float, once: Callable[[], Any]) -> None:
         while True:
@@ -183,16 +187,9 @@ class Orchestrator:
     # ── Turns ──
 
     async def _turns(self, gathered: dict[str, Gathered]) -> None:
-        recheck: float | None = None
         while not self._stopping.is_set():
-            waiting = self._waiting()
-            claimed = False
-            if "jobs" in waiting:
-                claimed = await self._claim(gathered)
-                # A job that was stored while this claim ran may have found another waiting, and woken nobody.
-                recheck = 0.05 if claimed else (None if recheck is None or recheck > 0.5 else recheck * 4)  # noqa: PLR2004
-                if claimed:
-                    self._wake("jobs")
+            waiting = self._lookout.waiting()
+            claimed = "jobs" in waiting and await self._claim(gathered)
             full = False
             if self._reports.is_due(waiting):
                 full = await self._gather_results(waiting, gathered)
@@ -209,25 +206,14 @@ class Orchestrator:
                 # Duties, handlers and the screen may be waiting.
                 await asyncio.sleep(0)
             if not self.store.woken.is_set():
-                await self._sleep(recheck)
+                await self._sleep()
 
-    def _waiting(self) -> set[str]:
-        store = self.store
-        store.woken.clear()
-        waiting = set(store.waiting)
-        store.waiting.clear()
-        return waiting
-
-    async def _sleep(self, recheck: float | None) -> None:
+    async def _sleep(self) -> None:
         """Wait until woken, or a timer is due; the poll is the net."""
         clock = self.store.clock
-        now = clock.now()
-        poll = now + (self.timing.poll_seconds if recheck is None else min(recheck, self.timing.poll_seconds))
-        until = min(poll, self._timers[0][0]) if self._timers else poll
-        if until > now:
+        until = min(self._lookout.until(), self._timers[0][0] if self._timers else inf)
+        if until > clock.now():
             await clock.wait(self.store.woken, until, idle=not self.jobs)
-        if not self.store.woken.is_set() and clock.now() >= poll:
-            self.store.waiting.update(("results", "commands", "jobs"))
 
     async def _take_turns(self, gathered: dict[str, Gathered]) -> None:
         now = self.store.clock.now()
@@ -296,7 +282,8 @@ class Orchestrator:
                 return {job_id for turn in turns for job_id in await self._write([turn], now)}
             job_id = turns[0].job.id
             _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, TROUBLE_SECONDS)
-            self._rest(job_id, error)
+            if not turns[0].pushed:
+                self._rest(job_id, error)
             return set()
 
     async def _advance(self, held: HeldJob, what: Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
@@ -352,6 +339,9 @@ class Orchestrator:
             held = await self._hold(each)
             if held is not None:
                 self._begin(held, gathered)
+        self._lookout.has_claimed(some=bool(claimed))
+        if claimed:
+            self._wake("jobs")
         return bool(claimed)
 
     async def _load_again(self, gathered: dict[str, Gathered]) -> None:

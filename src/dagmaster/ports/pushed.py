@@ -55,22 +55,11 @@ def read_results(text: str) -> list[TaskResult]:
 
 
 def _result(row: Any) -> TaskResult:
-    (
-        number,
-        job_id,
-        node_id,
-        attempt,
-        status,
-        permanent,
-        output,
-        ref,
-        error,
-        claimed_at,
-        reported_at,
-        version,
-    ) = row
+    number, job_id, node_id, attempt, status, permanent, output, ref, error, claimed_at, reported_at, version = row
     if (
-        not all(isinstance(each, int) for each in (number, job_id, attempt))
+        not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in (number, job_id))
+        or not (isinstance(attempt, int) and 0 <= attempt < 1 << 31)
+        or any(isinstance(each, str) and "\0" in each for each in row)
         or not all(each is None or isinstance(each, str) for each in (output, ref, error, version))
         or not isinstance(node_id, str)
         or not isinstance(permanent, bool)

@@ -67,14 +67,20 @@ class PostgresOrchestratorStore:
             "version": version("dagmaster"),
         }
         await self._side.fetch(_SQL["register"], given)
-        await self._side.listen("dagmaster_jobs", lambda _payload: self._wake("jobs"))
+        await self._side.listen("dagmaster_jobs", self._hear_of_jobs)
         await self._side.listen(f"dagmaster_owner_{self.owner_id}", self._hear)
+
+    def _hear_of_jobs(self, said: str) -> None:
+        """There are jobs to claim; or something was asked of one, which this owner may have claimed a moment ago."""
+        self._wake("jobs")
+        if said:
+            self._wake(said)
 
     def _hear(self, said: str) -> None:
         """Somebody was told to wake this owner: with what there is, or with the word for it."""
         what, _, brought = said.partition(" ")
         if brought and len(self.pushed) < MAX_PUSHED:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, OverflowError):
                 self.pushed += read_results(brought)
                 self.woken.set()
                 return

@@ -57,14 +57,19 @@ class MemoryOrchestratorStore:
         self.name = f"orchestrator {self.owner_id}"
         database.orchestrators[self.owner_id] = Alive(database.clock.now())
         database.deafen(self._heard)
-        self._heard = [lambda _payload: self._wake("jobs"), self._hear]
+        self._heard = [self._hear_of_jobs, self._hear]
         database.listen("jobs", self._heard[0])
         database.listen(f"owner {self.owner_id}", self._heard[1])
+
+    def _hear_of_jobs(self, said: str) -> None:
+        self._wake("jobs")
+        if said:
+            self._wake(said)
 
     def _hear(self, said: str) -> None:
         what, _, brought = said.partition(" ")
         if brought and len(self.pushed) < MAX_PUSHED:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, OverflowError):
                 self.pushed += read_results(brought)
                 self.woken.set()
                 return

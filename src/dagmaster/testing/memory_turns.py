@@ -31,6 +31,10 @@ def write_turn(database: MemoryDatabase, turn: JobTurn, owner_id: str, by: str, 
     _withdraw(database, turn, now)
     _stop(database, turn, now)
     _cancel_children(database, turn, by, now)
+    for node_id in turn.forgotten:
+        # It had completed and is opened again: its checkpoint was for what it has done.
+        if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
+            database.checkpoints.pop((turn.job.id, node_id), None)
     _write_nodes(job, turn, now)
     _dispatch(database, job, turn, now)
     for child in turn.children:

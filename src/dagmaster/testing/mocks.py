@@ -59,7 +59,7 @@ class MockHandlers:
                 raise PermanentError("drawn to fail for good", kind="mock")
             raise RuntimeError("drawn to fail")
         static = ctx.node_id.split("__", 1)[0]
-        return {**_values(self._shapes.get(static, {}), chance), "node": ctx.node_id}
+        return {**_values(self._shapes.get(static, {}), chance), "node": ctx.node_id, "attempt": ctx.attempt}
 
     def _shape(self, graph: Graph) -> None:
         """Of each node, the paths that others read of its output. What a fan-out is made of is a list."""

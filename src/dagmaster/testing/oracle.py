@@ -7,6 +7,7 @@ looks at every row that is left. It knows statuses by their names, and nothing o
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -317,12 +318,13 @@ class Oracle:
         epochs = [event.data["epoch"] for event in job.events if event.type == "JobClaimed"]
         if epochs != sorted(set(epochs)):
             _broken(f"the epochs of job {job_id} do not grow: {epochs}")
-        completed = Counter(
-            (event.node, event.data.get("run", 1)) for event in job.events if event.type == "NodeCompleted"
-        )
-        for (node_id, _), count in completed.items():
-            if count > job.row.run:
-                _broken(f"node {node_id} of job {job_id} completed {count} times in {job.row.run} runs")
+        run, completed = 1, set[tuple[str | None, int]]()
+        for event in job.events:
+            run += event.type == "JobResumed"
+            if event.type == "NodeCompleted":
+                if (event.node, run) in completed:
+                    _broken(f"node {event.node} of job {job_id} completed twice in run {run}")
+                completed.add((event.node, run))
         self._look_at_nodes(job)
 
     def _look_at_nodes(self, job: JobRecord) -> None:
@@ -334,6 +336,10 @@ class Oracle:
                 _broken(f"job {job_id} is over, and its node {node_id} is {row.status.value}")
             if row.parent is not None and row.fan_out_index is not None:
                 children.setdefault(row.parent, []).append(row.fan_out_index)
+            if node.output is not None and node.task_id is not None:
+                made = json.loads(node.output.text or "{}").get("attempt", row.attempt)
+                if made != row.attempt:
+                    _broken(f"job {job_id}: the output of {node_id} is of attempt {made}, and it is at {row.attempt}")
             told = [event.type for event in job.events if event.node == node_id]
             if not told:
                 _broken(f"job {job_id}: no event tells of node {node_id}, which is {row.status.value}")

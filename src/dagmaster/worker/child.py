@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import fcntl
 import logging
@@ -133,8 +134,12 @@ class Child:
                 else:
                     self._tasks.put(None)
                     return
-        except (EOFError, OSError):
+        except EOFError:
             end_all()
+        except OSError as error:
+            # A handler that closed what is not its own ends by itself, with its exit code, or is noticed by the worker.
+            if error.errno != errno.EBADF:
+                end_all()
 
 
 class Attempt:

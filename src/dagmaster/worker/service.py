@@ -121,7 +121,8 @@ class Worker:
             await self._live()
 
     async def _live(self) -> None:
-        beside = [asyncio.create_task(each) for each in (self._report_loop(), self._notes_loop(), self._watch_loop())]
+        duties = (self._report_loop(), self._notes_loop(), self._watch_loop())
+        beside = self._beside = [asyncio.create_task(each) for each in duties]
         try:
             while not self._stopping.is_set():
                 if not await self._patiently(self._register):
@@ -151,13 +152,14 @@ class Worker:
         claiming = asyncio.create_task(self._claim_loop())
         beating = asyncio.create_task(self._beat_loop())
         try:
-            await asyncio.wait([claiming, beating], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([claiming, beating, *self._beside], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (claiming, beating):
                 task.cancel()
             await asyncio.gather(claiming, beating, return_exceptions=True)
-        for task in (claiming, beating):
-            if not task.cancelled() and task.exception() is not None:
+        # Who cannot report any more must not go on claiming: others are to have its tasks.
+        for task in (claiming, beating, *self._beside):
+            if task.done() and not task.cancelled() and task.exception() is not None:
                 task.result()
 
     async def _drain(self) -> None:
@@ -270,6 +272,7 @@ class Worker:
 
     async def _patiently_report(self, reports: list[TaskReport]) -> None:
         accepted: set[str] | None = None
+        is_refused = False
         while accepted is None:
             try:
                 for report in reports:
@@ -286,7 +289,10 @@ class Worker:
                     for report in reports:
                         await self._patiently_report([report])
                     return
-                accepted = await self._report_refused(reports[0], error)
+                # One that is refused again is dropped: its task comes back when this worker does not know of it.
+                accepted = set() if is_refused else None
+                is_refused = True
+                _refuse(reports[0], error)
         dropped: list[str] = []
         for report in reports:
             held = self.held.get(report.task_id)
@@ -312,16 +318,6 @@ class Worker:
         self._room.leave()
         if task.handler in self._apart_names:
             self._apart.leave()
-
-    async def _report_refused(self, report: TaskReport, error: StatementFailed) -> set[str]:
-        """The database does not take this report: its task fails, with the reason."""
-        _LOGGER.error("the report of task %s was refused: %s", report.task_id, error)
-        report.status, report.permanent, report.output, report.metrics = "FAILED", True, None, None
-        report.error = json.dumps({"kind": "internal", "message": f"the report was refused: {error}"})
-        try:
-            return await self.store.report([report])
-        except StatementFailed:
-            return set()
 
     # ── Notes ──
 
@@ -368,7 +364,7 @@ class Worker:
                 await self._rest(error)
                 continue
             self._outage.over()
-            for task_id in self.held.keys() if stops is None else stops:
+            for task_id in list(self.held) if stops is None else sorted(stops):
                 for lane in self._lanes.values():
                     lane.stop(task_id)
             if stops is None:
@@ -418,3 +414,10 @@ class Worker:
             else:
                 return True
         return False
+
+
+def _refuse(report: TaskReport, error: StatementFailed) -> None:
+    """The database does not take this report: its task fails, with the reason."""
+    _LOGGER.error("the report of task %s was refused: %s", report.task_id, error)
+    report.status, report.permanent, report.output, report.metrics = "FAILED", True, None, None
+    report.error = json.dumps({"kind": "internal", "message": f"the report was refused: {error}"})
