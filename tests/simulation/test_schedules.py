@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Final
 
 import pytest
@@ -32,6 +35,17 @@ def test_a_seed_gives_the_same_schedule_every_time() -> None:
     assert all(len(trace) > 10 for trace in first)
     for _ in range(2):
         assert [play(seed).trace for seed in seeds] == first
+
+
+def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
+    """Whatever order its sets have there."""
+    command = [sys.executable, "-m", "tests.simulation.schedules", *map(str, range(7_100, 7_112))]
+    told = [
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2", "3")
+    ]
+    assert len(told[0]) > 10_000
+    assert len(set(told)) == 1
 
 
 def test_a_planted_bug_is_found_by_the_same_seed_every_time() -> None:
