@@ -70,6 +70,24 @@ async def test_an_output_of_the_past_is_given_while_it_is_what_it_was(world):
     assert await job.orchestrator.past_outputs(job.job_id, past.nodes) == {}
 
 
+async def test_an_output_of_the_past_is_given_with_the_version_and_the_attempt_that_made_it_or_not_at_all(world):
+    job = await played(world)
+    past = await job.orchestrator.past(job.job_id)
+    await (await world.client()).send(job.job_id, "resume", {}, "")
+    (claimed,) = await job.orchestrator.claim(10)
+    job.held = HeldJob(claimed, job.held.job.graph, job.orchestrator)
+    await job.turn(ResumeRequested(("a",)))
+    await job.work({"a": {"x": 1}})
+    again = await job.orchestrator.past(job.job_id)
+    (before,), (now,) = ([node for node in each.nodes if node.node_id == "a"] for each in (past, again))
+    assert now == before._replace(attempt=2)
+    assert await job.orchestrator.past_outputs(job.job_id, [before]) == {}
+    for version in ("8", None):
+        assert await job.orchestrator.past_outputs(job.job_id, [now._replace(handler_version=version)]) == {}
+    (output,) = (await job.orchestrator.past_outputs(job.job_id, [now])).values()
+    assert output.value() == {"x": 1}
+
+
 async def test_a_large_output_of_the_past_is_given_by_its_name(world):
     job = await Played.begin(world, "{name: one, nodes: {a: {handler: h, queue: q}}}")
     await world.blobs.write("jobs/a.json", b'{"x": 1}')

@@ -45,4 +45,4 @@ class Pasts(Protocol):
         """The completed nodes of a job, and the versions of handlers."""
 
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
-        """The outputs of those of these nodes that are still what they were."""
+        """The outputs of those of these nodes that are still what they were, version and attempt included."""

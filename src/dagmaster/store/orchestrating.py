@@ -260,6 +260,8 @@ class PostgresOrchestratorStore:
             "job_id": int(job_id),
             "node_ids": [node.node_id for node in nodes],
             "fingerprints": [node.fingerprint for node in nodes],
+            "versions": [node.handler_version for node in nodes],
+            "attempts": [node.attempt for node in nodes],
         }
         rows = await self._turns.fetch(_SQL["past_outputs"], given)
         return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}

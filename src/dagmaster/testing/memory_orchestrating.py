@@ -20,6 +20,7 @@ from dagmaster.testing.memory_turns import write_turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.engine.model import NodeRow
     from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
@@ -244,11 +245,7 @@ class MemoryOrchestratorStore:
     async def past(self, job_id: str) -> PastJob:
         """The completed nodes of a job, and the versions of handlers."""
         rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
-        found = [
-            PastNode(row.id, row.fingerprint, row.handler_version, row.attempt)
-            for row in rows
-            if row.status is NodeStatus.COMPLETED and row.fingerprint is not None
-        ]
+        found = [node for row in rows if (node := _past_of(row)) is not None]
         versions: dict[str, frozenset[str]] = {}
         served: set[str] = set()
         for _, who in sorted(self._database.workers.items(), key=lambda item: -int(item[0])):
@@ -267,7 +264,7 @@ class MemoryOrchestratorStore:
         found: dict[str, JsonText] = {}
         for node in nodes:
             record = stored[node.node_id]
-            if record.row.status is NodeStatus.COMPLETED and record.row.fingerprint == node.fingerprint:
+            if _past_of(record.row) == node:
                 found[node.node_id] = JsonText() if record.output is None else replace(record.output)
         return found
 
@@ -280,6 +277,12 @@ class MemoryOrchestratorStore:
         """A published workflow."""
         wanted = self._database.active.get(workflow_id) if version is None else version
         return None if wanted is None else self._database.workflows.get((workflow_id, wanted))
+
+
+def _past_of(row: NodeRow) -> PastNode | None:
+    if row.status is not NodeStatus.COMPLETED or row.fingerprint is None:
+        return None
+    return PastNode(row.id, row.fingerprint, row.handler_version, row.attempt)
 
 
 def _claimed(job: JobRecord) -> ClaimedJob:

@@ -143,11 +143,13 @@ CROSS JOIN LATERAL jsonb_each_text(w.handlers) AS h
 GROUP BY h.key
 
 -- name: past_outputs
--- The outputs of nodes, where they are still those of these fingerprints.
+-- The outputs of nodes, where they are still those of these fingerprints, made by these versions in these attempts.
 SELECT s.node_id, s.output, s.output_ref
-FROM unnest(:node_ids::text[], :fingerprints::bytea[]) AS n (node_id, fingerprint)
+FROM unnest(:node_ids::text[], :fingerprints::bytea[], :versions::text[], :attempts::integer[])
+     AS n (node_id, fingerprint, handler_version, attempt)
 JOIN dag_node_states s ON s.job_id = :job_id AND s.node_id = n.node_id
-WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint
+WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n.attempt
+  AND s.handler_version IS NOT DISTINCT FROM n.handler_version
 
 -- name: look
 -- A job as it is, without owning it.
