@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dagmaster.engine.happenings import ResumeRequested
+import pytest
+
+from dagmaster.engine.happenings import JobStarted, ResumeRequested
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.held import HeldJob
 from dagmaster.ports.past import PastNode
@@ -104,23 +106,37 @@ async def claimed_and_reported(job: Played, output: JsonText) -> list[str]:
     return [task.node_id for task in tasks]
 
 
+@pytest.mark.parametrize(("deployed", "status"), [("7", "COMPLETED"), ("8", "DISPATCHED")])
+async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_starts(world, deployed, status):
+    old = await Played.begin(world, "{name: one, nodes: {a: {handler: h, queue: q}}}")
+    await old.worker.register((), 4, {"h": "7"})
+    await old.work({"a": {"x": 1}})
+    graph, orchestrator = old.held.job.graph, old.orchestrator
+    await submitted(world, await world.client(), graph, resumed_from=old.job_id)
+    (claimed,) = await orchestrator.claim(10)
+    past = await orchestrator.past(old.job_id)
+    held = HeldJob(claimed, graph, orchestrator, past=past, pasts=orchestrator)
+    await (await world.worker()).register((), 4, {"h": deployed})
+    await Played(world, orchestrator, old.worker, held).turn(JobStarted())
+    assert held.job.nodes["a"].status.value == status
+
+
 async def test_the_versions_of_a_handler_are_those_of_live_workers_else_the_last_that_was_seen(world):
-    client, orchestrator = await world.client(), await world.orchestrator()
-    job_id = await submitted(world, client)
+    orchestrator = await world.orchestrator()
     one, two, three = await world.worker(), await world.worker(), await world.worker()
     await one.register((), 4, {"h": "1", "old": "1"})
     await two.register((), 4, {"h": "2", "old": "5"})
     await three.register((), 4, {"h": "2", "new": "x"})
-    past = await orchestrator.past(job_id)
-    assert past.versions == {"h": {"1", "2"}, "old": {"1", "5"}, "new": {"x"}}
-    assert past.served == {"h", "old", "new"}
-    assert not past.is_current("h", "2")
+    known = await orchestrator.handlers()
+    assert known.versions == {"h": {"1", "2"}, "old": {"1", "5"}, "new": {"x"}}
+    assert known.served == {"h", "old", "new"}
+    assert not known.is_current("h", "2")
     await world.silence(one, 60.0)
     await two.leave()
-    past = await orchestrator.past(job_id)
-    assert past.versions == {"h": {"2"}, "old": {"5"}, "new": {"x"}}
-    assert past.served == {"h", "new"}
-    assert past.is_current("h", "2")
-    assert past.is_current("old", "5")
-    assert not past.is_current("old", "1")
-    assert past.is_current("nobody ever had it", "3")
+    known = await orchestrator.handlers()
+    assert known.versions == {"h": {"2"}, "old": {"5"}, "new": {"x"}}
+    assert known.served == {"h", "new"}
+    assert known.is_current("h", "2")
+    assert known.is_current("old", "5")
+    assert not known.is_current("old", "1")
+    assert known.is_current("nobody ever had it", "3")

@@ -281,7 +281,7 @@ async def say_plan_of_run(
     store = _orchestrator_door(onlooker, load_settings())
     try:
         stored = await store.look(head.id)
-        around = await _circumstances(onlooker, store, head, named=named)
+        around = await _circumstances(onlooker, store, named=named)
     finally:
         await store.close()
     if stored is None:
@@ -308,7 +308,7 @@ async def _rehearsed(onlooker: Onlooker, order: _Order, settings: Settings) -> l
             raise CommandRefused(f"there is no job {head.id}")
         past = await store.past(head.id)
         around = await _circumstances(
-            onlooker, store, head, named=frozenset(order.named), inputs=_differ(head.inputs, order.inputs),
+            onlooker, store, named=frozenset(order.named), inputs=_differ(head.inputs, order.inputs),
             env=_differ(stored.env, env),
         )  # fmt: skip
         job = await rehearse(
@@ -320,13 +320,13 @@ async def _rehearsed(onlooker: Onlooker, order: _Order, settings: Settings) -> l
 
 
 async def _circumstances(
-    onlooker: Onlooker, store: PostgresOrchestratorStore, head: JobHead, **given: frozenset[str]
+    onlooker: Onlooker, store: PostgresOrchestratorStore, **given: frozenset[str]
 ) -> Circumstances:
-    past = await store.past(head.id)
+    handlers = await store.handlers()
     lives = (await onlooker.store.alive()).workers > 0
     if not lives:
         click.echo("no worker is alive: which handlers there are is not known", err=True)
-    return Circumstances(versions=past.versions, served=past.served if lives else None, **given)
+    return Circumstances(versions=handlers.versions, served=handlers.served if lives else None, **given)
 
 
 def _differ(before: Any, now: Any) -> frozenset[str]:

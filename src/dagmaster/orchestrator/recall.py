@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import ApprovalSpec
     from dagmaster.engine.model import Job, Node
-    from dagmaster.ports.past import PastJob, PastNode, Pasts
+    from dagmaster.ports.past import KnownHandlers, PastJob, PastNode, Pasts
 
 
 class Recall:
@@ -84,19 +84,19 @@ class Recall:
     # ── The past ──
 
     def find(self, node: Node) -> PastNode | None:
-        """The result that this node would have again, if it is there and is to be used."""
+        """The result that this node would have again, if it was there and is to be used. `fetch` has the last word."""
         if not self._found or self._job.run > 1 or node.fingerprint is None or node.top.id in self._redo:
             return None
-        found = self._found.get((node.top.id, node.fingerprint))
-        if found is None or self._past is None:
-            return None
-        if isinstance(node.spec, TaskSpec) and not self._past.is_current(node.spec.handler, found.handler_version):
-            return None
-        return found
+        return self._found.get((node.top.id, node.fingerprint))
 
     async def fetch(self, wanted: Mapping[str, PastNode]) -> list[ResultReused]:
-        """The results of the past for these nodes. One that is not there any more is left out."""
+        """The results of the past for these nodes, less what is gone and what a handler would make otherwise now."""
         if self._past is None or self._pasts is None or not wanted:
+            return []
+        # Asked each time: what was so when the job was claimed depends on who claimed it, and when.
+        handlers = await self._pasts.handlers()
+        wanted = {node: each for node, each in wanted.items() if self._is_current(node, each, handlers)}
+        if not wanted:
             return []
         job_id = self._past.job_id
         outputs = await self._pasts.past_outputs(
@@ -109,3 +109,7 @@ class Recall:
             for node, each in wanted.items()
             if each.node_id in outputs
         ]
+
+    def _is_current(self, node_id: str, found: PastNode, handlers: KnownHandlers) -> bool:
+        spec = self._job.nodes[node_id].spec
+        return not isinstance(spec, TaskSpec) or handlers.is_current(spec.handler, found.handler_version)

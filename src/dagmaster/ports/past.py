@@ -22,10 +22,16 @@ class PastNode(NamedTuple):
 
 @dataclass(slots=True)
 class PastJob:
-    """What is left of a job for the one that was resumed from it, and what handlers are by now."""
+    """What is left of a job for the one that was resumed from it."""
 
     job_id: str
     nodes: Sequence[PastNode] = ()
+
+
+@dataclass(slots=True)
+class KnownHandlers:
+    """What handlers are at a moment, as their workers say. It is old as soon as somebody deploys."""
+
     versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each handler: its versions on live workers; of one that no live worker has, the last that was seen."""
 
@@ -42,7 +48,10 @@ class Pasts(Protocol):
     """Where the results of jobs that others were resumed from are read."""
 
     async def past(self, job_id: str) -> PastJob:
-        """The completed nodes of a job, and the versions of handlers."""
+        """The completed nodes of a job."""
+
+    async def handlers(self) -> KnownHandlers:
+        """What handlers are now."""
 
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were, version and attempt included."""

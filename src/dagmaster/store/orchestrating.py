@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.past import PastJob, PastNode
+from dagmaster.ports.past import KnownHandlers, PastJob, PastNode
 from dagmaster.ports.pushed import MAX_PUSHED, read_results
 from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
 from dagmaster.ports.values import ValueKey, ValueKind
@@ -244,14 +244,16 @@ class PostgresOrchestratorStore:
         return found[0] if found else None
 
     async def past(self, job_id: str) -> PastJob:
-        """The completed nodes of a job, and the versions of handlers."""
+        """The completed nodes of a job."""
         rows = await self._turns.fetch(_SQL["past_of"], {"job_id": int(job_id)})
-        handlers = await self._turns.fetch(_SQL["handler_versions"], self._leases)
-        return PastJob(
-            job_id,
-            [PastNode(*row) for row in rows],
-            {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in handlers},
-            frozenset(row["handler"] for row in handlers if row["live"]),
+        return PastJob(job_id, [PastNode(*row) for row in rows])
+
+    async def handlers(self) -> KnownHandlers:
+        """What handlers are now."""
+        rows = await self._turns.fetch(_SQL["handler_versions"], self._leases)
+        return KnownHandlers(
+            {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in rows},
+            frozenset(row["handler"] for row in rows if row["live"]),
         )
 
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.past import PastJob, PastNode
+from dagmaster.ports.past import KnownHandlers, PastJob, PastNode
 from dagmaster.ports.pushed import MAX_PUSHED, read_results
 from dagmaster.ports.store import ClaimedJob, JsonText
 from dagmaster.ports.values import ValueKey, ValueKind
@@ -243,9 +243,12 @@ class MemoryOrchestratorStore:
     # ── Jobs that others were resumed from ──
 
     async def past(self, job_id: str) -> PastJob:
-        """The completed nodes of a job, and the versions of handlers."""
+        """The completed nodes of a job."""
         rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
-        found = [node for row in rows if (node := _past_of(row)) is not None]
+        return PastJob(job_id, [node for row in rows if (node := _past_of(row)) is not None])
+
+    async def handlers(self) -> KnownHandlers:
+        """What handlers are now."""
         versions: dict[str, frozenset[str]] = {}
         served: set[str] = set()
         for _, who in sorted(self._database.workers.items(), key=lambda item: -int(item[0])):
@@ -256,7 +259,7 @@ class MemoryOrchestratorStore:
                     served.add(handler)
                 else:
                     versions.setdefault(handler, frozenset({version}))
-        return PastJob(job_id, found, versions, frozenset(served))
+        return KnownHandlers(versions, frozenset(served))
 
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""

@@ -22,7 +22,7 @@ from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.orchestrator.recall import Recall
 from dagmaster.orchestrator.scopes import Scopes
 from dagmaster.orchestrator.turn import take_turn
-from dagmaster.ports.past import PastJob, PastNode
+from dagmaster.ports.past import KnownHandlers, PastJob, PastNode
 from dagmaster.testing.memory_store import MemoryStore
 from tests.unit.engine.proof import batches_of
 from tests.unit.engine.worlds import Chance, Seeded, happens, pick
@@ -45,6 +45,8 @@ class Lived:
     ran: list[str] = field(default_factory=list)
     left: dict[str, Any] = field(default_factory=dict)
     reused: dict[str, str] = field(default_factory=dict)
+    versions: list[str] = field(default_factory=lambda: ["1"])
+    """Of the handler: the one that is found first, and what is deployed each time after somebody asked."""
 
     def ends(self) -> dict[str, Any]:
         """How each node ended, with what it gave and left."""
@@ -54,10 +56,15 @@ class Lived:
             for node in self.job.nodes.values()
         }
 
-    def past(self, versions: dict[str, frozenset[str]] | None = None) -> PastJob:
+    def past(self) -> PastJob:
         done = [node for node in self.job.nodes.values() if node.status is NodeStatus.COMPLETED]
         nodes = [PastNode(n.id, n.fingerprint, n.handler_version, n.attempt) for n in done if n.fingerprint]
-        return PastJob(self.job.id, nodes, versions or {})
+        return PastJob(self.job.id, nodes)
+
+    async def handlers(self) -> KnownHandlers:
+        now, *later = self.versions
+        self.versions = later or [now]
+        return KnownHandlers({"h": frozenset({now})})
 
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, Any]:
         return {node.node_id: self.store.jobs[job_id].outputs[node.node_id] for node in nodes}
@@ -72,12 +79,16 @@ def live(
     redo: tuple[str, ...] = (),
     salt: int = 0,
     version: str = "1",
+    deploys: tuple[str, ...] = (),
 ) -> Lived:
     """Run a job to its end; with `after`, as the one that is resumed from that."""
     job, store = Job(name, graph), MemoryStore()
     store.add(job)
     lived = Lived(job, store)
-    past = None if after is None else after.past({"h": frozenset({version})})
+    past = None
+    if after is not None:
+        after.versions = [version, *deploys]
+        past = after.past()
     recall = Recall(job, inputs, past=past, pasts=after, redo=redo)  # type: ignore[arg-type]
     asyncio.run(_lived(lived, inputs, recall, after, salt, version))
     return lived
@@ -220,3 +231,15 @@ def test_what_is_named_runs_with_all_that_follows_and_nothing_else_does(seed):
     failed = {node_id for node_id in first.ran if first.job.nodes[node_id].status is not NodeStatus.COMPLETED}
     wanted = {node_id for node_id in first.ran if node_id.partition("__")[0] in follow} | failed
     assert set(again.ran) == wanted
+
+
+def test_what_starts_after_a_deploy_is_made_anew_whatever_was_so_when_the_job_began():
+    task = {"handler": "h", "queue": "q"}
+    nodes = {"a": task, "b": {**task, "depends_on": ["a"]}, "c": {**task, "depends_on": ["b"]}}
+    graph = compile_text(json.dumps({"name": "chain", "nodes": nodes})).graph
+    first = live(graph, {})
+    assert first.ran == ["a", "b", "c"]
+    again = live(graph, {}, name="2", after=first, deploys=("2",))
+    assert (list(again.reused), again.ran) == (["a"], ["b", "c"])
+    back = live(graph, {}, name="3", after=first, version="2", deploys=("1",))
+    assert (list(back.reused), back.ran) == ([], ["a", "b", "c"])
