@@ -20,7 +20,7 @@ from dagmaster.ports.events import EventType
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dagmaster.cli.database import Onlooker
     from dagmaster.engine.graph import Graph
@@ -109,7 +109,7 @@ class _Order:
     @property
     def is_new_job(self) -> bool:
         """Whether anything is another than it was. The same again is a new run of the same job."""
-        return self.graph.content_hash != self.before.content_hash or self.inputs != self.head.inputs
+        return self.graph.content_hash != self.before.content_hash or bool(differing(self.head.inputs, self.inputs))
 
     @property
     def default_key(self) -> str:
@@ -308,8 +308,8 @@ async def _rehearsed(onlooker: Onlooker, order: _Order, settings: Settings) -> l
             raise CommandRefused(f"there is no job {head.id}")
         past = await store.past(head.id)
         around = await _circumstances(
-            onlooker, store, named=frozenset(order.named), inputs=_differ(head.inputs, order.inputs),
-            env=_differ(stored.env, env),
+            onlooker, store, named=frozenset(order.named), inputs=differing(head.inputs, order.inputs),
+            env=differing(stored.env, env),
         )  # fmt: skip
         job = await rehearse(
             store, order.graph, inputs=order.inputs, env=env, workflows=stored.workflows, past=past, redo=order.named
@@ -329,8 +329,10 @@ async def _circumstances(
     return Circumstances(versions=handlers.versions, served=handlers.served if lives else None, **given)
 
 
-def _differ(before: Any, now: Any) -> frozenset[str]:
-    return frozenset(name for name in {*before, *now} if before.get(name) != now.get(name))
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> frozenset[str]:
+    """The names under which there is another JSON than before. A handler can tell true, 1 and 1.0 apart."""
+    texts = [{name: json.dumps(value, sort_keys=True) for name, value in each.items()} for each in (before, now)]
+    return frozenset(name for name in {*before, *now} if texts[0].get(name) != texts[1].get(name))
 
 
 def say_verdicts(title: str, verdicts: Sequence[Verdict], facts: dict[str, Any], *, as_json: bool) -> None:
