@@ -69,6 +69,10 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_node_states SET status = 'FAILED', output = NULL, error = '{{}}' WHERE job_id = {done} AND node_id = 's'",
         {"states_are_explained"},
     ),
+    "an attempt that made a result of another job": (
+        "UPDATE dag_job_events SET data = '{{\"reused_from\": {{}}}}' WHERE job_id = {done} AND node_id = 't' AND type = 'NodeCompleted'",
+        {"states_are_explained"},
+    ),
     "a node without a row": (
         "DELETE FROM dag_node_states WHERE job_id = {done} AND node_id = 's'",
         {"states_are_explained"},

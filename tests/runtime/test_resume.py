@@ -139,6 +139,35 @@ async def test_whose_result_it_is_is_told_and_nothing_says_that_it_was_dispatche
     assert read(first["data"]) == {"resumed_from": before.job_id}
 
 
+async def test_a_result_that_is_used_after_a_lost_attempt_is_no_attempt_at_all(world: World):
+    text = "{name: n, inputs: {n: {type: integer, default: 1}}, nodes: {a: {handler: count, next: b}, b: {handler: count, params: {of: '{{ inputs.n }}'}}}}"
+    await ran(world)
+    before = await world.run(text)
+    await world.stop(world.workers[0])
+    gate, older = Gate(), list(world.handlers)
+
+    @handler("count", queue="q", version=2)
+    async def newer(of: Any = None) -> dict[str, Any]:
+        await gate.wait()
+        return {"of": of}
+
+    world.handlers[:] = [newer]
+    held_by = await world.worker()
+    again = await world.submit(text, {"n": 2}, resumed_from=before.job_id)
+    await world.until_held()
+    # The newer version is rolled back, and dies with its attempt.
+    world.handlers[:] = older
+    await world.worker()
+    await world.kill(held_by)
+    await world.silence(held_by)
+    assert (await world.over(again)).status == "COMPLETED"
+    (told, _) = await world.events(again, "NodeCompleted")
+    assert (told["node_id"], told["attempt"], "reused_from" in read(told["data"])) == ("a", None, True)
+    assert await world.attempts(again, "a") == ["LOST"]
+    said = await world.types(again, "NodeDispatched", "AttemptLost", "NodeCompleted")
+    assert said[:3] == ["NodeDispatched", "AttemptLost", "NodeCompleted"]
+
+
 async def test_what_follows_a_node_that_changed_is_redone_though_its_params_are_the_same(world: World):
     it = await ran(world)
     before = await world.run(TILES, {"year": 2024})

@@ -117,10 +117,12 @@ def _tell(told: list[Event], job: Job, decision: Decision, known: _Known) -> Non
     if kind is d.Complete:
         node = job.nodes[decision.node]  # type: ignore[union-attr, index]
         data = None if node.branch is None else _json({"branch": node.branch})
-        reused = decision.reused  # type: ignore[union-attr]
+        reused, attempt = decision.reused, node.attempt or None  # type: ignore[union-attr]
         if reused is not None:
+            # No attempt of this job made it, the last one that was told least of all: that may be lost.
+            attempt = None
             data = _json({"reused_from": {"job_id": reused.job_id, "node": reused.node, "attempt": reused.attempt}})
-        told.append(Event(EventType.NODE_COMPLETED, node.id, node.attempt or None, data))
+        told.append(Event(EventType.NODE_COMPLETED, node.id, attempt, data))
     elif kind is d.Dispatch:
         if decision.node not in known.reused:  # type: ignore[union-attr, operator]
             told.append(Event(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]

@@ -43,7 +43,7 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.JOB_STARTED: "The first nodes may start.",
     EventType.NODE_DISPATCHED: "The attempt waits in a queue for a worker.",
     EventType.NODE_COMPLETED: "The node has its output. `branch`: the way a conditional took. `reused_from`: whose it"
-    " is, where nothing ran.",
+    " is, where no attempt made it.",
     EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next one may start, if there is one.",
     EventType.ATTEMPT_LOST: "The worker that held the attempt died.",
     EventType.ATTEMPT_HANDED_BACK: "The attempt came back unfinished; no retry was used up.",

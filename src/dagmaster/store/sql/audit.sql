@@ -66,7 +66,8 @@ SELECT job_id, node_id, says FROM wrong LIMIT :most
 -- name: states_are_explained
 -- The last that the trail tells of a node is how the node stands, and what it tells of has a row.
 WITH last AS (
-    SELECT DISTINCT ON (e.job_id, e.node_id) e.job_id, e.node_id, e.seq, e.type, e.attempt
+    SELECT DISTINCT ON (e.job_id, e.node_id) e.job_id, e.node_id, e.seq, e.type, e.attempt,
+           e.data -> 'reused_from' IS NOT NULL AS is_reused
     FROM dag_job_events e
     WHERE e.type IN ('NodeDispatched', 'NodeCompleted', 'NodeFailed', 'NodeSkipped', 'NodeCancelled', 'NodeWaiting',
                      'NodeExpanded', 'ApprovalRequested', 'ChildJobStarted', 'AttemptFailed', 'AttemptLost',
@@ -90,6 +91,8 @@ LEFT JOIN resumed r USING (job_id)
 WHERE (CASE
            WHEN n.status IS NULL THEN false
            WHEN n.skip_reason = 'superseded' THEN r.seq IS NOT NULL
+           -- No attempt at a node made a result that is reused, however many there were before.
+           WHEN n.status = 'COMPLETED' AND l.is_reused THEN l.type = 'NodeCompleted' AND l.attempt IS NULL
            WHEN n.status = 'COMPLETED' THEN l.type = 'NodeCompleted' AND coalesce(l.attempt, 0) = n.attempt
            WHEN n.status = 'FAILED' THEN l.type = 'NodeFailed'
            WHEN n.status = 'SKIPPED' THEN l.type = 'NodeSkipped'
