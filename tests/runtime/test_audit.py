@@ -5,12 +5,14 @@ Each damage is done by hand to real rows, in a transaction that is rolled back, 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
 
 from dagmaster.store.audit import PROMISES, audit, look
+from tests.runtime.world import owner_of
 
 if TYPE_CHECKING:
     from tests.runtime.world import World
@@ -290,4 +292,46 @@ async def test_the_audit_of_one_job_tells_of_that_job_alone(world: World):
             assert found.sentence == "The events of a job are numbered from 1 to its event_seq, and none is missing."
     finally:
         await transaction.rollback()
+        await connection.close()
+
+
+async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: World, monkeypatch: pytest.MonkeyPatch):
+    await world.publish(SLOW_CHILD)
+    first = await world.orchestrator()
+    parent = await world.submit("{workflow_id: parent, nodes: {c: {type: workflow, workflow_id: slow}}}")
+    await world.until("SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING'")
+    child = str(await world.value("SELECT id FROM dag_jobs WHERE parent_job_id = $1", int(parent)))
+    await world.stop(first)
+
+    # Who claims passes over what is locked: one gets the child, and then wants nothing more; another gets the parent.
+    looked = asyncio.Event()
+
+    async def claims_nothing(*_given: object) -> list[object]:
+        looked.set()
+        return []
+
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM dag_jobs WHERE id = $1 FOR UPDATE", int(parent))
+            owner_of_child = await world.orchestrator()
+            await world.until("SELECT owner_id IS NOT NULL FROM dag_jobs WHERE id = $1", int(child))
+            monkeypatch.setattr(owner_of_child.store, "claim", claims_nothing)
+            await looked.wait()
+        owner_of_parent = await world.orchestrator()
+        await world.until("SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(parent), owner_of(owner_of_parent))
+        # And a person may have any name.
+        await world.send(child, "approve", by="orchestrator Ada", node="w")
+        await world.until_told(child, "CommandRefused")
+        await world.send(parent, "cancel")
+        assert (await world.over(parent)).status == "CANCELLED"
+        assert (await world.over(child)).status == "CANCELLED"
+        told = await world.events(child, "CommandRefused", "CancelRequested", "JobFinished")
+        assert [(row["type"], row["by"]) for row in told] == [
+            ("CommandRefused", "orchestrator Ada"),
+            ("CancelRequested", f"orchestrator {owner_of(owner_of_parent)}"),
+            ("JobFinished", f"orchestrator {owner_of(owner_of_child)}"),
+        ]
+        assert (await audit(connection)).violations == ()
+    finally:
         await connection.close()

@@ -42,6 +42,9 @@ WITH told AS (
            count(*) FILTER (WHERE e.type = 'JobClaimed') OVER (PARTITION BY e.job_id ORDER BY e.seq) AS term
     FROM dag_job_events e
     WHERE e.by LIKE 'orchestrator %' AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+      -- These are by whoever asked: the owner of a parent job, or a person, who may have any name.
+      AND e.type NOT IN ('JobSubmitted', 'CancelRequested', 'CommandRefused', 'StaleReportIgnored', 'SignalReceived',
+                         'JobResumed', 'Approved', 'Rejected', 'NodesAdded')
 ),
 claims AS (
     SELECT job_id, term, by, seq, epoch, lag(epoch, 1, 0) OVER (PARTITION BY job_id ORDER BY seq) AS epoch_before
