@@ -37,6 +37,12 @@ OPEN = """{workflow_id: open, nodes: {
 
 # What is done to the rows, and the promises that are broken by it. {done}, {open} and {child} are jobs.
 HELD = "UPDATE dag_task_queue SET lease_token = 1, claimed_at = clock(), worker_id ="
+# An orchestrator lives for an hour, and it owns what is open.
+ALIVE = (
+    "UPDATE dag_orchestrators SET stopped_at = NULL, heartbeat_at = clock(), started_at = clock() - interval '1 hour'"
+)
+OWNED = f"{ALIVE}; UPDATE dag_jobs SET owner_id = (SELECT owner_id FROM dag_orchestrators) WHERE finished_at IS NULL"
+AN_HOUR_AGO = "UPDATE dag_job_events SET at = at - interval '1 hour'"
 DAMAGE: dict[str, tuple[str, set[str]]] = {
     "an event is gone": (
         "DELETE FROM dag_job_events WHERE job_id = {done} AND type = 'SignalReceived'",
@@ -224,9 +230,52 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
     "a command that nobody answers": (
         (
             "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES ({open}, 'cancel', '{{}}', clock() - interval '1 hour');"
-            " UPDATE dag_orchestrators SET stopped_at = NULL, heartbeat_at = clock(), started_at = clock() - interval '1 hour'"
+            f" {OWNED}"
         ),
         {"commands_are_answered"},
+    ),
+    "a report that nobody takes": (
+        (
+            "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
+            " SELECT job_id, node_id, attempt, task_id, queue, 'LOST', dispatched_at, clock() - interval '1 hour'"
+            " FROM dag_task_queue WHERE node_id = 'q';"
+            f" DELETE FROM dag_task_queue WHERE node_id = 'q'; {OWNED}"
+        ),
+        {"results_are_taken"},
+    ),
+    "a job that nobody claims": (f"{ALIVE}; {AN_HOUR_AGO}", {"jobs_are_claimed"}),
+    "a job whose run is long gone": (
+        (
+            f"{ALIVE}; {AN_HOUR_AGO}; UPDATE dag_jobs SET queue = 'run:1' WHERE finished_at IS NULL;"
+            " UPDATE dag_workers SET queues = '{{run:1}}', pid = 0, stopped_at = clock() - interval '1 hour'"
+        ),
+        {"jobs_are_claimed"},
+    ),
+}
+
+# What looks like a standstill, and is none.
+HEALTH = {
+    "a report of a moment ago": DAMAGE["a report that nobody takes"][0].replace(
+        "clock() - interval '1 hour' FROM", "clock() FROM"
+    ),
+    "a report that nobody lives to take": DAMAGE["a report that nobody takes"][0]
+    + "; UPDATE dag_orchestrators SET heartbeat_at = clock() - interval '1 hour'",
+    "a job that nobody lives to claim": (
+        f"{AN_HOUR_AGO}; UPDATE dag_orchestrators SET stopped_at = clock() - interval '1 hour'"
+    ),
+    "a job of which something was told a moment ago": ALIVE,
+    "a job whose owner left a moment ago": (
+        f"{ALIVE}; {AN_HOUR_AGO};"
+        " INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at, stopped_at)"
+        " VALUES (7, 'h', 1, '1', clock(), clock(), clock()); UPDATE dag_jobs SET previous_owner_id = 7"
+    ),
+    "a job of a run that lives": (
+        f"{ALIVE}; {AN_HOUR_AGO}; UPDATE dag_jobs SET queue = 'run:1';"
+        " UPDATE dag_workers SET queues = '{{run:1}}', pid = 0, stopped_at = NULL, heartbeat_at = clock()"
+    ),
+    "a job beside a run that lives": (
+        f"{ALIVE}; {AN_HOUR_AGO};"
+        " UPDATE dag_workers SET queues = '{{run:1}}', stopped_at = NULL, heartbeat_at = clock()"
     ),
 }
 
@@ -250,15 +299,16 @@ async def lived_in(world: World) -> dict[str, str]:
     return {"done": done, "open": opened, "child": str(child)}
 
 
-async def test_each_damage_is_found_by_the_promises_that_it_breaks_and_by_no_other(world: World):
+async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
+    """The promises that are broken after each of these was done to rows that are sound."""
     jobs = await lived_in(world)
+    found = {}
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
     try:
         sound = await audit(connection)
         assert sound.violations == ()
         assert (sound.jobs, sound.nodes > 15, sound.events > 40) == (4, True, True)
-        found = {}
-        for what, (statements, _) in DAMAGE.items():
+        for what, statements in done.items():
             transaction = connection.transaction()
             await transaction.start()
             await connection.execute("SET LOCAL session_replication_role = replica")
@@ -267,7 +317,17 @@ async def test_each_damage_is_found_by_the_promises_that_it_breaks_and_by_no_oth
             await transaction.rollback()
     finally:
         await connection.close()
+    return found
+
+
+async def test_each_damage_is_found_by_the_promises_that_it_breaks_and_by_no_other(world: World):
+    found = await found_after(world, {what: statements for what, (statements, _) in DAMAGE.items()})
     assert found == {what: promises for what, (_, promises) in DAMAGE.items()}
+
+
+async def test_what_will_move_by_itself_or_has_nobody_to_move_it_is_no_standstill(world: World):
+    found = await found_after(world, HEALTH)
+    assert found == {what: set() for what in HEALTH}
 
 
 @pytest.mark.parametrize("promise", PROMISES)

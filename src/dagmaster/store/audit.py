@@ -23,7 +23,7 @@ PROMISES: Final = [
     "outputs_are_of_the_completed", "tasks_are_in_one_place", "attempts_are_numbered", "attempts_are_told",
     "budgets_are_what_was_used", "what_is_queued_is_wanted", "open_nodes_can_move", "owners_can_be_replaced",
     "over_means_over", "fan_outs_have_their_children", "child_jobs_are_wanted", "keys_are_of_one_job",
-    "nothing_is_without_its_job", "commands_are_answered",
+    "nothing_is_without_its_job", "commands_are_answered", "results_are_taken", "jobs_are_claimed",
 ]  # fmt: skip
 MOST: Final = 100
 """Rows that are given for one promise: whoever broke it oftener broke it."""

@@ -436,7 +436,7 @@ WHERE :job_ids::bigint[] IS NULL OR job_id = ANY(:job_ids::bigint[])
 LIMIT :most
 
 -- name: commands_are_answered
--- What was asked of a job is answered while somebody lives who can: nothing waits longer than :patience_seconds.
+-- What was asked of a job is answered while somebody lives who can: nothing waits longer than a minute, or four leases.
 SELECT i.job_id, NULL::text AS node_id,
        format('was asked to %s at %s, and nobody answered', i.kind, i.created_at) AS says
 FROM dag_inbox i
@@ -447,6 +447,46 @@ WHERE (:job_ids::bigint[] IS NULL OR i.job_id = ANY(:job_ids::bigint[]))
               WHERE (o.owner_id = j.owner_id OR (j.owner_id IS NULL AND j.queue IS NULL)) AND o.stopped_at IS NULL
                 AND o.started_at <= clock() - make_interval(secs => :patience_seconds)
                 AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
+LIMIT :most
+
+-- name: results_are_taken
+-- What was reported is taken by the owner of the job while that one lives: none waits longer than a minute, or four leases.
+SELECT r.job_id, r.node_id,
+       format('attempt %s was reported as %s at %s, and orchestrator %s did not take it', r.attempt, r.status,
+              r.reported_at, j.owner_id) AS says
+FROM dag_task_results r
+JOIN dag_jobs j ON j.id = r.job_id
+JOIN dag_orchestrators o ON o.owner_id = j.owner_id
+WHERE (:job_ids::bigint[] IS NULL OR r.job_id = ANY(:job_ids::bigint[]))
+  AND r.reported_at <= clock() - make_interval(secs => :patience_seconds)
+  AND o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :patience_seconds)
+  AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds)
+LIMIT :most
+
+-- name: jobs_are_claimed
+-- An open job is owned while somebody lives who can own it: none waits longer than a minute, or four leases.
+SELECT j.id AS job_id, NULL::text AS node_id,
+       format('is %s since %s, and nobody owns it', j.status, j.created_at) AS says
+FROM dag_jobs j
+LEFT JOIN dag_orchestrators p ON p.owner_id = j.previous_owner_id
+WHERE (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
+  AND j.owner_id IS NULL AND j.status IN ('PENDING', 'RUNNING')
+  -- When it was let go of is told nowhere: not after its owner left, nor before the last that is told of it.
+  AND (p.stopped_at > clock() - make_interval(secs => :patience_seconds)) IS NOT TRUE
+  AND NOT EXISTS (SELECT FROM dag_job_events e
+                  WHERE e.job_id = j.id AND e.seq = j.event_seq
+                    AND e.at > clock() - make_interval(secs => :patience_seconds))
+  -- The jobs of a `run` are its own affair, while it lives and a while after.
+  AND NOT EXISTS (SELECT FROM dag_workers w
+                  WHERE j.queue = ANY(w.queues)
+                    AND coalesce(w.stopped_at, w.heartbeat_at) > clock() - make_interval(secs => :patience_seconds))
+  AND EXISTS (SELECT FROM dag_orchestrators o
+              WHERE o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :patience_seconds)
+                AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds)
+                -- That of a `run` owns nothing else.
+                AND NOT EXISTS (SELECT FROM dag_workers w
+                                WHERE w.host = o.host AND w.pid = o.pid AND w.stopped_at IS NULL
+                                  AND w.queues[1] LIKE 'run:%'))
 LIMIT :most
 
 -- name: extent
