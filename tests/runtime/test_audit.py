@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
+from dagmaster.cli.main import main
 from dagmaster.store.audit import PROMISES, audit, look
 from tests.runtime.world import owner_of
 
 if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
     from tests.runtime.world import World
 
 CHILD = "{workflow_id: child, nodes: {a: {handler: echo}}}"
@@ -395,3 +398,43 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: W
         assert (await audit(connection)).violations == ()
     finally:
         await connection.close()
+
+
+async def lost_midway(connection: Connection[Record], **_given: object) -> None:
+    await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+async def lost_before(connection: Connection[Record], **_given: object) -> None:
+    connection.terminate()
+    await connection.execute("SELECT 1")
+
+
+async def refused(connection: Connection[Record], **_given: object) -> None:
+    await connection.execute("SELECT nothing")
+
+
+@pytest.mark.parametrize(
+    ("happens", "code"),
+    [(lost_midway, 3), (lost_before, 3), (refused, 2)],
+)
+async def test_an_audit_that_could_not_look_tells_of_no_broken_promise(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], happens, code
+):
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", world.dsn)
+
+    def exit_code() -> object:
+        with pytest.raises(SystemExit) as left:
+            main(["jobs", "audit"])
+        return left.value.code
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dagmaster.store.audit.look", happens)
+        assert await asyncio.to_thread(exit_code) == code
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+def test_the_help_of_an_audit_names_every_exit_code(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["jobs", "audit", "--help"])
+    told = " ".join(capsys.readouterr().out.split("Exit codes:")[1].split())
+    assert [word for word in told.split() if word.isdigit()] == ["0", "1", "2", "3", "130"]

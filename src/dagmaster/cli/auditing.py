@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dagmaster.store.audit import Audit
 
 
-@click.command(epilog="Exit codes: 0 all is as promised, 1 something is not, 3 no database.")
+@click.command(
+    epilog="Exit codes: 0 as promised, 1 something is not, 2 no such job or refused, 3 no database, 130 interrupted."
+)
 @click.argument("job_id", metavar="[JOB]", required=False)
 @json_option
 @data_dir_option

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
-from asyncpg.exceptions import PostgresError
 
-from dagmaster.errors import DatabaseUnavailable, StatementFailed
 from dagmaster.store.queries import queries
-from dagmaster.store.session import CONNECT_SECONDS
+from dagmaster.store.session import CONNECT_SECONDS, DRIVER_ERRORS, translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,10 +76,8 @@ async def audit_at(
             return await audit(connection, job_ids=job_ids, **leases)
         finally:
             await connection.close()
-    except PostgresError as error:
-        raise StatementFailed(f"the audit was refused: {error}") from error
-    except OSError as error:
-        raise DatabaseUnavailable(f"the database cannot be reached: {error}") from error
+    except DRIVER_ERRORS as error:
+        raise translated(error, "audit") from error
 
 
 async def audit(

@@ -24,7 +24,13 @@ from asyncpg.exceptions import (
     UndefinedTableError,
 )
 
-from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, SchemaWrong, StatementFailed
+from dagmaster.errors import (
+    DagmasterError,
+    DatabaseUnavailable,
+    EmbeddedPostgresUnavailable,
+    SchemaWrong,
+    StatementFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +48,7 @@ _LOST: Final = (
     CannotConnectNowError,
     TooManyConnectionsError,
 )
+DRIVER_ERRORS: Final = (*_LOST, PostgresError)
 # Classes of errors that pass by themselves: rolled back, out of resources, not in this state, stopped, read-only.
 _PASSES: Final = frozenset({"25", "40", "53", "55", "57", "58"})
 CONNECT_SECONDS: Final = 10.0
@@ -105,7 +112,7 @@ class Session:
                 # What became of the statement is not known.
                 connection.terminate()
                 raise
-            except (*_LOST, PostgresError) as error:
+            except DRIVER_ERRORS as error:
                 raise self._translated(error, query.name) from error
 
     async def row(self, query: Query, given: Mapping[str, Any]) -> asyncpg.Record | None:
@@ -121,7 +128,7 @@ class Session:
                 async with connection.transaction():
                     for query, given in statements:
                         await connection.execute(query.sql, *query.arguments(given))
-            except (*_LOST, PostgresError) as error:
+            except DRIVER_ERRORS as error:
                 raise self._translated(error, statements[0][0].name) from error
 
     async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
@@ -135,7 +142,7 @@ class Session:
             if not fresh:
                 try:
                     await self._add_listener(connection, channel)
-                except (*_LOST, PostgresError) as error:
+                except DRIVER_ERRORS as error:
                     raise self._translated(error, "listen") from error
 
     async def close(self) -> None:
@@ -143,7 +150,7 @@ class Session:
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():
-            with contextlib.suppress(*_LOST, PostgresError):
+            with contextlib.suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=2)
 
     async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -167,7 +174,7 @@ class Session:
             except BaseException:
                 connection.terminate()
                 raise
-        except (*_LOST, PostgresError, ValueError) as error:
+        except (*DRIVER_ERRORS, ValueError) as error:
             raise self._translated(error, "connect") from error
         self.losses += self._was_connected
         self._was_connected = True
@@ -198,23 +205,29 @@ class Session:
         await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
 
     def _translated(self, error: BaseException, where: str) -> Exception:
-        if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
-            return SchemaWrong(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
-        if isinstance(error, DiskFullError):
-            return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
-        if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
-            return DatabaseUnavailable(f"the database lets nobody in: {error}")
         if isinstance(error, _LOST):
             if self._connection is not None and not self._connection.is_closed():
                 self._connection.terminate()
             self._connection = None
-            said = str(error).split("\n", 1)[0] or type(error).__name__
-            return DatabaseUnavailable(f"the database cannot be reached: {said}")
-        # Without its detail, which shows the row, and with it what may be secret.
-        said = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
-        if str(getattr(error, "sqlstate", ""))[:2] in _PASSES:
-            return DatabaseUnavailable(f"the database cannot do it now: {said}")
-        return StatementFailed(said)
+        return translated(error, where)
+
+
+def translated(error: BaseException, where: str) -> DagmasterError:
+    """What an error of the driver means."""
+    if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
+        return SchemaWrong(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
+    if isinstance(error, DiskFullError):
+        return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
+    if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
+        return DatabaseUnavailable(f"the database lets nobody in: {error}")
+    if isinstance(error, _LOST):
+        said = str(error).split("\n", 1)[0] or type(error).__name__
+        return DatabaseUnavailable(f"the database cannot be reached: {said}")
+    # Without its detail, which shows the row, and with it what may be secret.
+    said = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
+    if str(getattr(error, "sqlstate", ""))[:2] in _PASSES:
+        return DatabaseUnavailable(f"the database cannot do it now: {said}")
+    return StatementFailed(said)
 
 
 def _put_away(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
