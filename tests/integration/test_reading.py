@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from dagmaster.authoring.compiler import compile_definition
+from dagmaster.cli.fleet import serving
 from dagmaster.cli.snapshots import look
 from dagmaster.errors import SchemaWrong
 from dagmaster.ports.ids import EPOCH_MS
@@ -352,6 +353,26 @@ def test_the_fleet_tells_the_living_from_the_dead(dsn):
     assert [(each["worker_id"], each["running"], each["prefetched"]) for each in found.workers] == [("3", 1, 0)]
     assert [(each["queue"], each["waiting"], each["held"]) for each in found.queues] == [("q", 1, 1)]
     assert found.unowned == 1
+
+
+def test_all_who_live_are_shown_and_of_those_who_went_the_last(dsn):
+    a_worker(dsn, 1, ["rare"])
+    an_orchestrator(dsn, 1)
+    many = (
+        ("dag_workers (queues, concurrency, worker_id,", "'{q}', 4,"),
+        ("dag_orchestrators (owner_id,", ""),
+    )
+    for columns, values in many:
+        do(
+            dsn,
+            f"INSERT INTO {columns} host, pid, version, started_at, heartbeat_at, stopped_at) SELECT {values} i, 'h', i, '1',"
+            " clock(), clock(), CASE WHEN i > 300 THEN clock() - make_interval(secs => i) END FROM generate_series(2, 600) AS i",
+        )
+    found = read(dsn, read_fleet)
+    for key, each in (("worker_id", found.workers), ("owner_id", found.orchestrators)):
+        assert {int(one[key]) for one in each if one["alive"]} == set(range(1, 301))
+        assert {int(one[key]) for one in each if not one["alive"]} == set(range(301, 501))
+    assert serving(found, "rare") == 1
 
 
 def test_workflows_have_versions_and_one_is_active(dsn):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SQL = queries("fleet")
 
-# How long those who went are still shown, and how many of each.
+# How long those who went are still shown, and how many of each. Who lives is shown, however many they are.
 RECENT_SECONDS: Final = 3600.0
 _MANY: Final = 200
 _OVER: Final = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED")

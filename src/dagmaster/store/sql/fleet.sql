@@ -1,15 +1,18 @@
 -- Who is alive, who went, what they hold and what they left.
 
 -- name: orchestrators
--- The orchestrators that live, and those that went lately; how many jobs each owns, and where those are that it left.
+-- The orchestrators that live, all of them, and the last that went; how many jobs each owns, and where those are that it left.
 SELECT o.owner_id, o.host, o.pid, o.version, o.counters, extract(epoch FROM clock() - o.heartbeat_at)::float8 AS silent_seconds,
        extract(epoch FROM clock() - o.started_at)::float8 AS age_seconds,
        extract(epoch FROM clock() - o.stopped_at)::float8 AS stopped_seconds,
        (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id AND j.status IN ('PENDING', 'RUNNING')) AS jobs
 FROM dag_orchestrators o
 WHERE o.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+  AND (o.stopped_at IS NULL
+       OR o.owner_id IN (SELECT g.owner_id FROM dag_orchestrators g
+                     WHERE g.stopped_at IS NOT NULL AND g.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+                     ORDER BY g.stopped_at DESC LIMIT :most))
 ORDER BY o.stopped_at NULLS FIRST, o.owner_id DESC
-LIMIT :most
 
 -- name: left_jobs
 -- Where the open jobs are that orchestrators left: owned again, or not.
@@ -20,15 +23,18 @@ WHERE j.status IN ('PENDING', 'RUNNING') AND j.previous_owner_id = ANY(:owner_id
 GROUP BY j.previous_owner_id
 
 -- name: workers
--- The workers that live, and those that went lately.
+-- The workers that live, all of them: they say which queues are served. And the last that went.
 SELECT w.worker_id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
        extract(epoch FROM clock() - w.heartbeat_at)::float8 AS silent_seconds,
        extract(epoch FROM clock() - w.started_at)::float8 AS age_seconds,
        extract(epoch FROM clock() - w.stopped_at)::float8 AS stopped_seconds
 FROM dag_workers w
 WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+  AND (w.stopped_at IS NULL
+       OR w.worker_id IN (SELECT g.worker_id FROM dag_workers g
+                     WHERE g.stopped_at IS NOT NULL AND g.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+                     ORDER BY g.stopped_at DESC LIMIT :most))
 ORDER BY w.stopped_at NULLS FIRST, w.worker_id DESC
-LIMIT :most
 
 -- name: left_nodes
 -- Where the nodes stand whose tasks dead workers left.
