@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.schedules import broken_in, play
 
-SCHEDULES: Final = 5_500
+SCHEDULES: Final = 5_000
 AT_ONCE: Final = 100
 MOST_SCHEDULES: Final = 1_000
 """Within so many a planted bug is to be found."""

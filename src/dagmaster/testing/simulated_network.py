@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagmaster.testing.simulated_loop import Host, SimulatedLoop
 
 AWAY: Final = "the database cannot be reached"
-AMNESIACS: Final = 0.1
+AMNESIACS: Final = 0.15
 STOPPERS: Final = 0.3
 FLUSHED: Final = frozenset({"write", "mine", "claim", "sweep_stopped", "leave", "submit", "send"})
 """What an orchestrator or a client writes and waits for until it is on the disk, with all before it. What else is
@@ -67,7 +67,7 @@ class Faults:
         faults = cls(**weights, most=chance.randint(1, 40))
         faults.stop = chance.random() < STOPPERS
         if chance.random() < AMNESIACS:
-            faults.amnesia, faults.outage = True, 0.02
+            faults.amnesia, faults.outage, faults.most = True, 0.04, max(faults.most, 20)
         return faults
 
 
