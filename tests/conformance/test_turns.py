@@ -13,7 +13,7 @@ from dagmaster.engine.model import Job
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.ports.events import Event, EventType
-from dagmaster.ports.store import MAX_INLINE, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
+from dagmaster.ports.store import MAX_INLINE, CheckpointWrite, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
 from dagmaster.ports.values import ValueKey, ValueKind
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
 
@@ -199,6 +199,27 @@ async def test_an_open_node_has_no_output_any_more(world):
     assert await played.orchestrator.load(played.job_id, [output("a"), output("b")]) == {}
     await played.work({"a": 2})
     assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): 2}
+
+
+async def test_a_node_that_completed_and_is_opened_again_starts_without_its_checkpoint(world):
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}"
+    )
+    for node, status, output_text, error in (("a", "COMPLETED", JsonText("1"), None), ("b", "FAILED", None, "{}")):
+        (task,) = await played.worker.claim(1)
+        assert task.node_id == node
+        await played.worker.checkpoint([CheckpointWrite(task.task_id, task.token, "half", "1", ())])
+        said = TaskReport(task.task_id, task.token, status, permanent=True, output=output_text, error=error)
+        await played.worker.report([said])
+        await played.gather()
+    await reopened(played)
+    await played.turn(ResumeRequested(("a",)))
+    (again,) = await played.worker.claim(1)
+    assert (again.node_id, again.checkpoint) == ("a", None)
+    await played.worker.report([TaskReport(again.task_id, again.token, "COMPLETED", output=JsonText("2"))])
+    await played.gather()
+    (other,) = await played.worker.claim(1)
+    assert (other.node_id, json.loads(other.checkpoint or "null")["phase"]) == ("b", "half")
 
 
 async def reopened(played: Played) -> dict[ValueKey, object]:

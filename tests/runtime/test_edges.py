@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.engine.values import MAX_JSON_DEPTH
-from dagmaster.errors import StatementFailed, SubmitRefused
+from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmitRefused
 from dagmaster.orchestrator import service
 from dagmaster.orchestrator.intake import Submission
 from tests.runtime.world import read
 
 if TYPE_CHECKING:
+    from dagmaster.store.working import PostgresWorkerStore
     from tests.runtime.world import World
 
 ECHO = "{name: n, nodes: {a: {handler: echo}}}"
@@ -169,6 +170,41 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
         await world.over(second)
         await world.send(first, "cancel")
         await world.over(first)
+
+
+async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_nevertheless(world: World):
+    await world.orchestrator()
+    worker = await world.worker()
+    real = worker.store.report
+    problems = [StatementFailed("a row that breaks a constraint"), DatabaseUnavailable("away")]
+
+    async def failing(reports: Any) -> Any:
+        if problems:
+            raise problems.pop(0)
+        return await real(reports)
+
+    worker.store.report = failing  # type: ignore[method-assign]
+    report = await world.over(await world.submit("{name: n, nodes: {a: {handler: echo}}}"))
+    assert "the report was refused: a row that breaks a constraint" in (report.error or {})["message"]
+
+
+async def test_a_worker_that_cannot_report_any_more_ends_and_others_have_its_tasks(world: World):
+    await world.orchestrator()
+    worker = await world.worker()
+
+    async def failing(_reports: Any) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    worker.store.report = failing  # type: ignore[method-assign, assignment]
+    job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
+    life = world._lives.pop(worker)
+    await asyncio.wait([life])
+    assert isinstance(life.exception(), RuntimeError)
+    await cast("PostgresWorkerStore", worker.store).close()
+    await world.silence(worker)
+    await world.worker()
+    assert (await world.over(job)).status == "COMPLETED"
+    assert await world.attempts(job, "a") == ["LOST", "COMPLETED"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handlers import handler
 from dagmaster.engine.reasons import ReasonCode
 from dagmaster.orchestrator import service
 from dagmaster.ports.clock import loop_time
 from dagmaster.store.fleet import read_fleet
 from dagmaster.store.reading import PostgresReadStore
+from tests.runtime.test_ownership import GATED, gated_by
 from tests.runtime.world import Gate, read
 
 if TYPE_CHECKING:
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from tests.runtime.world import World
 
 ECHO = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
-GATED = "{name: n, nodes: {a: {handler: gated, next: b}, b: {handler: echo}}}"
-
-
-def gated_by(gate: Gate) -> Any:
-    @handler("gated", queue="q")
-    async def gated() -> None:
-        await gate.wait()
-
-    return gated
 
 
 def hurry(room: Room) -> None:

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dagmaster.authoring.handlers import Registry
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 data_dir_option = click.option(
     "--data-dir",
@@ -31,6 +33,20 @@ handlers_option = click.option(
     metavar="MODULE",
     help="A module (myapp.tasks) or file (./tasks.py) that has handlers. Repeatable; adds to DAGMASTER_HANDLERS.",
 )
+
+
+def inputs_options(command: F) -> F:
+    """The options by which the inputs of a job are given."""
+    one = click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable.")
+    many = click.option(
+        "-I",
+        "--inputs",
+        "inputs_file",
+        type=click.Path(path_type=pathlib.Path, allow_dash=True),
+        metavar="FILE",
+        help="Inputs from a JSON file (- for standard input). -i wins over it.",
+    )
+    return one(many(command))
 
 
 def load_registry(modules: Iterable[str]) -> Registry:

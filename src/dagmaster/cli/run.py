@@ -25,6 +25,7 @@ from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
     data_dir_option,
     handlers_option,
+    inputs_options,
     json_or_text,
     load_registry,
     read_json_file,
@@ -52,15 +53,7 @@ Display = LiveDisplay | PlainDisplay
     epilog="Exit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.",
 )
 @click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
-@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable.")
-@click.option(
-    "-I",
-    "--inputs",
-    "inputs_file",
-    type=click.Path(path_type=pathlib.Path, allow_dash=True),
-    metavar="FILE",
-    help="Inputs from a JSON file (- for standard input). -i wins over it.",
-)
+@inputs_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document about the job, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
 @click.option("--plain", is_flag=True, help="Lines instead of the live tree, on a terminal too.")

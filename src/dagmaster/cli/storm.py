@@ -14,7 +14,14 @@ import click
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.bootstrap import compile_with_children
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
-from dagmaster.cli.options import handlers_option, load_registry, read_json_file, read_pairs, say_refused
+from dagmaster.cli.options import (
+    handlers_option,
+    inputs_options,
+    load_registry,
+    read_json_file,
+    read_pairs,
+    say_refused,
+)
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.testing.simulation import Ask, Case, simulate
@@ -33,15 +40,7 @@ LAST_LINES: Final = 40
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), default=500, show_default=True, help="How many schedules.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), help="Play this schedule alone, and print all that happens in it.")
-@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="An input. Repeatable.")
-@click.option(
-    "-I",
-    "--inputs",
-    "inputs_file",
-    type=click.Path(path_type=pathlib.Path, allow_dash=True),
-    metavar="FILE",
-    help="Inputs from a JSON file (- for standard input). -i wins over it.",
-)
+@inputs_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 @handlers_option
 def storm(

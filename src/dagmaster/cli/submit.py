@@ -15,6 +15,7 @@ from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
     data_dir_option,
     handlers_option,
+    inputs_options,
     load_registry,
     read_json_file,
     read_pairs,
@@ -36,15 +37,7 @@ if TYPE_CHECKING:
     epilog="Exit codes: 0 accepted (--wait: completed), 1 failed, 2 refused, 3 no database, 130 interrupted."
 )
 @click.argument("workflow")
-@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable.")
-@click.option(
-    "-I",
-    "--inputs",
-    "inputs_file",
-    type=click.Path(path_type=pathlib.Path, allow_dash=True),
-    metavar="FILE",
-    help="Inputs from a JSON file (- for standard input). -i wins over it.",
-)
+@inputs_options
 @click.option("--version", "version", type=click.IntRange(1), help="A version.  [default: the active one]")
 @click.option("--priority", type=click.IntRange(0, 10), default=5, show_default=True, help="10 is the most urgent.")
 @click.option("--idempotency-key", "key", metavar="KEY", help="The same key is the same job, however often it is sent.")

@@ -21,10 +21,8 @@ REMEMBERED: Final = 4_000
 class Reports:
     """Reads what was reported, and knows what it gave already: what is pushed may have been read a moment ago."""
 
-    def __init__(self, store: OrchestratorStore, *, look_seconds: float) -> None:
+    def __init__(self, store: OrchestratorStore) -> None:
         self._store = store
-        self._look_seconds = look_seconds
-        self._look_at = 0.0
         self._ahead: list[TaskResult] = []
         self._times_ahead = 0
         self._given: set[int] = set()
@@ -42,11 +40,9 @@ class Reports:
         return "results" in waiting or bool(self._store.pushed)
 
     async def read(self, waiting: Collection[str], resting: Collection[str]) -> list[TaskResult]:
-        """What is stored, if somebody was told to read. Who is only pushed to looks now and then if that is all."""
-        now = self._store.clock.now()
-        if "results" not in waiting and now < self._look_at:
+        """What is stored, if it is time to read."""
+        if "results" not in waiting:
             return []
-        self._look_at = now + self._look_seconds
         results, self._ahead = self._ahead, []
         if not results:
             results = await self._store.take_results(MAX_RESULTS, resting)

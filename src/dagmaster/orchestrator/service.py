@@ -92,7 +92,7 @@ class Orchestrator:
         self._troubled: dict[str, tuple[float, str]] = {}
         self._again: set[str] = set()
         self._strange: set[str] = set()
-        self._reports = Reports(store, look_seconds=self.timing.poll_seconds)
+        self._reports = Reports(store)
         self._lookout = Lookout(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
 

@@ -6,6 +6,8 @@ everything that enters, and the turn that applies it is written only if the very
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,3 +77,32 @@ def _result(row: Any) -> TaskResult:
         number, str(job_id), node_id, attempt, status, permanent, found, error, claimed, float(reported_at),
         version,
     )  # fmt: skip
+
+
+class Ears:
+    """What an orchestrator hears of: the part of its door that is the same for every store."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+        self.waiting: set[str] = set()
+        self.pushed: list[TaskResult] = []
+
+    def hear_of_jobs(self, said: str) -> None:
+        """There are jobs to claim; or something was asked of one, which this owner may have claimed a moment ago."""
+        self._wake("jobs")
+        if said:
+            self._wake(said)
+
+    def hear(self, said: str) -> None:
+        """Somebody was told to wake this owner: with what there is, or with the word for it."""
+        what, _, brought = said.partition(" ")
+        if brought and len(self.pushed) < MAX_PUSHED:
+            with contextlib.suppress(ValueError, OverflowError):
+                self.pushed += read_results(brought)
+                self.woken.set()
+                return
+        self._wake(what)
+
+    def _wake(self, what: str) -> None:
+        self.waiting.add(what)
+        self.woken.set()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -14,7 +12,7 @@ from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.past import KnownHandlers, PastJob, PastNode
-from dagmaster.ports.pushed import MAX_PUSHED, read_results
+from dagmaster.ports.pushed import Ears
 from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.store.identity import Identity
@@ -36,15 +34,13 @@ _SQL = queries("orchestrator")
 _MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
 
 
-class PostgresOrchestratorStore:
+class PostgresOrchestratorStore(Ears):
     """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
 
     def __init__(
         self, address: Address, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
     ) -> None:
-        self.woken = asyncio.Event()
-        self.waiting: set[str] = set()
-        self.pushed: list[TaskResult] = []
+        super().__init__()
         self._turns = Session(address, "dagmaster orchestrator")
         self._reads = Session(address, "dagmaster orchestrator, reads")
         self._side = Session(address, "dagmaster orchestrator, side", quick=True, listens=True)
@@ -67,28 +63,8 @@ class PostgresOrchestratorStore:
             "version": version("dagmaster"),
         }
         await self._side.fetch(_SQL["register"], given)
-        await self._side.listen("dagmaster_jobs", self._hear_of_jobs)
-        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self._hear)
-
-    def _hear_of_jobs(self, said: str) -> None:
-        """There are jobs to claim; or something was asked of one, which this owner may have claimed a moment ago."""
-        self._wake("jobs")
-        if said:
-            self._wake(said)
-
-    def _hear(self, said: str) -> None:
-        """Somebody was told to wake this owner: with what there is, or with the word for it."""
-        what, _, brought = said.partition(" ")
-        if brought and len(self.pushed) < MAX_PUSHED:
-            with contextlib.suppress(ValueError, OverflowError):
-                self.pushed += read_results(brought)
-                self.woken.set()
-                return
-        self._wake(what)
-
-    def _wake(self, what: str) -> None:
-        self.waiting.add(what)
-        self.woken.set()
+        await self._side.listen("dagmaster_jobs", self.hear_of_jobs)
+        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.hear)
 
     async def heartbeat(self, counters: Mapping[str, Any]) -> None:
         """Stay alive."""

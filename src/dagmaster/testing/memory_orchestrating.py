@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.past import KnownHandlers, PastJob, PastNode
-from dagmaster.ports.pushed import MAX_PUSHED, read_results
+from dagmaster.ports.pushed import Ears
 from dagmaster.ports.store import ClaimedJob, JsonText
 from dagmaster.ports.values import ValueKey, ValueKind
 from dagmaster.testing.memory_database import Alive, add_event
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.testing.memory_database import JobRecord, MemoryDatabase
 
 
-class MemoryOrchestratorStore:
+class MemoryOrchestratorStore(Ears):
     """The orchestrator's door."""
 
     def __init__(
@@ -39,9 +37,7 @@ class MemoryOrchestratorStore:
         lease_seconds: float = 15.0,
         worker_lease_seconds: float = 6.0,
     ) -> None:
-        self.woken = asyncio.Event()
-        self.waiting: set[str] = set()
-        self.pushed: list[TaskResult] = []
+        super().__init__()
         self.owner_id = ""
         self.name = ""
         self._database = database
@@ -58,27 +54,9 @@ class MemoryOrchestratorStore:
         self.name = f"orchestrator {self.owner_id}"
         database.orchestrators[self.owner_id] = Alive(database.clock.now())
         database.deafen(self._heard)
-        self._heard = [self._hear_of_jobs, self._hear]
+        self._heard = [self.hear_of_jobs, self.hear]
         database.listen("jobs", self._heard[0])
         database.listen(f"owner {self.owner_id}", self._heard[1])
-
-    def _hear_of_jobs(self, said: str) -> None:
-        self._wake("jobs")
-        if said:
-            self._wake(said)
-
-    def _hear(self, said: str) -> None:
-        what, _, brought = said.partition(" ")
-        if brought and len(self.pushed) < MAX_PUSHED:
-            with contextlib.suppress(ValueError, OverflowError):
-                self.pushed += read_results(brought)
-                self.woken.set()
-                return
-        self._wake(what)
-
-    def _wake(self, what: str) -> None:
-        self.waiting.add(what)
-        self.woken.set()
 
     async def heartbeat(self, counters: Mapping[str, Any]) -> None:
         """Stay alive."""

@@ -34,14 +34,10 @@ class Violation(AssertionError):
 class Oracle:
     """The books of one simulation."""
 
-    def __init__(
-        self, database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float, grace_seconds: float
-    ) -> None:
+    def __init__(self, database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
         self._worker_lease_seconds = worker_lease_seconds
-        # How much later than it was carried out a heartbeat may be noticed: leases begin when they are written.
-        self._grace_seconds = grace_seconds
         self._owners: dict[str, tuple[str, int]] = {}
         self._epochs: dict[str, int] = {}
         self._heard: dict[str, float] = {}
@@ -117,7 +113,7 @@ class Oracle:
         return self._database.clock.now()
 
     def _may_be_dead(self, who: str, lease_seconds: float) -> bool:
-        return who in self._left or self._now() - self._heard.get(who, 0.0) >= lease_seconds - self._grace_seconds
+        return who in self._left or self._now() - self._heard.get(who, 0.0) >= lease_seconds
 
     # ── Who owns what ──
 

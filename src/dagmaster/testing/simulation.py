@@ -25,7 +25,7 @@ from dagmaster.testing.memory_orchestrating import MemoryOrchestratorStore
 from dagmaster.testing.memory_submitting import MemorySubmitStore
 from dagmaster.testing.memory_working import MemoryWorkerStore
 from dagmaster.testing.mocks import MockHandlers
-from dagmaster.testing.oracle import OVER, Oracle, Violation
+from dagmaster.testing.oracle import Oracle, Violation
 from dagmaster.testing.simulated_loop import START, SimulatedLoop, Stuck
 from dagmaster.testing.simulated_network import Door, Faults, Network
 from dagmaster.worker.executor import Executor, Place
@@ -196,9 +196,7 @@ class World:
         self.network = Network(loop, chance, faults)
         self.network.crashed = self._crashed
         self.database: MemoryDatabase = self.network.database
-        self.oracle = Oracle(
-            self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS, grace_seconds=0.0
-        )
+        self.oracle = Oracle(self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS)
         self._loop = loop
         self._chance = chance
         self._case = case
@@ -392,6 +390,3 @@ class SimulatedWorker(Worker):
 
     async def _watch_loop(self) -> None:
         await asyncio.Event().wait()
-
-
-__all__ = ["OVER", "Ask", "Case", "Doors", "Outcome", "simulate"]

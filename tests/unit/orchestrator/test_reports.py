@@ -37,7 +37,7 @@ class Store:
 
 
 def reports_of(store: Store) -> Reports:
-    return Reports(cast("OrchestratorStore", store), look_seconds=1.0)
+    return Reports(cast("OrchestratorStore", store))
 
 
 def read(reports: Reports, *waiting: str) -> list[int]:
@@ -72,18 +72,6 @@ def test_what_is_pushed_and_read_is_given_once(first):
         assert pushed(reports) == [7]
         store.pushed.append(a_result(7))
         assert pushed(reports) == []
-
-
-def test_who_is_only_pushed_to_looks_now_and_then_whether_that_is_all():
-    store = Store(7)
-    reports = reports_of(store)
-    assert read(reports, "results") == [7]
-    store.stored = [8]
-    store.clock.move(0.9)
-    assert read(reports) == []
-    store.clock.move(0.2)
-    assert read(reports) == [8]
-    assert read(reports) == []
 
 
 def test_a_job_that_was_dropped_is_read_again():
