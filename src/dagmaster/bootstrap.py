@@ -5,27 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pathlib
+import tempfile
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handlers import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.ports.services import Lending, LentLater
+from dagmaster.ports.storage import ZONES
 from dagmaster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable, Iterator, Sequence
 
     from dagmaster.authoring.compiler import Compiled
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.services import Services
     from dagmaster.store.session import Address
     from dagmaster.testing.one_process import Answers, Observer, OneProcess
     from dagmaster.worker.service import Worker
 
-SHIPPED_HANDLERS = ("dagmaster.handlers.examples",)
+SHIPPED_HANDLERS = (
+    "dagmaster.handlers.examples",
+    "dagmaster.handlers.raster.handlers",
+)
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
@@ -184,6 +191,7 @@ def make_worker(
     registry: Registry | None = None,
     queues: Sequence[str] = (),
     concurrency: int | None = None,
+    home: pathlib.Path | None = None,
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
     from dagmaster.store.working import PostgresWorkerStore  # noqa: PLC0415 - likewise
@@ -193,6 +201,7 @@ def make_worker(
     registry = registry or find_handlers(modules, settings)
     concurrency = concurrency or settings.concurrency
     processes = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
+    lent = lending(settings, home, processes=processes, is_alone=address.revive is not None)
     return Worker(
         PostgresWorkerStore(address),
         registry,
@@ -201,13 +210,52 @@ def make_worker(
         queues=queues,
         concurrency=concurrency,
         processes=HandlerProcesses(
-            handler_modules(modules, settings), limit=processes, memory_limit_mb=settings.task_memory_mb
+            handler_modules(modules, settings),
+            limit=processes,
+            memory_limit_mb=settings.task_memory_mb,
+            lending=lent,
         ),
+        services=LentLater(lent),
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.worker_lease_seconds / 3,
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
     )
+
+
+def lending(
+    settings: Settings, home: pathlib.Path | None = None, *, processes: int = 1, is_alone: bool = True
+) -> Lending:
+    """How handlers get storage, catalog and tables: as JSON, for it goes to their processes.
+
+    `home` is the directory of large outputs. Not `is_alone`: the database has many users, and a file of this machine
+    is none of theirs.
+    """
+    home = home or blob_directory(settings)
+    roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
+    scratch = settings.scratch_dir or pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
+    tables, catalog = settings.tables_url, settings.catalog_url
+    return Lending(
+        "dagmaster.bootstrap:open_services",
+        {
+            "zones": {zone: getattr(settings, f"{zone}_url") or f"file://{(home / zone).absolute()}" for zone in ZONES},
+            "roots": [str(root.absolute()) for root in roots],
+            "catalog": str(home.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
+            "tables": str(home.absolute() / "tables") if tables is None else tables.get_secret_value(),
+            "scratch": str(scratch.absolute()),
+            "threads": max(1, (os.cpu_count() or 1) // processes),
+            "cache_mb": settings.raster_cache_mb,
+            "max_pixels": settings.raster_max_pixels,
+            "max_file_mb": settings.raster_max_file_mb,
+        },
+    )
+
+
+def open_services(config: dict[str, Any]) -> Services:
+    """Open what was lent, in the process that uses it. Each is opened when it is first asked for."""
+    from dagmaster.adapters.services import OpenServices  # noqa: PLC0415 - most processes need none
+
+    return OpenServices(config)
 
 
 def secret(name: str) -> str | None:
@@ -240,6 +288,7 @@ def one_process(
         observer=observer,
         env=allowed_env(settings),
         secrets=secret,
+        services=LentLater(lending(settings, processes=concurrency or settings.concurrency)),
         concurrency=concurrency or settings.concurrency,
         alone=True,
     )

@@ -137,8 +137,27 @@ class BlobMissing(DagmasterError):
     """There is no such blob."""
 
 
+class BlobNameInvalid(PermanentError):
+    """The text names no blob that may be used."""
+
+    def __init__(self, message: str = "", *, kind: str = "invalid_input", **details: Any) -> None:
+        super().__init__(message, kind=kind, **details)
+
+
 class BlobsUnavailable(DagmasterError):
     """The storage of blobs does not work."""
+
+
+class CatalogUnavailable(DagmasterError):
+    """The catalog does not answer."""
+
+
+class TablesUnavailable(DagmasterError):
+    """The place of tables does not answer."""
+
+
+class ServicesMissing(PermanentError):
+    """The handler was called without the services that it asks for."""
 
 
 class CommandRefused(DagmasterError):

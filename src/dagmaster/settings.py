@@ -69,6 +69,38 @@ class Settings(BaseSettings):
         description="Where outputs over 64 KiB are kept: one directory that orchestrators and workers share."
         " Default: beside the embedded PostgreSQL's data.",
     )
+    bronze_url: str | None = Field(
+        default=None,
+        description="Where data lies as it came: file:///folder, s3://bucket/prefix, az://container/prefix or"
+        " gs://bucket/prefix. Default: a folder beside the large outputs.",
+    )
+    silver_url: str | None = Field(default=None, description="Where processed data goes. Default: likewise.")
+    gold_url: str | None = Field(default=None, description="Where data for others goes. Default: likewise.")
+    file_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+        default=(),
+        description="Directories that handlers may read files from, separated by commas, besides the zones."
+        " Default: the working directory with the embedded PostgreSQL, none with a server.",
+    )
+    catalog_url: SecretStr | None = Field(
+        default=None,
+        description="The STAC catalog: a directory, or a server with pgstac as postgresql://…. Default: a directory"
+        " beside the large outputs.",
+    )
+    tables_url: SecretStr | None = Field(
+        default=None,
+        description="Where vector data goes: a directory of GeoParquet, or a server with PostGIS as postgresql://…."
+        " Default: a directory beside the large outputs.",
+    )
+    scratch_dir: Path | None = Field(
+        default=None, description="Where tasks keep files while they run: fast and large. Default: the system's."
+    )
+    raster_cache_mb: int = Field(
+        default=128, ge=16, le=65_536, description="GDAL's cache of blocks, for each task. A task takes 300 MB more."
+    )
+    raster_max_pixels: int = Field(
+        default=5_000_000_000, ge=1, description="The most pixels, of all bands together, that one task works through."
+    )
+    raster_max_file_mb: int = Field(default=1_000_000, ge=1, description="The largest file that is read.")
     processes: int | None = Field(
         default=None,
         ge=1,
@@ -105,7 +137,7 @@ class Settings(BaseSettings):
         description="An async handler without a timeout of its own that blocks the event loop for so long fails.",
     )
 
-    @field_validator("handlers", "allowed_env", "queues", mode="before")
+    @field_validator("handlers", "allowed_env", "queues", "file_roots", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -268,7 +300,7 @@ def secret_values() -> frozenset[str]:
     return frozenset(secret for secret in secrets if secret)
 
 
-_SECRETS: Final = ("database_url", "database_direct_url")
+_SECRETS: Final = ("database_url", "database_direct_url", "catalog_url", "tables_url")
 _HOST: Final = r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:@,]*)(:[0-9]*)?"
 _HOSTS: Final = rf"{_HOST}(,{_HOST})*"
 

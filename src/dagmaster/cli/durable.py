@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from dagmaster.adapters.local_blobs import LocalBlobs
     from dagmaster.authoring.handlers import Registry
     from dagmaster.cli.display import PlainDisplay
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnWrites
-    from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.handler import Progress
     from dagmaster.ports.store import JobReport
     from dagmaster.ports.task import TaskMessage
@@ -118,7 +118,7 @@ class DurableRun:
         return replace(report, nodes={each: report.nodes[each] for each in in_order}, note=self.note)
 
     @contextlib.asynccontextmanager
-    async def _services(self, address: Address, blobs: Blobs, queue: str) -> AsyncIterator[None]:
+    async def _services(self, address: Address, blobs: LocalBlobs, queue: str) -> AsyncIterator[None]:
         """An orchestrator and a worker of this queue. Others leave its jobs alone once the worker is known."""
         from dagmaster.bootstrap import make_orchestrator, make_worker  # noqa: PLC0415 - slow to import
 
@@ -131,6 +131,7 @@ class DurableRun:
             registry=self.registry,
             queues=[queue],
             concurrency=self.concurrency,
+            home=blobs.root,
         )
         worker.notes.on_progress = self._progress
         worker.notes.on_log = self._log

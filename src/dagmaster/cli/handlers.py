@@ -121,15 +121,19 @@ def test(
 
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
     """Run it as a worker does: a plain function in a process, which can be killed and may fall."""
-    from dagmaster.bootstrap import handler_modules  # noqa: PLC0415 - only here
+    from dagmaster.bootstrap import handler_modules, lending  # noqa: PLC0415 - only here
+    from dagmaster.ports.services import LentLater  # noqa: PLC0415 - likewise
     from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
     from dagmaster.worker.executor import Executor  # noqa: PLC0415 - likewise
     from dagmaster.worker.logs import capture  # noqa: PLC0415 - likewise
     from dagmaster.worker.processes import HandlerProcesses  # noqa: PLC0415 - likewise
 
     settings = load_settings()
-    processes = HandlerProcesses(handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb)
-    executor = Executor(registry, processes=processes, reports=_OnStderr())
+    lent = lending(settings)
+    processes = HandlerProcesses(
+        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, lending=lent
+    )
+    executor = Executor(registry, processes=processes, services=LentLater(lent), reports=_OnStderr())
     with capture():
         try:
             return await executor.execute(message)

@@ -90,7 +90,7 @@ def worker(
       dagmaster worker --queue functionapp-tasks --queue container-tasks
       dagmaster worker --queue '*' --concurrency 8 --handlers ./my_handlers.py
     """
-    from dagmaster.bootstrap import make_worker  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import blob_directory, make_worker  # noqa: PLC0415 - slow to import
     from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
 
     queues = queues or load_settings(services=not with_parent).queues
@@ -99,7 +99,15 @@ def worker(
     served = () if "*" in queues else queues
 
     def make(address: Address, blobs: Blobs, settings: Settings) -> Service:
-        return make_worker(address, blobs, settings, modules=modules, queues=served, concurrency=concurrency)
+        return make_worker(
+            address,
+            blobs,
+            settings,
+            modules=modules,
+            queues=served,
+            concurrency=concurrency,
+            home=blob_directory(settings, data_dir),
+        )
 
     return serve(f"worker of {', '.join(queues)}", make, data_dir, with_parent=with_parent)
 

@@ -7,13 +7,22 @@ handler: `HandlerContext(params={"name": "Ada"})`.
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagmaster.errors import PermanentError
+from dagmaster.errors import PermanentError, ServicesMissing
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
+
+    from dagmaster.ports.catalog import Catalog
+    from dagmaster.ports.services import Services, Share
+    from dagmaster.ports.storage import Storage
+    from dagmaster.ports.tables import Tables
 
 _LOGGER = logging.getLogger("dagmaster.task")
 
@@ -71,6 +80,12 @@ class HandlerContext:
     params: dict[str, Any] = field(default_factory=dict, repr=False)
     last_checkpoint: Checkpoint | None = field(default=None, repr=False)
     reporter: Reporter | None = field(default=None, repr=False)
+    services: Services | None = field(default=None, repr=False)
+    handler: str = ""
+    handler_version: str = ""
+    workflow: str = ""
+    """The workflow and its version, as `raster_tiled v2`; empty outside a job."""
+    _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
 
@@ -92,6 +107,51 @@ class HandlerContext:
     def cancelled(self) -> bool:
         """Whether this attempt was asked to stop, or has run out of time."""
         return self._cancelled
+
+    @property
+    def blobs(self) -> Storage:
+        """Data by URI: what is read, and where results go."""
+        return self._lent().blobs
+
+    @property
+    def catalog(self) -> Catalog:
+        """The STAC catalog."""
+        return self._lent().catalog
+
+    @property
+    def tables(self) -> Tables:
+        """Tables of features."""
+        return self._lent().tables
+
+    @property
+    def share(self) -> Share:
+        """What this task may use of the machine."""
+        return self._lent().share
+
+    @property
+    def scratch(self) -> Path:
+        """An empty folder of this attempt alone. It is gone when the attempt is over."""
+        if self._scratch is None:
+            # One folder a process: when that is killed, the worker takes all of it away.
+            home = self.share.scratch / str(os.getpid())
+            home.mkdir(parents=True, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix="task-", dir=home))
+        return self._scratch
+
+    def close(self) -> None:
+        """Take the scratch folder away. The worker calls this when the attempt is over."""
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def _lent(self) -> Services:
+        if self.services is None:
+            raise ServicesMissing(
+                "this handler asks for storage, a catalog or tables, and was called without them: run it on a worker,"
+                " or make its context with HandlerContext(services=…)",
+                kind="services_missing",
+            )
+        return self.services
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
         """Report how far the work is, from a coroutine or from any thread."""

@@ -32,6 +32,7 @@ class TaskMessage:
     checkpoint: Checkpoint | None = field(default=None, repr=False)
     dispatched_at: str | None = None
     trace_parent: str | None = None
+    workflow: str = ""
     # The params were made for this message alone, from JSON: a handler may have them as they are. Not part of the JSON.
     own_params: bool = False
 
@@ -50,6 +51,7 @@ class TaskMessage:
             "checkpoint": self.checkpoint and self.checkpoint.to_json(),
             "dispatched_at": self.dispatched_at,
             "trace_parent": self.trace_parent,
+            "workflow": self.workflow,
         }
 
     @classmethod
@@ -124,3 +126,4 @@ class _Message(BaseModel):
     checkpoint: _Saved | None = None
     dispatched_at: AwareDatetime | None = None
     trace_parent: str | None = None
+    workflow: str = ""

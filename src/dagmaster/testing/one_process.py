@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handlers import Registry
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.handler import Checkpoint, Progress
+    from dagmaster.ports.services import Services
 
 MAX_DEPTH: Final = 8
 
@@ -92,6 +93,7 @@ class OneProcess:
         clock: Clock | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Callable[[str], str | None] = lambda _name: None,
+        services: Services | None = None,
         concurrency: int = 32,
         alone: bool = False,
     ) -> None:
@@ -103,6 +105,7 @@ class OneProcess:
         self.observer = observer
         self.env = dict(env or {})
         self.secrets = secrets
+        self.services = services
         self.concurrency = concurrency
         # Alone: nobody will call `signal` or `cancel`, so a job that waits for that waits for ever.
         self.alone = alone
@@ -116,7 +119,7 @@ class OneProcess:
     async def run(self, graph: Graph, inputs: Mapping[str, Any]) -> JobReport:
         """Run a job to its end. Inputs that do not fit are `InputsInvalid`, and nothing runs."""
         accepted = accept_inputs(graph, inputs)
-        self.executor = Executor(self.handlers, reports=self, threads=self.concurrency)
+        self.executor = Executor(self.handlers, reports=self, services=self.services, threads=self.concurrency)
         workers = [asyncio.create_task(self._work()) for _ in range(self.concurrency)]
         try:
             self._main = _Run(self, graph, accepted, depth=0)

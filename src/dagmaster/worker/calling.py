@@ -33,22 +33,28 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
     """Run a plain function or generator to its outcome. `own`: nobody else has the params, and they are JSON."""
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
+        context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
         value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
         return outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error)
+    finally:
+        context.close()
 
 
 async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
     """Run a coroutine function, an async generator or a class to its outcome, likewise."""
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
+        context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
         value = await (produced if spec.style is HandlerStyle.ASYNC else _drained(produced, context))
         return outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error)
+    finally:
+        context.close()
 
 
 async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> Any:

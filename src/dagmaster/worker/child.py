@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from dagmaster.authoring.handlers import Registry, discover
 from dagmaster.errors import DagmasterError
 from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
+from dagmaster.ports.services import Lending, LentLater
 from dagmaster.ports.task import Failed, Outcome
 from dagmaster.worker.calling import blocks, run_on_loop, run_on_thread
 from dagmaster.worker.frames import checkpoint_said, frame, outcome_said, progress_said, read_checkpoint, receive
@@ -34,6 +35,8 @@ from dagmaster.worker.outcomes import checkpoint_copy, failed, readable_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dagmaster.ports.services import Services
 
 STDOUT, STDERR = 1, 2
 
@@ -79,11 +82,14 @@ class Child:
         self._sending = threading.Lock()
         self._tasks: SimpleQueue[Attempt | None] = SimpleQueue()
         self._attempt: Attempt | None = None
+        self._services: Services | None = None
 
     def serve(self) -> None:
         """Find the handlers, then run one task after the other."""
         stream = self._connection.makefile("rb")
         hello = receive(stream)
+        if hello["lending"] is not None:
+            self._services = LentLater(Lending(**hello["lending"]))
         threading.Thread(target=self._read, args=(stream,), name="dagmaster-worker", daemon=True).start()
         limit_mb = hello["memory_limit_mb"]
         if limit_mb is not None:
@@ -125,7 +131,7 @@ class Child:
                 said = receive(stream)
                 if "task" in said:
                     # Made here: a cancel that follows at once finds it.
-                    self._attempt = Attempt(said["task"], self.send)
+                    self._attempt = Attempt(said["task"], self.send, self._services)
                     self._tasks.put(self._attempt)
                 elif "cancel" in said:
                     attempt = self._attempt
@@ -145,12 +151,20 @@ class Child:
 class Attempt:
     """One task. What its handler reports goes to the worker until its outcome is told, and nowhere after that."""
 
-    def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: Services | None) -> None:
         saved = task["checkpoint"] and read_checkpoint(task["checkpoint"])
         self._handler: str = task["handler"]
         self._params = task["params"]
         self._context = HandlerContext(
-            task["task_id"], task["job_id"], task["node_id"], task["attempt"], {}, saved, self
+            task["task_id"],
+            task["job_id"],
+            task["node_id"],
+            task["attempt"],
+            {},
+            saved,
+            self,
+            services,
+            workflow=task["workflow"],
         )
         self._send = send
         # Reports come from any thread: without this one could be on its way while the outcome is told.

@@ -31,6 +31,7 @@ from dagmaster.worker.threads import DaemonThreads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.ports.services import Services
     from dagmaster.worker.processes import HandlerProcesses
 
 GRACE_SECONDS = 2.0
@@ -88,6 +89,7 @@ class Executor:
         *,
         processes: HandlerProcesses | None = None,
         reports: TaskReports | None = None,
+        services: Services | None = None,
         threads: int = 32,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
@@ -95,6 +97,7 @@ class Executor:
         self.reports: TaskReports = NoReports() if reports is None else reports
         self.grace_seconds = grace_seconds
         self.processes = processes
+        self.services = services
         self.threads = DaemonThreads(threads)
         self.deadlines = Deadlines()
         self._running: dict[str, _Run] = {}
@@ -212,7 +215,15 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = HandlerContext(
-            message.task_id, message.job_id, message.node_id, message.attempt, {}, message.checkpoint, self
+            message.task_id,
+            message.job_id,
+            message.node_id,
+            message.attempt,
+            {},
+            message.checkpoint,
+            self,
+            executor.services,
+            workflow=message.workflow,
         )
         # What was decided before the handler came to its end: then its own end does not count.
         self._ending: Outcome | None = None
@@ -254,6 +265,7 @@ class _Run:
             if message.own_params
             else json_copy(message.params, kind="invalid_params", what="the params"),
             "checkpoint": message.checkpoint and message.checkpoint.to_json(),
+            "workflow": message.workflow,
         }
 
     def has(self, log: TaskLog) -> bool:

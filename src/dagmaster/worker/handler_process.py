@@ -97,6 +97,8 @@ class HandlerProcess(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self.pid = 0
+        # Its number while it lived.
+        self.last_pid = 0
         self.job: Job | None = None
         self.idle_since = 0.0
 
@@ -110,7 +112,7 @@ class HandlerProcess(asyncio.Protocol):
             returncode = await process.wait()
             # Once, and at once: its number may soon be another's.
             self._kill_group()
-            self.pid = 0
+            self.last_pid, self.pid = self.pid, 0
             # What it sent before it died is still to be read. Whoever else has the socket was killed just now.
             await asyncio.wait([self._hung_up], timeout=HANG_UP_SECONDS)
             outcome = self._ending or self._death(returncode)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.task import Failed, Outcome
 from dagmaster.worker.handler_process import KILL_SECONDS, LEAVE_SECONDS, HandlerProcess
+from dagmaster.worker.scratch import forget, sweep
 
 if TYPE_CHECKING:
+    from dagmaster.ports.services import Lending
     from dagmaster.worker.handler_process import Job
 
 IDLE_SECONDS = 60.0
@@ -30,6 +33,7 @@ class HandlerProcesses:
         *,
         limit: int,
         memory_limit_mb: int | None = None,
+        lending: Lending | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         if limit < 1:
@@ -37,6 +41,10 @@ class HandlerProcesses:
         self._modules = modules
         self.limit = limit
         self._memory_limit_mb = memory_limit_mb
+        self._lending = lending
+        self._scratch = None if lending is None else Path(lending.config["scratch"])
+        if self._scratch is not None:
+            sweep(self._scratch)
         self._idle_seconds = idle_seconds
         self._waiting: deque[Job] = deque()
         self._lives: dict[HandlerProcess, asyncio.Task[None]] = {}
@@ -116,6 +124,8 @@ class HandlerProcesses:
         """Its place is free. A task that was on it is over; so is one, and only one, that waited for its start."""
         if self._lives.pop(process, None) is None:
             return
+        if self._scratch is not None and process.last_pid:
+            forget(self._scratch, process.last_pid)
         if process in self._idle:
             self._idle.remove(process)
         job, process.job = process.job, None
@@ -160,7 +170,13 @@ class HandlerProcesses:
         self._lives[process] = asyncio.get_running_loop().create_task(process.live())
 
     def _hello(self) -> dict[str, Any]:
-        return {"modules": self._modules, "path": sys.path, "memory_limit_mb": self._memory_limit_mb}
+        lending = self._lending
+        return {
+            "modules": self._modules,
+            "path": sys.path,
+            "memory_limit_mb": self._memory_limit_mb,
+            "lending": None if lending is None else {"factory": lending.factory, "config": lending.config},
+        }
 
     def _rest(self, process: HandlerProcess) -> None:
         process.idle_since = asyncio.get_running_loop().time()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handlers import Registry
     from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.services import Services
     from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, WorkerStore
     from dagmaster.worker.processes import HandlerProcesses
 
@@ -62,6 +63,7 @@ class Worker:
         queues: Sequence[str] = (),
         concurrency: int = 32,
         processes: HandlerProcesses | None = None,
+        services: Services | None = None,
         poll_seconds: float = 1.0,
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 30.0,
@@ -78,6 +80,7 @@ class Worker:
         self._queues = tuple(queues)
         self._concurrency = concurrency
         self._processes = processes
+        self._services = services
         self._poll_seconds = poll_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._drain_seconds = drain_seconds
@@ -106,7 +109,11 @@ class Worker:
     async def run(self) -> None:
         """Live until stopped. An outage of the database is waited for; what runs meanwhile is reported afterwards."""
         executor = self._executor = Executor(
-            self._registry, reports=self.notes, processes=self._processes, threads=self._concurrency
+            self._registry,
+            reports=self.notes,
+            processes=self._processes,
+            services=self._services,
+            threads=self._concurrency,
         )
         runner = self._runner(executor)
         self._lanes: dict[Place, Lane | ThreadLane] = {
@@ -138,7 +145,9 @@ class Worker:
     def _loop_lane(self) -> ThreadLane:
         # Made on the lane's own loop.
         return ThreadLane(
-            lambda: self._runner(Executor(self._registry, reports=self.notes)), self._concurrency, self._done
+            lambda: self._runner(Executor(self._registry, reports=self.notes, services=self._services)),
+            self._concurrency,
+            self._done,
         )
 
     def _runner(self, executor: Executor) -> TaskRunner:

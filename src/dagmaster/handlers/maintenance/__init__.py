@@ -1,0 +1,1 @@
+"""Handlers that look after what is stored."""

@@ -1,0 +1,57 @@
+"""The raster handlers: params at the door, a plain function inside, a blob and its facts as the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from dagmaster.authoring.handlers import handler
+from dagmaster.handlers.extras import extra
+from dagmaster.handlers.sources import SourceParams, local_file
+from dagmaster.ports.handler import HandlerContext
+
+LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
+
+
+class ValidateParams(SourceParams):
+    """The raster to look at."""
+
+    dataset_id: str | None = Field(default=None, description="Passed on.")
+
+
+class Validated(BaseModel):
+    """What is known of a raster."""
+
+    blob_url: str = Field(description="Where it lies: pass it on as source_url.")
+    validated_path: str = Field(description="The same, for source_path.")
+    size_mb: float
+    file_size_mb: float = Field(description="The same.")
+    crs: str
+    bounds: list[float] = Field(description="In its own coordinate system.")
+    bbox: list[float] = Field(description="West, south, east, north, in degrees.")
+    sha256: str
+    metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution.")
+
+
+@handler("raster.validate", queue=LIGHT, timeout_seconds=600, aliases=["raster_validate"])
+def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
+    """Check that a file is a raster with a place on Earth, and tell what is in it."""
+    with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster import validating
+    source = local_file(ctx, params.uri(ctx))
+    with gdal(ctx.share):
+        facts = validating.describe(source.path, ctx.share)
+    size_mb = round(source.size / 1e6, 6)
+    return Validated(
+        blob_url=str(source.uri),
+        validated_path=str(source.uri),
+        size_mb=size_mb,
+        file_size_mb=size_mb,
+        crs=facts["crs"],
+        bounds=facts["bounds"],
+        bbox=facts["bbox"],
+        sha256=source.sha256,
+        metadata=facts,
+    )

@@ -1,0 +1,46 @@
+"""Where a handler's results go: names that tell what they were made of, and how, and by what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.ports.storage import BlobInfo, BlobUri
+
+
+def result_uri(
+    ctx: HandlerContext,
+    name: str,
+    suffix: str,
+    *,
+    sources: Sequence[str],
+    params: Mapping[str, Any],
+    folder: str = "",
+    zone: str = "silver",
+) -> BlobUri:
+    """The place of a result: `silver/folder/name-fingerprint.suffix`.
+
+    The fingerprint is of the handler and its version, the params that shape the result and the checksums of what it is
+    made from. So a retry finds what is there, and a corrected handler never keeps a stale file.
+    """
+    said = json.dumps([ctx.handler, ctx.handler_version, dict(params), list(sources)], sort_keys=True, default=str)
+    fingerprint = hashlib.sha256(said.encode()).hexdigest()[:16]
+    words = [plain_name(one) for one in (*folder.split("/"), f"{plain_name(name)}-{fingerprint}") if one]
+    return ctx.blobs.in_zone(zone, f"{'/'.join(words)}{suffix}")
+
+
+def plain_name(text: str) -> str:
+    """Text as a word of a path: letters, digits, '.', '_' and '-'."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("._")[:100] or "unnamed"
+
+
+def publish(ctx: HandlerContext, path: Path, uri: BlobUri) -> BlobInfo:
+    """Put a finished local file in its place. What is there already stays: it was made of the same."""
+    return ctx.blobs.publish(path, uri, lambda done: ctx.progress(done, message=f"publishing {uri}"))

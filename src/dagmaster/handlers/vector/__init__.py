@@ -1,0 +1,1 @@
+"""Handlers for features: points, lines and areas."""

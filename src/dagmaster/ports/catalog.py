@@ -1,0 +1,63 @@
+"""The catalog of what was made: STAC collections and items, as plain JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """What became of items: made, changed, or there already as they were."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is looked for. Empty or None: anything."""
+
+    collections: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    bbox: tuple[float, float, float, float] | None = None
+    """West, south, east, north. West beyond east: across the antimeridian."""
+    datetime: str | None = None
+    """As STAC writes it: a moment, or `from/to`, each end may be `..`."""
+    limit: int = 100
+
+
+class Catalog(Protocol):
+    """Collections and items. It blocks. An item is known by its collection and id: registered twice, it is there once.
+
+    Many workers register at once, and nothing is lost or there twice. `CatalogUnavailable`: it does not answer.
+    `PermanentError` of kind `invalid_input`: this is no STAC, or its collection is not there.
+    """
+
+    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+        """Have this collection. True: it was made. One that is there stays as it is."""
+
+    def collection(self, collection_id: str) -> dict[str, Any] | None:
+        """One collection."""
+
+    def collections(self) -> list[dict[str, Any]]:
+        """All collections, by id."""
+
+    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+        """Have these items, all or none. The same id again replaces what was there."""
+
+    def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
+        """One item."""
+
+    def search(self, wanted: Search) -> list[dict[str, Any]]:
+        """Items, the newest first, then by id."""
+
+    def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
+        """All items of a collection, however many, by id."""
+
+    def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
+        """Take items away; how many were there."""
