@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         "why": ("dagmaster.cli.why:why", "Say why a job, or a node of it, stands where it stands."),
         "watch": ("dagmaster.cli.watching:watch", "Watch a job until it is over."),
         "logs": ("dagmaster.cli.logs:logs", "Print what the tasks of a job wrote."),
+        "footprints": ("dagmaster.cli.footprints:footprints", "Print where the parts of a job lie, as GeoJSON."),
+        "map": ("dagmaster.cli.footprints:draw", "Draw where the parts of a job lie, and how they stand."),
         "events": ("dagmaster.cli.events:events", "Tell all that happened to a job."),
         "audit": ("dagmaster.cli.auditing:audit", "Prove that a database is sound."),
         "cancel": ("dagmaster.cli.asking:cancel", "Ask a job to stop."),

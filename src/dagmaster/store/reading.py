@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.ports.events import StoredEvent
+from dagmaster.ports.footprints import footprint_of
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.store.queries import queries
 from dagmaster.store.session import Address, Session
@@ -147,6 +148,18 @@ class LogPiece(NamedTuple):
     place: tuple[Any, int, int]
 
 
+class PlacedNode(NamedTuple):
+    """A child of a fan-out, and where on Earth its item lies."""
+
+    node_id: str
+    fan_out: str
+    number: int
+    status: str
+    attempt: int
+    error: dict[str, Any] | None
+    footprint: Any
+
+
 class Alive(NamedTuple):
     """How many live."""
 
@@ -252,6 +265,17 @@ class PostgresReadStore:
         return [
             NodeLine(node_id=row["node_id"], status="FAILED", attempt=row["attempt"], error=_value(row["error"]))
             for row in await self.session.fetch(_SQL["failed_children"], given)
+        ]
+
+    async def footprints(self, job_id: str) -> list[PlacedNode]:
+        """The children of fan-outs whose items say where on Earth they lie."""
+        rows = await self.session.fetch(_SQL["footprints"], {"job_id": int(job_id)})
+        return [
+            PlacedNode(
+                row["node_id"], row["fan"], row["number"], row["status"], row["attempt"], _value(row["error"]), place
+            )
+            for row in rows
+            if (place := footprint_of(_value(row["item"]))) is not None
         ]
 
     async def attempts(self, job_id: str) -> int:

@@ -115,6 +115,24 @@ WHERE n.job_id = :job_id AND n.node_id >= :fan || '__' AND n.node_id < :fan || '
 ORDER BY n.fan_out_index
 LIMIT :most
 
+-- name: footprints
+-- The children of a job's fan-outs with the items that they were made for. A list is taken apart once, not once a child.
+WITH items AS (
+    SELECT f.node_id AS fan, i.number - 1 AS number, i.item
+    FROM dag_node_states f
+    CROSS JOIN LATERAL json_array_elements(f.source) WITH ORDINALITY AS i (item, number)
+    WHERE f.job_id = :job_id AND f.source IS NOT NULL AND json_typeof(i.item) = 'object'
+)
+SELECT n.node_id, i.fan, i.number, n.attempt, n.error,
+       CASE WHEN n.status = 'DISPATCHED' AND q.worker_id IS NOT NULL THEN 'RUNNING' ELSE n.status END AS status,
+       json_build_object('footprint', i.item -> 'footprint', 'bbox', i.item -> 'bbox', 'geometry', i.item -> 'geometry')
+           AS item
+FROM items i
+JOIN dag_node_states n ON n.job_id = :job_id AND n.parent_node_id = i.fan AND n.fan_out_index = i.number
+                      AND n.skip_reason IS DISTINCT FROM 'superseded'
+LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+ORDER BY i.fan, i.number
+
 -- name: attempts
 -- How many attempts of a job are over.
 SELECT count(*) AS count FROM dag_task_attempts WHERE job_id = :job_id

@@ -1,0 +1,111 @@
+"""`dagmaster jobs footprints` and `jobs map`: where the children of a job's fan-outs lie, and how they stand."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagmaster.cli.database import job_argument, on_database
+from dagmaster.cli.main import BAD_INPUT, COMPLETED
+from dagmaster.cli.options import data_dir_option
+from dagmaster.engine.spelling import spell_error
+from dagmaster.ports.footprints import outline
+
+if TYPE_CHECKING:
+    from dagmaster.cli.database import Onlooker
+    from dagmaster.store.reading import JobHead, PlacedNode
+
+_NOTHING = (
+    "job {job_id} has nothing to draw: no item of its fan-outs says where it lies. An item does with a `footprint`, a"
+    " `bbox` or a `geometry`; see `dagmaster handlers show raster.generate_tiling_scheme`"
+)
+
+
+@click.command(epilog="Exit codes: 0 printed, 2 no such job, or nothing in it has a place, 3 no database.")
+@job_argument
+@data_dir_option
+def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
+    """Print the children of a job's fan-outs as GeoJSON: where each lies, and how it stands.
+
+    \b
+    Examples:
+      dagmaster jobs footprints last > run.geojson
+    """
+    head, placed = on_database(data_dir, lambda onlooker: _placed(onlooker, job_id))
+    click.echo(json.dumps(collection(head, placed), ensure_ascii=False))
+    return COMPLETED if placed else BAD_INPUT
+
+
+@click.command("map", epilog="Exit codes: 0 drawn, 2 no such job, or nothing in it has a place, 3 no database.")
+@job_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=pathlib.Path, dir_okay=False, writable=True),
+    required=True,
+    metavar="FILE",
+    help="The picture: a PNG.",
+)
+@click.option("--width", type=click.IntRange(200, 8000), default=1200, show_default=True, help="Pixels.")
+@data_dir_option
+def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Path | None) -> int:
+    """Draw the children of a job's fan-outs on a map, coloured by how they stand.
+
+    \b
+    Examples:
+      dagmaster jobs map last -o run.png
+    """
+    try:
+        from dagmaster.cli.mapping import draw_map  # noqa: PLC0415 - of an extra
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"a map needs {error.name}, which is not installed: pip install 'dagmaster[raster]'"
+        ) from error
+    head, placed = on_database(data_dir, lambda onlooker: _placed(onlooker, job_id))
+    features = collection(head, placed)["features"]
+    if not features:
+        raise click.ClickException(_NOTHING.format(job_id=head.id))
+    title = f"{head.workflow_id} v{head.version}, job {head.id}"
+    try:
+        draw_map(features, title, width=width).save(output, format="PNG")
+    except OSError as error:
+        raise click.ClickException(f"{output} cannot be written: {error.strerror or error}") from error
+    click.echo(f"{output}: {len(features):,} footprints")
+    return COMPLETED
+
+
+async def _placed(onlooker: Onlooker, job_id: str) -> tuple[JobHead, list[PlacedNode]]:
+    head = await onlooker.job(job_id)
+    placed = await onlooker.store.footprints(head.id)
+    if not placed:
+        click.echo(_NOTHING.format(job_id=head.id), err=True)
+    return head, placed
+
+
+def collection(head: JobHead, placed: list[PlacedNode]) -> dict[str, Any]:
+    """The children as GeoJSON. One whose footprint is none that we know is left out."""
+    return {
+        "type": "FeatureCollection",
+        "job_id": head.id,
+        "workflow": f"{head.workflow_id} v{head.version}",
+        "features": [
+            {
+                "type": "Feature",
+                "id": one.node_id,
+                "geometry": geometry,
+                "properties": {
+                    "node_id": one.node_id,
+                    "fan_out": one.fan_out,
+                    "index": one.number,
+                    "status": one.status,
+                    "attempt": one.attempt,
+                    "error": None if one.error is None else spell_error(one.error),
+                },
+            }
+            for one in placed
+            if (geometry := outline(one.footprint)) is not None
+        ],
+    }
