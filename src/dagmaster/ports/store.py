@@ -321,6 +321,7 @@ class ClaimedTask:
     timeout_seconds: float
     dispatched_at: float
     checkpoint: str | None
+    workflow: str = ""
 
 
 @dataclass(slots=True)

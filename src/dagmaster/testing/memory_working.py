@@ -92,10 +92,12 @@ class MemoryWorkerStore:
         for task in [task for task in ready if task.task_id not in too_many][:limit]:
             task.worker_id, task.token, task.claimed_at = self.worker_id, token, now
             checkpoint = database.checkpoints.get((task.job_id, task.node_id)) if task.attempt > 1 else None
+            job = database.jobs.get(task.job_id)
             claimed += [
                 ClaimedTask(
                     task.task_id, token, task.job_id, task.node_id, task.attempt, task.handler, task.params,
                     task.secrets, task.timeout_seconds, task.dispatched_at, _as_json(checkpoint),
+                    "" if job is None else f"{job.new.workflow_id} v{job.new.version}",
                 )
             ]  # fmt: skip
         return claimed

@@ -200,6 +200,7 @@ class OneProcess:
             retry_count=task.attempt - 1,
             attempt=task.attempt,
             checkpoint=run.stored.checkpoints.get(task.node),
+            workflow=f"{run.job.graph.workflow_id} v{run.job.graph.version}",
         )
         return redacted(await self.executor.execute(message), secrets)
 

@@ -69,6 +69,7 @@ class TaskRunner:
             retry_count=task.attempt - 1,
             attempt=task.attempt,
             checkpoint=checkpoint,
+            workflow=task.workflow,
             own_params=True,
         )
 

@@ -77,8 +77,10 @@ claimed AS (
 SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds,
        extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
        CASE WHEN c.job_id IS NOT NULL
-            THEN json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts) END AS checkpoint
+            THEN json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts) END AS checkpoint,
+       coalesce(j.workflow_id || ' v' || j.version, '') AS workflow
 FROM claimed q
+LEFT JOIN dag_jobs j ON j.id = q.job_id
 LEFT JOIN dag_checkpoints c ON q.attempt > 1 AND c.job_id = q.job_id AND c.node_id = q.node_id
 ORDER BY q.priority DESC, q.task_id
 

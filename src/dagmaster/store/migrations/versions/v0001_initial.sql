@@ -347,8 +347,8 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE ON dag_workers, dag_task_logs, dag_checkpoints TO dagmaster_worker;
     GRANT SELECT, UPDATE, DELETE ON dag_task_queue TO dagmaster_worker;
     GRANT SELECT, INSERT ON dag_task_results TO dagmaster_worker;
-    -- To wake the owner of what was reported.
-    GRANT SELECT (id, owner_id) ON dag_jobs TO dagmaster_worker;
+    -- To wake the owner of what was reported, and to tell a task its workflow.
+    GRANT SELECT (id, owner_id, workflow_id, version) ON dag_jobs TO dagmaster_worker;
     GRANT SELECT, INSERT, UPDATE, DELETE ON dag_leases TO dagmaster_worker;
 
     GRANT SELECT ON dag_workflows, dag_graphs, dag_jobs, dag_node_states, dag_task_attempts, dag_job_events,
