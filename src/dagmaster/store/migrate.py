@@ -100,6 +100,7 @@ def _config(dsn: str) -> Config:
 
 async def _connect(dsn: str) -> Any:
     try:
-        return await asyncpg.connect(dsn)
+        # A pooler in transaction mode may be between: nothing is prepared under a name.
+        return await asyncpg.connect(dsn, statement_cache_size=0)
     except (OSError, PostgresError, InterfaceError) as error:
         raise DatabaseUnavailable(f"the database cannot be reached: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING
 
 from alembic import context
@@ -30,7 +31,9 @@ def migrate(connection: Connection) -> None:
 
 async def connect_and_migrate() -> None:
     """Connect with the driver that everything else uses."""
-    engine = create_async_engine(context.config.attributes["url"], poolclass=pool.NullPool)
+    # A pooler in transaction mode gives the same connection to others: what is prepared there has a name of its own.
+    unshared = {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"dagmaster_{uuid.uuid4()}"}
+    engine = create_async_engine(context.config.attributes["url"], poolclass=pool.NullPool, connect_args=unshared)
     async with engine.connect() as connection:
         await connection.run_sync(migrate)
     await engine.dispose()
