@@ -1,0 +1,73 @@
+"""Behind a real PgBouncer in transaction mode, where it is installed."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from dagmaster.store import migrate
+from dagmaster.store.queries import compiled
+from dagmaster.store.session import Address, Session
+from tests.conformance.server import TEMPLATE, shared_server
+
+PGBOUNCER = shutil.which("pgbouncer") or next((p for p in ("/usr/sbin/pgbouncer",) if Path(p).exists()), None)
+
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed")
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    """The address of a database behind a pooler that has one connection for all."""
+    with shared_server() as server, tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place:
+        given = parse_qs(urlsplit(server).query)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        Path(place, "pooler.ini").write_text(
+            f"[databases]\n{TEMPLATE} = host={given['host'][0]} port={given['port'][0]} user={given['user'][0]}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+            f"pool_mode = transaction\ndefault_pool_size = 1\nmax_client_conn = 100\nlogfile = {place}/log\n"
+        )
+        user = {}
+        if os.geteuid() == 0:
+            user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+            shutil.chown(place, "nobody", "nogroup")
+        process = subprocess.Popen([str(PGBOUNCER), f"{place}/pooler.ini"], cwd="/", stderr=subprocess.PIPE, **user)
+        try:
+            for line in process.stderr:
+                if b"process up" in line:
+                    break
+            yield f"postgresql://{given['user'][0]}@127.0.0.1:{port}/{TEMPLATE}"
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def test_the_schema_is_looked_at_and_migrated_by_processes_that_share_a_connection(pooled):
+    # Processes: the driver numbers its statements, and each process begins with one.
+    look = "import asyncio, sys; from dagmaster.store import migrate; print(asyncio.run(migrate.current(sys.argv[1])))"
+    upgrade = "import sys; from dagmaster.store import migrate; migrate.upgrade(sys.argv[1])"
+    for code, said in [(look, migrate.HEAD), (look, migrate.HEAD), (upgrade, ""), (upgrade, "")]:
+        done = subprocess.run([sys.executable, "-c", code, pooled], capture_output=True, text=True, check=False)
+        assert (done.stdout.strip(), done.stderr) == (said, "")
+
+
+def test_statements_of_sessions_that_share_a_connection_are_not_mixed_up(pooled):
+    async def ask(number):
+        session = Session(Address(dsn=pooled, is_pooled=True), f"client {number}")
+        query = compiled("ask", f"SELECT {number} AS number, :given::integer AS given", "")
+        rows = [await session.row(query, {"given": given}) for given in range(20)]
+        await session.close()
+        return [(row["number"], row["given"]) for row in rows]
+
+    async def all_of_them():
+        return await asyncio.gather(*(ask(number) for number in range(8)))
+
+    assert asyncio.run(all_of_them()) == [[(number, given) for given in range(20)] for number in range(8)]
