@@ -8,7 +8,7 @@ import os
 import pathlib
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.authoring.handlers import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
@@ -18,7 +18,7 @@ from dagmaster.ports.storage import ZONES
 from dagmaster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from dagmaster.authoring.compiler import Compiled
     from dagmaster.engine.graph import Graph, Spec
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dagmaster.store.session import Address
     from dagmaster.testing.one_process import Answers, Observer, OneProcess
     from dagmaster.worker.service import Worker
+
+T = TypeVar("T")
 
 SHIPPED_HANDLERS = (
     "dagmaster.handlers.examples",
@@ -256,6 +258,17 @@ def open_services(config: dict[str, Any]) -> Services:
     from dagmaster.adapters.services import OpenServices  # noqa: PLC0415 - most processes need none
 
     return OpenServices(config)
+
+
+def run_service(work: Coroutine[Any, Any, T]) -> T:
+    """Run a service on the fastest loop there is. Handlers have a loop of their own, of Python's kind."""
+    try:
+        from uvloop import new_event_loop  # noqa: PLC0415 - 10 ms, and only services want it
+    except ModuleNotFoundError:
+        # There is none for Windows, nor for some interpreters.
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
 
 
 def secret(name: str) -> str | None:

@@ -18,7 +18,7 @@ from rich.json import JSON
 
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.authoring.names import did_you_mean
-from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, reached
+from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, reached, run_service
 from dagmaster.cli.display import LiveDisplay, NoDisplay, PlainDisplay, duration
 from dagmaster.cli.durable import DurableRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
@@ -128,7 +128,7 @@ def run(  # noqa: PLR0913 - the options of a command
                 job.answers, answers.process = answers, job
                 with reached(settings, data_dir) as address:
                     blobs = blob_directory(settings, data_dir)
-                    report = asyncio.run(job.run(address, blobs, given, _signals(signals)))
+                    report = run_service(job.run(address, blobs, given, _signals(signals)))
                 interrupted = job.interrupts > 0
         except InputsInvalid as error:
             return _refuse(error, stdout if as_json else None)

@@ -1,0 +1,167 @@
+"""What `make run` shows: a satellite image becomes tiles, one Cloud-Optimized GeoTIFF and a STAC item, and is checked.
+
+    python examples/landsat.py             the workflow, as `dagmaster run` runs it
+    python examples/landsat.py --chaos     with an orchestrator and two workers, of which one is killed in between
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+SCENE = HERE / "data" / "landsat7_olinda.tif"
+WORKFLOW = ROOT / "workflows" / "raster_tiled.yaml"
+DAGMASTER = [sys.executable, "-m", "dagmaster"]
+
+
+def main() -> int:
+    """Run it, with or without a death in between, then look at what came out."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chaos", action="store_true", help="kill a worker while it works")
+    given = parser.parse_args()
+    scene = str(SCENE.relative_to(ROOT))
+    result = run_with_a_death(scene) if given.chaos else run(scene)
+    return check(result)
+
+
+def run(scene: str) -> dict[str, Any]:
+    """One command: stored, and run here and now."""
+    say(f"dagmaster run {WORKFLOW.relative_to(ROOT)} -i href={scene}")
+    command = [*DAGMASTER, "run", str(WORKFLOW), "-i", f"href={scene}"]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise SystemExit("the job did not complete: see above")
+    return result_of("last")
+
+
+def run_with_a_death(scene: str) -> dict[str, Any]:
+    """An orchestrator and two workers; one worker is killed as soon as it holds tiles."""
+    with services("orchestrator", "worker --queue *", "worker --queue *") as (_, first, _):
+        ask("workflows", "push", str(WORKFLOW))
+        job = json.loads(ask("submit", "raster_tiled", "-i", f"href={scene}", "-i", "tile_size=32", "--json"))["job_id"]
+        say(f"job {job} is on its way; a worker will be killed when some tiles are done")
+        tiles = wait_for(job, lambda counts: counts.get("COMPLETED", 0) >= 10)
+        os.kill(first.pid, signal.SIGKILL)
+        print(f"  killed the worker with pid {first.pid}, with {tiles.get('COMPLETED', 0)} tiles done")
+        wait_for(job, lambda _: status_of(job)["status"] not in {"PENDING", "RUNNING", "WAITING"})
+        subprocess.run([*DAGMASTER, "jobs", "show", job], cwd=ROOT, check=False)
+        say("what happened, in the words of its trail")
+        for line in ask("jobs", "events", job).splitlines():
+            if "lost" in line.lower() or "died" in line.lower():
+                print(f"  {line}")
+        return result_of(job)
+
+
+def check(result: dict[str, Any]) -> int:
+    """Compare with the image that it was made from, and find it in the catalog."""
+    import numpy as np
+    import rasterio
+    from rio_cogeo.cogeo import cog_validate
+
+    path = Path(result["cog_url"].removeprefix("file://"))
+    with rasterio.open(SCENE) as scene, rasterio.open(path) as cog:
+        same_pixels = bool(np.array_equal(scene.read(), cog.read()))
+        same_place = scene.crs == cog.crs and np.allclose(scene.bounds, cog.bounds)
+    is_cog, errors, _ = cog_validate(str(path))
+    west, south, east, north = result["bbox"]
+    bbox = f"--bbox={west:.3f},{south:.3f},{east:.3f},{north:.3f}"
+    found = json.loads(ask("stac", "search", bbox, "--collection", result["collection_id"], "--json"))["features"]
+    is_found = result["item_id"] in [item["id"] for item in found]
+    say("what came out")
+    print(f"  tiles     {result['tiles']}, put together again")
+    print(f"  COG       {path}")
+    print(f"  item      {result['item_id']} in collection {result['collection_id']}")
+    say("is it true?")
+    for fine, what in [
+        (same_pixels, "every pixel is the scene's"),
+        (same_place, "same coordinate system, same bounds"),
+        (is_cog, f"a valid Cloud-Optimized GeoTIFF {' '.join(errors)}".rstrip()),
+        (is_found, f"dagmaster stac search {bbox} finds it"),
+    ]:
+        print(f"  {'✔' if fine else '✘'} {what}")
+    return 0 if same_pixels and same_place and is_cog and is_found else 1
+
+
+@contextlib.contextmanager
+def services(*commands: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Services, and their end. What they say goes to a file: the screen is for the story."""
+    with tempfile.TemporaryFile() as log:
+        started = []
+        try:
+            for command in commands:
+                say(f"dagmaster {command}")
+                process = subprocess.Popen([*DAGMASTER, *command.split()], cwd=ROOT, stdout=log, stderr=log)
+                started.append(process)
+                if command == "orchestrator":
+                    # It prepares the database for the others.
+                    until(lambda: "orchestrator" in ask("fleet", fails=True))
+            yield started
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.wait(timeout=60)
+
+
+def wait_for(job: str, is_enough: Any) -> dict[str, int]:
+    """Look at the tiles until there is enough."""
+    counts: dict[str, int] = {}
+
+    def look() -> bool:
+        nodes = status_of(job)["nodes"]
+        counts.clear()
+        counts.update(nodes.get("create_tiles", {}).get("children") or {})
+        return bool(is_enough(counts))
+
+    until(look)
+    return counts
+
+
+def status_of(job: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(ask("jobs", "show", job, "--json"))
+    return document
+
+
+def result_of(job: str) -> dict[str, Any]:
+    document = status_of(job)
+    if document["status"] != "COMPLETED":
+        raise SystemExit(f"the job ended {document['status']}: dagmaster jobs why {job}")
+    result: dict[str, Any] = document["result"]
+    return result
+
+
+def until(is_so: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            raise SystemExit(f"nothing happened for {seconds:g} seconds: is a service down?")
+        time.sleep(0.2)
+
+
+def ask(*arguments: str, fails: bool = False) -> str:
+    """Ask dagmaster something, and give its answer."""
+    done = subprocess.run([*DAGMASTER, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode and not fails:
+        raise SystemExit(f"dagmaster {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def say(text: str) -> None:
+    print(f"\n› {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
