@@ -62,7 +62,7 @@ soak: $(STAMP) ## Run properties and chaos with new seeds for MINUTES (default 3
 	DAGMASTER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m tests.soak
 
 clean: ## Remove .venv, caches and build results
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .azurite build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 # The first Python of at least 3.11 that runs and can make a venv. A candidate is run, not looked up: a pyenv shim may

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import re
-import secrets
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.adapters.durable_files import replace
 from dagmaster.errors import BlobMissing, BlobsUnavailable
 
 if TYPE_CHECKING:
@@ -44,20 +42,7 @@ class LocalBlobs:
         return self.root / name
 
     def _write(self, path: pathlib.Path, data: bytes) -> None:
-        beside = path.with_name(f".{secrets.token_hex(8)}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            replace(path, lambda file: file.write(data))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
             raise BlobsUnavailable(f"{path} cannot be written: {error.strerror or error}") from error

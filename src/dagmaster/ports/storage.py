@@ -6,6 +6,7 @@ nodes that are too long for a row have a port of their own, `ports/blobs.py`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -19,6 +20,15 @@ SCHEMES: Final = ("file", "az", "s3", "gs", "memory")
 ZONES: Final = ("bronze", "silver", "gold")
 """As they came; processed; made for others."""
 MAX_NAME: Final = 1024
+"""In bytes of UTF-8: what S3 takes."""
+UNFINISHED: Final = ".publishing"
+"""How a part of a name begins that is half written."""
+_CONTAINER: Final = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_SIGNED: Final = re.compile(
+    r"[?&](sig|sv|se|X-Amz-[A-Za-z]+|X-Goog-[A-Za-z]+|AWSAccessKeyId|Signature|token)=", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,34 +59,64 @@ class BlobUri:
 
     @classmethod
     def parse(cls, text: str) -> BlobUri:
-        """Read a URI. `BlobNameInvalid` says what is wrong with it."""
+        """Read a URI, letter by letter: a percent sign is a percent sign. `BlobNameInvalid` says what is wrong."""
         scheme, mark, rest = text.partition("://")
+        shown = shown_place(text)
         if not mark or scheme not in SCHEMES:
             schemes = ", ".join(f"{one}://" for one in SCHEMES)
-            raise BlobNameInvalid(f"{text[:200]!r} is not a place of data: it has to begin with one of {schemes}")
+            raise BlobNameInvalid(f"{shown!r} is not a place of data: it has to begin with one of {schemes}")
         container, _, name = rest.partition("/")
         if scheme == "file" and container:
-            raise BlobNameInvalid(f"{text[:200]!r}: a file has three slashes, file:///folder/name")
+            raise BlobNameInvalid(f"{shown!r}: a file has three slashes, file:///folder/name")
         if scheme != "file" and not container:
-            raise BlobNameInvalid(f"{text[:200]!r}: a container or bucket is missing, {scheme}://container/name")
-        check_name(container or "x")
+            raise BlobNameInvalid(f"{shown!r}: a container or bucket is missing, {scheme}://container/name")
+        if container and not _CONTAINER.fullmatch(container):
+            raise BlobNameInvalid(
+                f"{shown!r}: a container or bucket is letters, digits, '.', '_' and '-'. Keys do not belong into a"
+                " place of data: they come from the environment"
+            )
+        if _SIGNED.search(name):
+            raise BlobNameInvalid(
+                f"{shown!r} is a signed link: name the blob without what follows '?'; keys come from the environment"
+            )
         return cls(scheme, container, check_name(name))
 
 
 def check_name(name: str) -> str:
     """A name of a blob is words between slashes. `BlobNameInvalid` for what leads elsewhere."""
+    shown = shown_place(name)
     words = name.split("/")
-    if not name or len(name) > MAX_NAME:
-        raise BlobNameInvalid(f"a name of a blob has 1 to {MAX_NAME:,} characters, not {len(name):,}")
-    if name.startswith("/") or (len(words[0]) == len("C:") and words[0].endswith(":")):
-        raise BlobNameInvalid(f"{name[:200]!r} is absolute: a blob is named from its container on")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise BlobNameInvalid(f"{shown!r} is no text: it has half of a character")
+    size = len(name.encode())
+    if not name or size > MAX_NAME:
+        raise BlobNameInvalid(f"a name of a blob has 1 to {MAX_NAME:,} bytes, not {size:,}")
+    if name.startswith("/") or _DRIVE.match(name):
+        raise BlobNameInvalid(f"{shown!r} is absolute: a blob is named from its container on")
+    if "\\" in name or _CONTROL.search(name):
+        raise BlobNameInvalid(f"{shown!r} has a backslash or a control character")
     if any(word in ("", ".", "..") for word in words):
-        raise BlobNameInvalid(f"{name[:200]!r} has an empty, '.' or '..' part: a name leads straight to its blob")
-    if "\\" in name or any(ord(letter) < ord(" ") or letter == "\x7f" for letter in name):
-        raise BlobNameInvalid(f"{name[:200]!r} has a backslash or a control character")
+        raise BlobNameInvalid(f"{shown!r} has an empty, '.' or '..' part: a name leads straight to its blob")
     if words[0].lower().startswith("vsi"):
-        raise BlobNameInvalid(f"{name[:200]!r} looks like a path of GDAL's: name the blob itself")
+        raise BlobNameInvalid(f"{shown!r} looks like a path of GDAL's: name the blob itself")
+    if is_unfinished(name):
+        raise BlobNameInvalid(f"{shown!r} has a part that begins with {UNFINISHED!r}: what is half written is so named")
     return name
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether this is the name of something half written. Nobody may name it, and no list shows it."""
+    return name.startswith(UNFINISHED) or f"/{UNFINISHED}" in name
+
+
+def shown_place(text: str) -> str:
+    """A user's text in an error: at most 200 letters, without a key before '@' or a signature after '?'."""
+    scheme, mark, rest = text.partition("://")
+    host, slash, name = rest.partition("/")
+    if mark and "@" in host:
+        text = f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}"
+    found = _SIGNED.search(text)
+    return (f"{text[: found.start()]}?***" if found else text)[:200]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +143,9 @@ class GdalPath:
 class Storage(Protocol):
     """Blobs by URI. It blocks: handlers are plain functions. What it writes is whole, or not there.
 
-    `BlobMissing`: it is not there, nor is its container. `BlobsUnavailable`: the storage does not answer, has no room
-    or refuses the credentials; trying again may help. `BlobNameInvalid`: trying again does not help.
+    `BlobMissing`: what is to be read is not there, or its container is not. `BlobsUnavailable`: the storage does not
+    answer, has no room, refuses the credentials, or has no container to write to; trying again may help, once somebody
+    has mended it. `BlobNameInvalid`: trying again does not help.
     """
 
     def resolve(self, text: str, *, container: str | None = None) -> BlobUri:
@@ -114,7 +155,7 @@ class Storage(Protocol):
         """A place in a zone; without a name the zone itself."""
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """What is there, if anything."""
+        """What is there, if anything. `BlobMissing`: not even its container is."""
 
     def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
         """Everything below a place, in order of names."""
@@ -129,7 +170,10 @@ class Storage(Protocol):
         """Copy a blob of any size to a local file, piece by piece, with its checksum. `on_bytes` hears the sum."""
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Put a local file of any size there, piece by piece, unless something is there already: that stays."""
+        """Put a local file of any size there, piece by piece, unless something is there already: that stays.
+
+        The answer is about what is there then. Of twins that publish at once one creates, and both hear the same.
+        """
 
     def delete(self, uri: BlobUri) -> bool:
         """Take it away. False: it was not there."""

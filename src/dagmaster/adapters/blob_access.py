@@ -1,0 +1,176 @@
+"""How an object store is reached: the environment's names, for obstore and for GDAL alike, and nothing in errors."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from typing import Any, Final
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from dagmaster.errors import BlobNameInvalid, BlobsUnavailable
+from dagmaster.ports.storage import BlobUri, GdalPath
+
+# A worker tries a task again later; here a hiccup is bridged, and an outage is told within seconds.
+_RETRY: Final[Any] = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=20),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+}
+# No limit on a whole request (obstore has 30 s): a large blob is one. A silent one ends after `read_timeout`.
+_CLIENT: Final[Any] = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=30),
+    "timeout": timedelta(days=1),
+}
+SHORTEST_SECRET: Final = 4
+"""Shorter ones are words that stand anywhere."""
+_SECRET_NAMES: Final = re.compile(r"(KEY|SECRET|TOKEN|PASSWORD|SAS|CONNECTION_STRING|CREDENTIAL)", re.IGNORECASE)
+_SECRET_PARTS: Final = (
+    (
+        re.compile(r"([?&;](?:sig|se|sv|X-Amz-[A-Za-z-]+|X-Goog-[A-Za-z-]+|AccountKey)=)[^&;\s\"']*", re.IGNORECASE),
+        r"\1***",
+    ),
+    (re.compile(r"(://)[^/@\s]*@"), r"\1***@"),
+    (re.compile(r"(Authorization:?\s*)\S.*", re.IGNORECASE), r"\1***"),
+    # The keys' names and what was signed stand in what S3 answers to a wrong signature.
+    (
+        re.compile(r"<(AWSAccessKeyId|StringToSign|SignatureProvided|CanonicalRequest)[^>]*>.*?</\1>", re.DOTALL),
+        r"<\1/>",
+    ),
+)
+
+
+def open_store(scheme: str, container: str) -> Any:
+    """A container as obstore knows it. Its credentials are the environment's."""
+    if scheme == "memory":
+        return MemoryStore()
+    client: Any = dict(_CLIENT)
+    try:
+        if scheme == "s3":
+            client["allow_http"] = _s3_endpoint().startswith("http://")
+            # S3 itself, MinIO and others copy on a condition in this way; a header's name may be given instead.
+            way = os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")
+            return S3Store(container, copy_if_not_exists=way, client_options=client, retry_config=_RETRY)
+        if scheme == "az":
+            azure = _azure()
+            client["allow_http"] = azure.get("endpoint", "").startswith("http://")
+            return AzureStore(container, config=azure, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]
+        return GCSStore(container, client_options=client, retry_config=_RETRY)
+    except (BaseError, ValueError, OSError) as error:
+        raise BlobsUnavailable(
+            f"{scheme}://{container} cannot be opened: what the environment says of it does not fit:"
+            f" {secrets_hidden(str(error))}"
+        ) from None
+
+
+def gdal_path(uri: BlobUri) -> GdalPath:
+    """The path of GDAL's own reader for this scheme, and its options in GDAL's names."""
+    match uri.scheme:
+        case "file":
+            return GdalPath(path=f"/{uri.name}")
+        case "s3":
+            return GdalPath(path=f"/vsis3/{uri.container}/{uri.name}", options=_s3_options())
+        case "az":
+            return GdalPath(path=f"/vsiaz/{uri.container}/{uri.name}", options=_azure_options())
+        case "gs":
+            return GdalPath(path=f"/vsigs/{uri.container}/{uri.name}", options=_google_options())
+    raise BlobNameInvalid(f"GDAL cannot read {uri} in place: fetch it first")
+
+
+def secrets_hidden(text: str) -> str:
+    """An error of others, without the environment's secrets and without what looks like one; on one line."""
+    for name, value in os.environ.items():
+        if len(value) >= SHORTEST_SECRET and _SECRET_NAMES.search(name):
+            text = text.replace(value, "***")
+    for pattern, instead in _SECRET_PARTS:
+        text = pattern.sub(instead, text)
+    # What follows "Debug source" says the same again, as Rust writes it.
+    return re.sub(r"\s+", " ", text.partition("Debug source")[0]).strip()[:600]
+
+
+# ── S3 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _s3_endpoint() -> str:
+    return _first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def _s3_options() -> dict[str, str]:
+    """Keys, token and region have the same names for both, and GDAL reads the environment itself."""
+    # obstore names the bucket in the path unless told otherwise; GDAL does the opposite.
+    virtual = _is_true(os.environ.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", ""))
+    options = {"AWS_VIRTUAL_HOSTING": "TRUE" if virtual else "FALSE"}
+    endpoint = _s3_endpoint()
+    if endpoint:
+        scheme, _, host = endpoint.partition("://")
+        options |= {"AWS_S3_ENDPOINT": host.rstrip("/"), "AWS_HTTPS": "NO" if scheme == "http" else "YES"}
+    if _is_true(os.environ.get("AWS_SKIP_SIGNATURE", "")):
+        options["AWS_NO_SIGN_REQUEST"] = "YES"
+    return options
+
+
+# ── Azure ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _azure() -> dict[str, str]:
+    """What a connection string says. obstore reads the other names of the environment, and not this one."""
+    text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
+    said = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in text.split(";"))}
+    account = said.get("accountname", "")
+    endpoint = said.get("blobendpoint", "")
+    if account and not endpoint and "endpointsuffix" in said:
+        endpoint = f"{said.get('defaultendpointsprotocol', 'https')}://{account}.blob.{said['endpointsuffix']}"
+    found = {
+        "account_name": account,
+        "account_key": said.get("accountkey", ""),
+        "sas_key": said.get("sharedaccesssignature", ""),
+        "endpoint": endpoint.rstrip("/"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _azure_options() -> dict[str, str]:
+    if os.environ.get("AZURE_STORAGE_CONNECTION_STRING"):
+        return {}
+    account = _first("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+    key = _first("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY")
+    endpoint = _first("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+    if endpoint and key:
+        scheme = endpoint.partition("://")[0]
+        parts = (
+            f"DefaultEndpointsProtocol={scheme}",
+            f"AccountName={account}",
+            f"AccountKey={key}",
+            f"BlobEndpoint={endpoint}",
+        )
+        return {"AZURE_STORAGE_CONNECTION_STRING": ";".join(parts)}
+    options = {
+        "AZURE_STORAGE_ACCOUNT": account,
+        "AZURE_STORAGE_ACCESS_KEY": key,
+        "AZURE_STORAGE_SAS_TOKEN": _first("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN").lstrip("?"),
+        "AZURE_STORAGE_ACCESS_TOKEN": _first("AZURE_STORAGE_TOKEN"),
+        "AZURE_NO_SIGN_REQUEST": "YES" if _is_true(os.environ.get("AZURE_SKIP_SIGNATURE", "")) else "",
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+# ── Google ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _google_options() -> dict[str, str]:
+    account = _first("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH")
+    options = {"GOOGLE_APPLICATION_CREDENTIALS": account} if account else {}
+    if _is_true(os.environ.get("GOOGLE_SKIP_SIGNATURE", "")):
+        options["GS_NO_SIGN_REQUEST"] = "YES"
+    return options
+
+
+def _first(*names: str) -> str:
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in ("1", "true", "yes", "on")

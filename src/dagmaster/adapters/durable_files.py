@@ -1,0 +1,108 @@
+"""Files that appear whole, and that a loss of power does not take away again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from typing import IO, TYPE_CHECKING, Final
+
+from dagmaster.ports.storage import UNFINISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_NO_UNNAMED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EACCES)
+
+
+def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
+    """Make a file, unless there is one of that name. False: there was.
+
+    The bytes are on the disk before the name is, and the name is before this returns. A process that is killed leaves
+    nothing where the file system has files without names (ext4, xfs, btrfs, tmpfs); elsewhere a name that no list
+    shows.
+    """
+    make_folder(path.parent)
+    with _unseen(path.parent) as (file, link):
+        fill(file)
+        _sync(file)
+        try:
+            link(path)
+        except FileExistsError:
+            return False
+    sync_folder(path.parent)
+    return True
+
+
+def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Make a file, over one of that name."""
+    make_folder(path.parent)
+    with _named(path.parent) as (file, beside):
+        fill(file)
+        _sync(file)
+        beside.replace(path)
+    sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it. Each is a name in the one above, and that has to last as well."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        sync_folder(each.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _unseen(folder: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
+    """A file without a name, and how it gets one that is not taken."""
+    try:
+        number = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except (AttributeError, OSError) as error:
+        # NFS and some others have none; nor has a system without /proc, which is tried below all the same.
+        if isinstance(error, OSError) and error.errno not in _NO_UNNAMED:
+            raise
+        with _named(folder) as (file, beside):
+            yield file, lambda path: os.link(beside, path)
+        return
+    with os.fdopen(number, "wb") as file:
+        # A folder as src_dir_fd makes Python call linkat with AT_SYMLINK_FOLLOW, which link(2) does not do.
+        yield file, lambda path: _link_number(file.fileno(), path)
+
+
+def _link_number(number: int, path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.link(f"/proc/self/fd/{number}", path, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _named(folder: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """A file under a name that no list shows, and that is gone afterwards."""
+    beside = folder / f"{UNFINISHED}-{secrets.token_hex(8)}"
+    try:
+        with beside.open("xb") as file:
+            yield file, beside
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)

@@ -1,0 +1,240 @@
+"""What every storage does alike: files, memory, S3 (moto) and Azure (Azurite)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagmaster.adapters.pieces import PIECE
+from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
+from dagmaster.ports.storage import UNFINISHED, BlobUri
+from tests.conformance.storages import BACKENDS, Place, place_of, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGE = PIECE + 1_000_003
+ODD_NAMES = ["a b", "p%20q%", "ü/ñ/日本.tif", "x#y", "q?z", "til~de+*&()[]{}'\"^|", "12:30", "dot.", "-"]
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request):
+    with served(request.param) as env:
+        yield request.param, env
+
+
+@pytest.fixture
+def place(backend, tmp_path, monkeypatch) -> Place:
+    name, env = backend
+    for key, value in env.items():
+        monkeypatch.setenv(key, value)
+    return place_of(name, tmp_path / "zones", env)
+
+
+def a_file(folder: Path, data: bytes, name: str = "made") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def data_of(size: int, seed: bytes = b"x") -> bytes:
+    piece = hashlib.sha512(seed).digest()
+    return (piece * (size // len(piece) + 1))[:size]
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE])
+def test_what_is_published_comes_back_byte_by_byte(place, tmp_path, size):
+    data, heard, fetched = data_of(size), [], []
+    uri = place.storage.in_zone("silver", "a/b.bin")
+    published = place.storage.publish(a_file(tmp_path, data), uri, heard.append)
+    got = place.storage.fetch(uri, tmp_path / "got", fetched.append)
+    assert (tmp_path / "got").read_bytes() == data
+    checksum = hashlib.sha256(data).hexdigest()
+    assert published.created
+    assert (published.size, published.sha256) == (got.size, got.sha256) == (size, checksum)
+    assert (published.etag, published.modified) == (got.etag, got.modified)
+    assert heard == sorted(heard)
+    assert (heard or [0])[-1] == (fetched or [0])[-1] == size
+    assert len(heard) > 1 or size < PIECE
+    assert place.storage.find(uri) == replace(got, sha256="")
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_what_is_there_stays_and_the_answer_is_about_it(place, tmp_path, size):
+    uri = place.storage.in_zone("silver", "one.bin")
+    first = place.storage.publish(a_file(tmp_path, data_of(size, b"first")), uri)
+    second = place.again().publish(a_file(tmp_path, data_of(size + 1, b"second")), uri)
+    assert second == replace(first, created=False)
+    assert place.storage.read(uri) == data_of(size, b"first")
+    assert place.storage.publish(tmp_path / "made", place.storage.in_zone("silver", "other.bin")).created
+
+
+PUBLISHER = """
+import json, sys, time
+from pathlib import Path
+from tests.conformance.storages import zones_at
+url, source, name = sys.argv[1:]
+storage = zones_at(url)
+storage.find(storage.in_zone("silver", "nothing"))
+print("ready", flush=True)
+sys.stdin.readline()
+info = storage.publish(Path(source), storage.in_zone("silver", name))
+print(json.dumps([info.created, info.size, info.sha256, info.etag, info.modified]))
+"""
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_of_twins_one_creates_and_both_hear_the_same(place, tmp_path, size):
+    if place.url.startswith("memory"):
+        answers = twin_threads(place, tmp_path, size)
+    else:
+        answers = twin_processes(place, tmp_path, size)
+    assert sorted(answer[0] for answer in answers) == [False, True]
+    assert answers[0][1:] == answers[1][1:]
+    kept = place.storage.read(place.storage.in_zone("silver", "twin.bin"))
+    assert hashlib.sha256(kept).hexdigest() == answers[0][2]
+    assert [name for name in place.everything() if UNFINISHED in name] == []
+
+
+def twin_processes(place: Place, folder: Path, size: int) -> list[list[object]]:
+    twins = []
+    for seed in (b"one", b"two"):
+        source = a_file(folder, data_of(size, seed), seed.decode())
+        command = [sys.executable, "-c", PUBLISHER, place.url, str(source), "twin.bin"]
+        twins.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for twin in twins:
+        assert twin.stdout is not None
+        assert twin.stdout.readline() == "ready\n"
+    for twin in twins:
+        assert twin.stdin is not None
+        twin.stdin.write("\n")
+        twin.stdin.flush()
+    return [json.loads(twin.communicate(timeout=60)[0]) for twin in twins]
+
+
+def twin_threads(place: Place, folder: Path, size: int) -> list[list[object]]:
+    answers: list[list[object]] = []
+    both = threading.Barrier(2)
+
+    def publish(seed: bytes) -> None:
+        source = a_file(folder, data_of(size, seed), seed.decode())
+        both.wait()
+        info = place.storage.publish(source, place.storage.in_zone("silver", "twin.bin"))
+        answers.append([info.created, info.size, info.sha256, info.etag, info.modified])
+
+    threads = [threading.Thread(target=publish, args=(seed,)) for seed in (b"one", b"two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+class Enough(Exception):
+    pass
+
+
+def enough(_done: int) -> None:
+    raise Enough
+
+
+def test_a_publish_that_breaks_off_leaves_nothing(place, tmp_path):
+    source = a_file(tmp_path, data_of(3 * PIECE))
+    with pytest.raises(Enough):
+        place.storage.publish(source, place.storage.in_zone("bronze", "a/broken.bin"), enough)
+    assert place.storage.find(place.storage.in_zone("bronze", "a/broken.bin")) is None
+    assert place.everything() == []
+
+
+def test_a_fetch_that_breaks_off_leaves_nothing(place, tmp_path):
+    uri = place.storage.in_zone("bronze", "a.bin")
+    place.storage.write(uri, data_of(LARGE))
+    (tmp_path / "to").mkdir()
+    with pytest.raises(Enough):
+        place.storage.fetch(uri, tmp_path / "to" / "got", enough)
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+def test_what_is_half_written_is_in_no_list_and_cannot_be_named(place):
+    place.storage.write(place.storage.in_zone("bronze", "a/seen"), b"1")
+    home = place.storage.in_zone("bronze")
+    for name in (f"{UNFINISHED}/0123", f"a/{UNFINISHED}-0123"):
+        place.storage.write(BlobUri(home.scheme, home.container, f"{home.name}/{name}"), b"half")
+        with pytest.raises(BlobNameInvalid, match="half written"):
+            place.storage.in_zone("bronze", name)
+    assert len(place.everything()) == 3
+    assert [info.uri for info in place.storage.under(home)] == [place.storage.in_zone("bronze", "a/seen")]
+
+
+def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
+    names = ["a/b", "a/b/c", "a-b", "a.b", "a/z", "aa", "b/c/d", "b/c.d", "Z", "ü"]
+    if place.url.startswith("file"):
+        names.remove("a/b")
+    for name in names:
+        place.storage.write(place.storage.in_zone("bronze", name), name.encode())
+    place.storage.write(place.storage.in_zone("silver", "elsewhere"), b"")
+    home = place.storage.in_zone("bronze")
+    listed = list(place.storage.under(home))
+    assert [info.uri.name.removeprefix(f"{home.name}/") for info in listed] == sorted(names)
+    assert [info.size for info in listed] == [len(name.encode()) for name in sorted(names)]
+    assert [place.storage.find(info.uri) for info in listed] == listed
+    below = [info.uri for info in place.storage.under(home.child("a"))]
+    assert below == [home.child(name) for name in sorted(names) if name.startswith("a/")]
+    assert list(place.storage.under(home.child("nothing"))) == []
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_name_is_taken_letter_by_letter(place, tmp_path, name):
+    uri = place.storage.in_zone("bronze", name)
+    assert BlobUri.parse(str(uri)) == uri
+    assert place.storage.publish(a_file(tmp_path, b"odd"), uri).created
+    assert place.storage.resolve(str(uri)) == uri
+    assert place.storage.read(uri) == b"odd"
+    assert [info.uri for info in place.storage.under(place.storage.in_zone("bronze"))] == [uri]
+    assert place.storage.delete(uri)
+    assert place.everything() == []
+
+
+def test_what_is_written_is_over_what_was_there(place):
+    uri = place.storage.in_zone("bronze", "state.json")
+    place.storage.write(uri, b"old and long")
+    assert place.storage.write(uri, b"new").sha256 == hashlib.sha256(b"new").hexdigest()
+    assert place.storage.read(uri) == b"new"
+
+
+def test_what_is_not_there_is_missing(place, tmp_path):
+    uri = place.storage.in_zone("bronze", "nothing/here")
+    assert place.storage.find(uri) is None
+    assert not place.storage.delete(uri)
+    with pytest.raises(BlobMissing, match=r"there is nothing at .*nothing/here"):
+        place.storage.read(uri)
+    with pytest.raises(BlobMissing, match="there is nothing at"):
+        place.storage.fetch(uri, tmp_path / "got")
+    assert list(tmp_path.glob("*got*")) == []
+
+
+def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):
+    if place.url.startswith(("file", "memory")):
+        pytest.skip("a folder is made when it is written to")
+    uri = replace(place.storage.in_zone("bronze", "x"), container="nobody-made-this")
+    said = r"there is no (bucket|container) 'nobody-made-this': make it"
+    for read in (
+        lambda: place.storage.find(uri),
+        lambda: place.storage.read(uri),
+        lambda: place.storage.fetch(uri, tmp_path / "got"),
+        lambda: list(place.storage.under(uri)),
+        lambda: place.storage.delete(uri),
+    ):
+        with pytest.raises(BlobMissing, match=said):
+            read()
+    with pytest.raises(BlobsUnavailable, match=said):
+        place.storage.publish(a_file(tmp_path, b"1"), uri)
+    with pytest.raises(BlobsUnavailable, match=said):
+        place.storage.write(uri, b"1")
