@@ -1,0 +1,122 @@
+"""Rows of Arrow as PostgreSQL's binary COPY: column by column, then woven into rows, a piece at a time."""
+
+from __future__ import annotations
+
+import struct
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagmaster.errors import PermanentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dagmaster.ports.tables import TableSpec
+
+HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
+TRAILER: Final = struct.pack(">h", -1)
+NULL: Final = struct.pack(">i", -1)
+PIECE_ROWS: Final = 4096
+PIECE_BYTES: Final = 4 * 1024 * 1024
+"""How much is put together at a time, beside the rows themselves."""
+
+_HAS_SRID: Final = 0x20000000
+_HEAD: Final = 5
+"""Bytes of WKB up to the end of the type: order of bytes, type."""
+_FROM_2000_DAYS: Final = 10_957
+_FROM_2000_MICROSECONDS: Final = _FROM_2000_DAYS * 86_400_000_000
+
+
+def copy_pieces(rows: pa.Table, spec: TableSpec, chunk: str) -> Iterator[bytes]:
+    """The stream of a COPY of these rows, each with its chunk last."""
+    count = rows.num_columns + 1
+    start = struct.pack(">h", count)
+    last = _field(chunk.encode())
+    yield HEADER
+    for batch in rows.to_batches(max_chunksize=_piece_rows(rows)):
+        columns: list[Any] = []
+        for one, column in zip(batch.schema, batch.columns, strict=True):
+            kind = spec.columns.get(one.name, "")
+            columns.append(
+                _geometries(column, spec.srid) if one.name == spec.geometry_column else _fields(column, kind)
+            )
+        yield b"".join(chain.from_iterable(zip(repeat(start), *columns, repeat(last, batch.num_rows), strict=False)))
+    yield TRAILER
+
+
+def _piece_rows(rows: pa.Table) -> int:
+    a_row = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    return int(max(1, min(PIECE_ROWS, PIECE_BYTES // a_row)))
+
+
+def _field(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def _geometries(column: pa.Array, srid: int) -> list[bytes]:
+    """EWKB of WKB: the SRID stands behind the type. What is EWKB already goes as it is."""
+    tail = struct.pack("<I", srid), struct.pack(">I", srid)
+    heads: dict[bytes, bytes | None] = {}
+    pack = struct.Struct(">i").pack
+    fields = []
+    for wkb in column.to_pylist():
+        if wkb is None:
+            fields.append(NULL)
+            continue
+        head = wkb[:_HEAD]
+        if head not in heads:
+            heads[head] = _with_srid(head, tail)
+        longer = heads[head]
+        if longer is None:
+            fields += [pack(len(wkb)) + wkb]
+        else:
+            fields.append(b"".join((pack(len(wkb) + 4), longer, wkb[_HEAD:])))
+    return fields
+
+
+def _with_srid(head: bytes, tail: tuple[bytes, bytes]) -> bytes | None:
+    if len(head) < _HEAD or head[0] > 1:
+        raise PermanentError("a geometry is not WKB: it has no type", kind="invalid_input")
+    order = "<" if head[0] else ">"
+    (kind,) = struct.unpack(f"{order}I", head[1:])
+    if kind & _HAS_SRID:
+        return None
+    return head[:1] + struct.pack(f"{order}I", kind | _HAS_SRID) + tail[0 if head[0] else 1]
+
+
+def _fields(column: pa.Array, kind: str) -> Sequence[bytes]:
+    match kind:
+        case "text":
+            return [NULL if one is None else _field(one) for one in column.cast(pa.binary()).to_pylist()]
+        case "json":
+            return [NULL if one is None else _field(b"\x01" + one) for one in column.cast(pa.binary()).to_pylist()]
+        case "boolean":
+            return _fixed(column, pa.uint8(), ">u1")
+        case "integer":
+            return _fixed(column, pa.int64(), ">i8")
+        case "number":
+            return _fixed(column, pa.float64(), ">f8")
+        case "date":
+            return _fixed(column, pa.int32(), ">i4", since=_FROM_2000_DAYS)
+        case "timestamp":
+            return _fixed(column, pa.int64(), ">i8", since=_FROM_2000_MICROSECONDS)
+    raise PermanentError(f"there is no column type {kind!r}", kind="invalid_input")
+
+
+def _fixed(column: pa.Array, as_type: pa.DataType, code: str, since: int = 0) -> Sequence[bytes]:
+    """Fields of one length: all at once, then cut."""
+    values = pc.fill_null(column.cast(as_type), pa.scalar(since, as_type) if since else pa.scalar(0, as_type))
+    numbers = values.to_numpy(zero_copy_only=False)
+    made = np.empty(len(numbers), dtype=[("length", ">i4"), ("value", code)])
+    made["length"] = made.dtype["value"].itemsize
+    made["value"] = numbers - since if since else numbers
+    data, size = made.tobytes(), made.dtype.itemsize
+    fields = [data[at : at + size] for at in range(0, len(data), size)]
+    if column.null_count:
+        for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            fields[at] = NULL
+    return fields

@@ -1,0 +1,78 @@
+"""A process that uploads chunks as it is told, and can be killed in the middle of one.
+
+python -m tests.conformance.table_worker PLACE TABLE ROUNDS CHUNK…    uploads each chunk, ROUNDS times
+python -m tests.conformance.table_worker PLACE TABLE halfway CHUNK    says `half` in the middle, and waits for ever
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import shapely
+
+from dagmaster.adapters import copying, postgis_tables
+from dagmaster.adapters.parquet_tables import ParquetTables
+from dagmaster.ports import features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.ports.tables import Tables
+
+ROWS = 40
+
+
+def tables_at(place: str) -> Tables:
+    """The adapter for a place."""
+    return postgis_tables.PostgisTables(place) if "://" in place else ParquetTables(Path(place))
+
+
+def rows_of(chunk: str, count: int = ROWS) -> pa.Table:
+    """The rows of a chunk: each tells which it is."""
+    points = [shapely.to_wkb(shapely.Point(number, number / 2)) for number in range(count)]
+    names = pa.array([f"{chunk}/{number}" for number in range(count)], pa.string())
+    return pa.table({"name": names, "geometry": pa.array(points, pa.binary())})
+
+
+def halfway() -> None:
+    """Stop for ever in the middle of the next chunk: after half of a COPY, or before a file is moved to its place."""
+
+    def wait() -> None:
+        print("half", flush=True)  # noqa: T201 - its output is its report
+        threading.Event().wait()
+
+    whole = copying.copy_pieces
+
+    def half(*arguments: Any) -> Iterator[bytes]:
+        pieces = list(whole(*arguments))
+        assert len(pieces) > 2
+        yield from pieces[: len(pieces) // 2 + 1]
+        wait()
+
+    vars(postgis_tables)["copy_pieces"] = half
+    written = features.write_file
+
+    def unmoved(*arguments: Any) -> Any:
+        done = written(*arguments)
+        wait()
+        return done
+
+    vars(features)["write_file"] = unmoved
+
+
+def main(place: str, table: str, rounds: str, *chunks: str) -> None:
+    """Upload."""
+    tables = tables_at(place)
+    if rounds == "halfway":
+        halfway()
+    for _ in range(1 if rounds == "halfway" else int(rounds)):
+        for chunk in chunks:
+            tables.replace_chunk(table, chunk, rows_of(chunk, 20_000 if rounds == "halfway" else ROWS))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,393 @@
+"""What every place of tables promises: GeoParquet in a directory, and PostGIS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import shapely
+
+from dagmaster.errors import PermanentError, TablesUnavailable
+from dagmaster.ports.tables import TableSpec
+from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
+from tests.conformance.table_worker import ROWS, rows_of, tables_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.ports.tables import Tables
+
+ROOT = Path(__file__).parents[2]
+NAMES = (f"t{number}" for number in itertools.count(1))
+A_LONG_WHILE = 60.0
+
+
+@pytest.fixture(scope="module")
+def postgis() -> Iterator[str]:
+    if PROGRAMS is None:
+        pytest.skip(MISSING)
+    with postgis_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["parquet", "postgis"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "tables") if request.param == "parquet" else str(request.getfixturevalue("postgis"))
+
+
+@pytest.fixture
+def tables(place: str) -> Tables:
+    return tables_at(place)
+
+
+@pytest.fixture
+def name() -> str:
+    return next(NAMES)
+
+
+def spec(name: str, **more: Any) -> TableSpec:
+    return TableSpec(**{"name": name, "columns": {"name": "text"}, "geometry_type": "Point", **more})
+
+
+def test_a_table_is_made_once(tables, name):
+    assert tables.describe(name) is None
+    assert tables.create(spec(name)) is True
+    assert tables.create(spec(name)) is False
+    info = tables.describe(name)
+    assert info is not None
+    assert (info.rows, info.chunks, info.bbox, info.srid) == (0, (), None, 4326)
+    assert (info.columns, info.geometry_type, info.geometry_column) == ({"name": "text"}, "Point", "geometry")
+    assert tables.read(name).num_rows == 0
+
+
+def test_a_chunk_that_comes_twice_is_there_once(tables, name):
+    tables.create(spec(name))
+    assert tables.replace_chunk(name, "a", rows_of("a")) == ROWS
+    assert tables.replace_chunk(name, "a", rows_of("a")) == ROWS
+    assert tables.replace_chunk(name, "b", rows_of("b", 3)) == 3
+    info = tables.describe(name)
+    assert info is not None
+    assert (info.rows, info.chunks) == (ROWS + 3, ("a", "b"))
+    assert info.bbox == (0.0, 0.0, 39.0, 19.5)
+    assert tables.read(name)["name"].to_pylist() == [*rows_of("a")["name"].to_pylist(), "b/0", "b/1", "b/2"]
+
+
+def test_a_chunk_may_become_shorter_and_empty(tables, name):
+    tables.create(spec(name))
+    tables.replace_chunk(name, "a", rows_of("a"))
+    assert tables.replace_chunk(name, "a", rows_of("a", 2)) == 2
+    assert tables.read(name).num_rows == 2
+    assert tables.replace_chunk(name, "a", rows_of("a", 0)) == 0
+    assert tables.read(name).num_rows == 0
+
+
+def test_chunks_of_earlier_runs_are_taken_away(tables, name):
+    tables.create(spec(name))
+    for chunk in "abc":
+        tables.replace_chunk(name, chunk, rows_of(chunk, 5))
+    assert tables.keep_only(name, ["b", "z"]) == 10
+    info = tables.describe(name)
+    assert info is not None
+    assert info.chunks == ("b",)
+    assert tables.keep_only(name, []) == 5
+
+
+def test_a_table_is_dropped_once_and_may_come_again(tables, name):
+    tables.create(spec(name))
+    tables.replace_chunk(name, "a", rows_of("a"))
+    assert tables.drop(name) is True
+    assert tables.drop(name) is False
+    assert tables.describe(name) is None
+    assert tables.create(spec(name)) is True
+    assert tables.read(name).num_rows == 0
+
+
+EVERY_TYPE: dict[str, list[Any]] = {
+    "text": ["ä 'quoted' \"so\"\n\t\\", "", None],
+    "integer": [2**63 - 1, -(2**63), None],
+    "number": [0.1, float("-inf"), None],
+    "boolean": [True, False, None],
+    "date": [dt.date(1, 1, 1), dt.date(2026, 2, 28), None],
+    "timestamp": [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC), dt.datetime(2262, 1, 1, tzinfo=dt.UTC), None],
+    "json": ['{"a": [1, null]}', '"x"', None],
+}
+
+
+def test_every_type_comes_back_as_it_went(tables, name):
+    kinds = {f"a {kind}": kind for kind in EVERY_TYPE}
+    tables.create(spec(name, columns=kinds))
+    arrays: dict[str, Any] = {f"a {kind}": values for kind, values in EVERY_TYPE.items()}
+    arrays["geometry"] = [shapely.to_wkb(shapely.Point(1, 2)), shapely.to_wkb(shapely.Point()), None]
+    arrays["a timestamp"] = pa.array(arrays["a timestamp"], pa.timestamp("us", tz="UTC"))
+    tables.replace_chunk(name, "a", pa.table(arrays))
+    found = tables.read(name)
+    for kind, values in EVERY_TYPE.items():
+        back = found[f"a {kind}"].to_pylist()
+        if kind == "json":
+            # A server keeps what JSON says, not how it is written.
+            assert [one and json.loads(one) for one in back] == [{"a": [1, None]}, "x", None]
+        else:
+            assert back == values, kind
+    shapes = shapely.from_wkb(found["geometry"].to_pylist())
+    assert [None if one is None else one.wkt for one in shapes] == ["POINT (1 2)", "POINT EMPTY", None]
+
+
+EVERY_GEOMETRY = [
+    "POINT (1 2)", "LINESTRING (0 0, 1 1)", "POLYGON ((0 0, 9 0, 9 9, 0 0), (4 1, 5 1, 5 2, 4 1))",
+    "MULTIPOINT ((1 2), (3 4))", "MULTILINESTRING ((0 0, 1 1), (2 2, 3 3))",
+    "MULTIPOLYGON (((0 0, 1 0, 1 1, 0 0)), ((5 5, 6 5, 6 6, 5 5)))",
+    "GEOMETRYCOLLECTION (POINT (1 2), LINESTRING (0 0, 1 1))", "POLYGON EMPTY",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("heights", [False, True])
+def test_every_geometry_comes_back_as_it_went(tables, name, heights):
+    shapes = shapely.from_wkt(EVERY_GEOMETRY[:-1] if heights else EVERY_GEOMETRY)
+    shapes = shapely.force_3d(shapes, 7.5) if heights else shapes
+    tables.create(spec(name, columns={}, geometry_type="Geometry Z" if heights else "Geometry", srid=3857))
+    tables.replace_chunk(name, "a", pa.table({"geometry": pa.array(shapely.to_wkb(shapes), pa.binary())}))
+    found = shapely.from_wkb(tables.read(name)["geometry"].to_pylist())
+    assert shapely.equals_identical(found, shapes).all()
+    info = tables.describe(name)
+    assert info is not None
+    assert (info.geometry_type, info.srid) == ("Geometry Z" if heights else "Geometry", 3857)
+
+
+def test_bytes_may_come_in_the_other_order(tables, name):
+    tables.create(spec(name, columns={}))
+    wkb = shapely.to_wkb([shapely.Point(1, 2)], byte_order=0)
+    tables.replace_chunk(name, "a", pa.table({"geometry": pa.array(wkb, pa.binary())}))
+    assert shapely.from_wkb(tables.read(name)["geometry"].to_pylist())[0].wkt == "POINT (1 2)"
+
+
+NASTY = ['we"ird', "select", "%s", "a;b--", "{x}", "Ä b", "a'b", "$1", "A", "a"]
+
+
+def test_a_column_may_have_any_name(tables, name):
+    tables.create(spec(name, columns=dict.fromkeys(NASTY, "integer"), geometry_column='the "geom"'))
+    rows = pa.table({**{one: [at] for at, one in enumerate(NASTY)}, 'the "geom"': [shapely.to_wkb(shapely.Point())]})
+    tables.replace_chunk(name, "a", rows)
+    found = tables.read(name).to_pylist()[0]
+    assert [found[one] for one in NASTY] == list(range(len(NASTY)))
+    info = tables.describe(name)
+    assert info is not None
+    assert list(info.columns) == NASTY
+
+
+@pytest.mark.parametrize("bad", ["", "a b", 'x"; DROP TABLE y', "../x", "a.b.c", "1a", "x" * 64, ".hidden", "a\0", "ä"])
+def test_a_table_has_a_plain_name(tables, bad):
+    with pytest.raises(PermanentError, match="no name of a table") as caught:
+        spec(bad)
+    assert caught.value.kind == "invalid_input"
+    for asked in (tables.describe, tables.drop, tables.read):
+        with pytest.raises(PermanentError, match="no name of a table"):
+            asked(bad)
+
+
+@pytest.mark.parametrize("bad", ["", "../x", "_a", "a/b", "a.parquet", "x" * 101])
+def test_a_chunk_has_a_plain_name(tables, name, bad):
+    tables.create(spec(name))
+    with pytest.raises(PermanentError, match="no name of a chunk"):
+        tables.replace_chunk(name, bad, rows_of("a"))
+
+
+@pytest.mark.parametrize("bad", ["_chunk", "xmin", "ctid", "x" * 64, "ä" * 32, "a\nb", "geometry"])
+def test_a_column_that_no_table_can_have_is_refused(bad):
+    with pytest.raises(PermanentError) as caught:
+        spec("t", columns={bad: "text"})
+    assert caught.value.kind == "invalid_input"
+
+
+def test_a_schema_may_stand_before_the_name(tables, name):
+    full = f"geo.{name}"
+    assert tables.create(spec(full)) is True
+    assert tables.create(spec(full)) is False
+    tables.replace_chunk(full, "a", rows_of("a"))
+    assert tables.describe(name) is None
+    assert tables.drop(full) is True
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"columns": {"name": "integer"}}, "its column 'name' is text, not integer"),
+        ({"columns": {"name": "text", "more": "text"}}, "its column 'more' is not there, not text"),
+        ({"geometry_type": "MultiPoint"}, "its geometry type is Point, not MultiPoint"),
+        ({"srid": 3857}, "its coordinate system is EPSG:4326, not EPSG:3857"),
+    ],
+)
+def test_a_table_that_is_there_and_differs_is_refused(tables, name, other, said):
+    tables.create(spec(name))
+    with pytest.raises(PermanentError, match=said) as caught:
+        tables.create(spec(name, **other))
+    assert caught.value.kind == "invalid_input"
+
+
+POLYGON = shapely.to_wkb(shapely.box(0, 0, 1, 1))
+POINT = shapely.to_wkb(shapely.Point(1, 2))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"name": ["x"], "geometry": [POLYGON]},
+        {"name": ["x"], "geometry": [shapely.to_wkb(shapely.Point(1, 2, 3))]},
+        {"name": ["x"], "geometry": [b"no wkb"]},
+        {"name": ["x"], "geometry": [POINT], "more": [1]},
+        {"geometry": [POINT]},
+        {"name": [{"a": 1}], "geometry": [POINT]},
+    ],
+    ids=["another type", "a height", "not WKB", "a column too many", "a column missing", "another column type"],
+)
+def test_rows_that_do_not_fit_are_refused_and_what_was_there_stays(tables, name, rows):
+    tables.create(spec(name))
+    tables.replace_chunk(name, "a", rows_of("a"))
+    with pytest.raises(PermanentError) as caught:
+        tables.replace_chunk(name, "a", pa.table(rows))
+    assert caught.value.kind == "invalid_input"
+    assert tables.read(name)["name"].to_pylist() == rows_of("a")["name"].to_pylist()
+
+
+def test_nothing_goes_into_a_table_that_is_not_there(tables, name):
+    for asked in (lambda: tables.replace_chunk(name, "a", rows_of("a")), lambda: tables.keep_only(name, []), lambda: tables.read(name)):  # fmt: skip
+        with pytest.raises(PermanentError, match=f"there is no table {name}"):
+            asked()
+
+
+# ── Many at once ──
+
+
+def uploading(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.conformance.table_worker", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_many_processes_upload_the_same_and_other_chunks_and_nothing_is_lost_or_double(tables, place, name):
+    tables.create(spec(name))
+    chunks = [f"c{number}" for number in range(6)]
+    # Each chunk is uploaded by three processes, in different orders, over and over.
+    orders = [chunks, chunks[::-1], chunks[3:] + chunks[:3]]
+    workers = [uploading(place, name, "5", *order) for order in orders]
+    for worker in workers:
+        worker.communicate(timeout=A_LONG_WHILE)
+        assert worker.returncode == 0
+    names = tables.read(name)["name"].to_pylist()
+    assert sorted(names) == sorted(f"{chunk}/{number}" for chunk in chunks for number in range(ROWS))
+
+
+def test_a_process_killed_in_the_middle_of_a_chunk_leaves_what_was_there(tables, place, name):
+    tables.create(spec(name))
+    tables.replace_chunk(name, "a", rows_of("a", 3))
+    worker = uploading(place, name, "halfway", "a")
+    assert worker.stdout is not None
+    with worker, worker.stdout:
+        assert worker.stdout.readline() == "half\n"
+        worker.kill()
+    assert tables.read(name)["name"].to_pylist() == ["a/0", "a/1", "a/2"]
+    # The next attempt does not wait for the dead one.
+    assert tables.replace_chunk(name, "a", rows_of("a")) == ROWS
+    assert tables.read(name)["name"].to_pylist() == rows_of("a")["name"].to_pylist()
+
+
+# ── Each in its own way ──
+
+
+def test_a_server_that_is_not_there_may_come_back():
+    with pytest.raises(TablesUnavailable, match="does not answer"):
+        tables_at("postgresql://somebody:secret@127.0.0.1:1/geo").describe("t")
+
+
+def test_a_password_is_in_no_address_and_no_error(postgis):
+    tables = tables_at(postgis.replace("user=dagmaster", "user=dagmaster&password=s3cret"))
+    tables.create(spec("addressed"))
+    info = tables.describe("addressed")
+    assert info is not None
+    assert info.href.endswith("/geo/addressed")
+    assert "s3cret" not in info.href
+    with pytest.raises(TablesUnavailable) as caught:
+        tables_at("postgresql://u:s3cret@127.0.0.1:1/geo").describe("t")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_postgis_has_a_spatial_index_and_uses_it(postgis, name):
+    import psycopg
+
+    tables = tables_at(postgis)
+    tables.create(spec(name))
+    tables.replace_chunk(name, "a", rows_of("a", 500))
+    with psycopg.connect(postgis) as connection:
+        connection.execute("SET enable_seqscan = off")
+        asked = f"EXPLAIN SELECT 1 FROM {name} WHERE geometry && ST_MakeEnvelope(0, 0, 1, 1, 4326)"
+        assert "Index" in str(connection.execute(asked).fetchall())
+        assert connection.execute(f"SELECT DISTINCT ST_SRID(geometry) FROM {name}").fetchall() == [(4326,)]
+
+
+def test_postgis_says_how_many_columns_it_has_room_for(postgis):
+    with pytest.raises(PermanentError, match="room for 1,598"):
+        tables_at(postgis).create(spec("wide", columns={f"c{number}": "integer" for number in range(3000)}))
+
+
+def test_a_table_of_somebody_else_is_left_alone(postgis):
+    import psycopg
+
+    with psycopg.connect(postgis) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS theirs (id int)")
+        connection.execute("INSERT INTO theirs VALUES (1)")
+    tables = tables_at(postgis)
+    with pytest.raises(PermanentError, match="none of dagmaster's"):
+        tables.create(spec("theirs"))
+    with pytest.raises(PermanentError):
+        tables.drop("theirs")
+
+
+@pytest.mark.parametrize("text", ["a\0b"])
+def test_what_postgresql_cannot_hold_is_bad_input(postgis, name, text):
+    tables = tables_at(postgis)
+    tables.create(spec(name))
+    with pytest.raises(PermanentError, match="PostGIS refuses this: invalid byte sequence") as caught:
+        tables.replace_chunk(name, "a", pa.table({"name": [text], "geometry": [POINT]}))
+    assert caught.value.kind == "invalid_input"
+
+
+def test_a_file_of_a_chunk_is_geoparquet_that_others_read(tmp_path, name):
+    import duckdb
+    import geopandas
+    import pyarrow.parquet as pq
+
+    tables = tables_at(str(tmp_path))
+    tables.create(spec(name, srid=3857))
+    tables.replace_chunk(name, "a", rows_of("a", 5))
+    tables.replace_chunk(name, "b", rows_of("b", 4))
+    folder = tmp_path / name
+    geo = json.loads(pq.read_metadata(folder / "a.parquet").metadata[b"geo"])
+    assert (geo["version"], geo["primary_column"]) == ("1.1.0", "geometry")
+    column = geo["columns"]["geometry"]
+    assert (column["encoding"], column["geometry_types"], column["bbox"]) == ("WKB", ["Point"], [0.0, 0.0, 4.0, 2.0])
+    assert column["crs"]["id"] == {"authority": "EPSG", "code": 3857}
+    frame = geopandas.read_parquet(folder)
+    assert (len(frame), frame.crs.to_epsg()) == (9, 3857)
+    assert len(geopandas.read_parquet(folder, bbox=(3.5, 0, 9, 9))) == 1
+    asked = f"SELECT count(*), max(bbox.xmax) FROM read_parquet('{folder}/*.parquet')"
+    assert duckdb.connect().execute(asked).fetchall() == [(9, 4.0)]
+
+
+def test_what_a_dead_process_left_is_swept_when_it_is_old(tmp_path, name):
+    import os
+
+    tables = tables_at(str(tmp_path))
+    tables.create(spec(name))
+    tables.replace_chunk(name, "a", rows_of("a"))
+    old, new = tmp_path / name / ".a.1.tmp", tmp_path / name / ".a.2.tmp"
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    assert tables.keep_only(name, ["a"]) == 0
+    assert not old.exists()
+    assert new.exists()
