@@ -34,6 +34,7 @@ T = TypeVar("T")
 SHIPPED_HANDLERS = (
     "dagmaster.handlers.examples",
     "dagmaster.handlers.raster.handlers",
+    "dagmaster.handlers.fathom.handlers",
 )
 
 

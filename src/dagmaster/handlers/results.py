@@ -24,13 +24,16 @@ def result_uri(
     params: Mapping[str, Any],
     folder: str = "",
     zone: str = "silver",
+    made_by: tuple[str, str] | None = None,
 ) -> BlobUri:
     """The place of a result: `silver/folder/name-fingerprint.suffix`.
 
     The fingerprint is of the handler and its version, the params that shape the result and the checksums of what it is
-    made from. So a retry finds what is there, and a corrected handler never keeps a stale file.
+    made from. So a retry finds what is there, and a corrected handler never keeps a stale file. `made_by` is another
+    handler and its version: who plans its work looks whether that is done.
     """
-    said = json.dumps([ctx.handler, ctx.handler_version, dict(params), list(sources)], sort_keys=True, default=str)
+    name_and_version = made_by or (ctx.handler, ctx.handler_version)
+    said = json.dumps([*name_and_version, dict(params), list(sources)], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(said.encode()).hexdigest()[:16]
     words = [plain_name(one) for one in (*folder.split("/"), f"{plain_name(name)}-{fingerprint}") if one]
     return ctx.blobs.in_zone(zone, f"{'/'.join(words)}{suffix}")

@@ -1,0 +1,413 @@
+"""The FATHOM handlers: tiles found, stacked, gathered into cells, merged and registered.
+
+What is done is known by its name: the fingerprint of a stack is of the size and the etag of each file, which a listing
+tells, so that eight terabytes need not be read to learn that nothing changed. That of a cell is of its stacks' names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring.handlers import handler
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.extras import extra
+from dagmaster.handlers.fathom.inventories import find_cells, find_tiles, is_wanted, sources_of
+from dagmaster.handlers.fathom.names import PATTERNS, Grammar, bbox_of, union
+from dagmaster.handlers.fathom.params import (
+    BandStack,
+    BandStackParams,
+    CogParams,
+    GridInventory,
+    GridInventoryParams,
+    PlannedCell,
+    PlannedTile,
+    SpatialMerge,
+    SpatialMergeParams,
+    StackParams,
+    StacRegistered,
+    StacRegisterParams,
+    TileInventory,
+    TileInventoryParams,
+)
+from dagmaster.handlers.fathom.values import band_name
+from dagmaster.handlers.results import publish, result_uri
+from dagmaster.handlers.sources import LocalFile, local_file
+from dagmaster.ports.handler import HandlerContext
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from dagmaster.handlers.fathom.inventories import Cell, TileFiles
+    from dagmaster.handlers.raster.cogs import CogOptions
+    from dagmaster.ports.storage import BlobInfo, BlobUri
+
+LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
+STACK: Final = ("fathom.band_stack", "1")
+MERGE: Final = ("fathom.spatial_merge", "1")
+MOST_TOLD: Final = 100
+BATCH: Final = 500
+"""How many items go to the catalog at a time."""
+
+
+# ── Tiles ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@handler("fathom.tile_inventory", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_tile_inventory"])
+def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInventory:
+    """List the files below a prefix; tell which tiles are to be stacked, which are done, and which are incomplete."""
+    prefix = _place(ctx, params.prefix, params.zone)
+    patterns = [params.pattern] if isinstance(params.pattern, str) else params.pattern
+    found = find_tiles(ctx.blobs.under(prefix), prefix.name, Grammar(patterns or PATTERNS))
+    if not found.tiles:
+        what = f"{len(found.unparsed):,} files, none of them with a name that fits" if found.unparsed else "nothing"
+        raise PermanentError(
+            f"there is {what} below {prefix}: expected names as {' or '.join(patterns or PATTERNS)}"
+            + (f", not as {found.unparsed[0]}" if found.unparsed else ""),
+            kind="invalid_input",
+        )
+    if found.twice:
+        raise PermanentError(
+            f"{len(found.twice):,} files have a name that says the same as another's: {found.twice[0]}. Expected one"
+            " file for a tile and return period; name one layout as pattern",
+            kind="invalid_input",
+        )
+    where = {name: [value] if isinstance(value, str) else value for name, value in params.where.items()}
+    wanted = [tile for tile in found.tiles if is_wanted(tile, params.bbox, where)]
+    lacking = [(tile, missing) for tile in wanted if (missing := tile.missing(params.return_periods))]
+    if lacking and params.incomplete == "fail":
+        tile, missing = lacking[0]
+        raise PermanentError(
+            f"{len(lacking):,} of {len(wanted):,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
+            f" {', '.join(map(band_name, missing))}",
+            kind="invalid_input",
+        )
+    left_out = {id(tile) for tile, _ in lacking}
+    complete = [tile for tile in wanted if id(tile) not in left_out]
+    to_do, done = _split(ctx, params, complete)
+    later = to_do[params.limit :] if params.limit else []
+    to_do = to_do[: params.limit] if params.limit else to_do
+    size = sum(tile.files[period].size for tile in to_do for period in params.return_periods)
+    return TileInventory(
+        tiles=[_planned(tile, params.return_periods) for tile in to_do],
+        done=done,
+        waiting=[
+            {"tile": tile.tile, "group": tile.group, "facets": tile.facets}
+            for tile in [*(tile for tile, _ in lacking), *later]
+        ],
+        incomplete=[
+            {"tile": tile.tile, "group": tile.group, "missing": [band_name(one) for one in missing]}
+            for tile, missing in lacking
+        ],
+        unparsed=found.unparsed[:MOST_TOLD],
+        counts={
+            "files": sum(len(tile.files) for tile in found.tiles),
+            "unparsed": len(found.unparsed),
+            "tiles": len(found.tiles),
+            "unwanted": len(found.tiles) - len(wanted),
+            "incomplete": len(lacking),
+            "done": len(done),
+            "to_do": len(to_do),
+            "later": len(later),
+        },
+        megabytes=round(size / 1e6, 3),
+    )
+
+
+def _place(ctx: HandlerContext, prefix: str, zone: str) -> BlobUri:
+    text = prefix.rstrip("/")
+    if "://" in text or text.startswith("/"):
+        return ctx.blobs.resolve(text)
+    return ctx.blobs.in_zone(zone, text)
+
+
+def _split(
+    ctx: HandlerContext, params: TileInventoryParams, tiles: Sequence[TileFiles]
+) -> tuple[list[TileFiles], list[dict[str, Any]]]:
+    """What is to do, and what is done: one listing tells, however many tiles there are."""
+    there = set() if params.redo else _names(ctx, "fathom/stacks")
+    to_do: list[TileFiles] = []
+    done: list[dict[str, Any]] = []
+    for tile in tiles:
+        infos = {band_name(period): tile.files[period] for period in params.return_periods}
+        uri = _stack_uri(ctx, params, tile.tile, tile.group, infos)
+        if uri.name in there:
+            done.append({"tile": tile.tile, "group": tile.group, "facets": tile.facets, "href": str(uri)})
+        else:
+            to_do.append(tile)
+    return to_do, done
+
+
+def _names(ctx: HandlerContext, folder: str) -> set[str]:
+    return {info.uri.name for info in ctx.blobs.under(ctx.blobs.in_zone("silver", folder))}
+
+
+def _planned(tile: TileFiles, periods: Sequence[int]) -> PlannedTile:
+    bbox = bbox_of(tile.tile)
+    return PlannedTile(
+        tile=tile.tile, group=tile.group, facets=tile.facets, sources=sources_of(tile, periods), bbox=bbox,
+        footprint=bbox,
+    )  # fmt: skip
+
+
+# ── One tile ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@handler(STACK[0], version=STACK[1], queue=HEAVY, timeout_seconds=3600, aliases=["fathom_band_stack"])
+def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
+    """Stack the maps of one tile at all return periods into one COG, the shortest first, and check their depths."""
+    with extra("raster"):
+        from dagmaster.handlers.fathom import stacking
+        from dagmaster.handlers.fathom.layers import read_tags
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster.cogs import check_cog
+    bbox = bbox_of(params.tile)
+    hrefs = _by_return_period(params.sources)
+    infos = {band: _there(ctx, band, href) for band, href in hrefs.items()}
+    uri = _stack_uri(ctx, params, params.tile, params.group, infos)
+    found = ctx.blobs.find(uri)
+    with gdal(ctx.share):
+        if found is None:
+            files = {band: local_file(ctx, info.uri) for band, info in infos.items()}
+            made = ctx.scratch / f"{params.tile}.tif"
+
+            def watch(done: int, total: int) -> None:
+                ctx.raise_if_cancelled()
+                ctx.progress(done, total, f"stacking {params.tile}")
+
+            depths = stacking.stack(
+                {band: file.path for band, file in files.items()},
+                made,
+                tile=params.tile,
+                monotone=params.monotone,
+                options=_options(params),
+                share=ctx.share,
+                tags={"sources": {band: [str(file.uri), file.sha256] for band, file in files.items()}},
+                watch=watch,
+            )
+            check_cog(made)
+            found = publish(ctx, made, uri)
+        else:
+            depths = read_tags(local_file(ctx, uri).path, ctx.share)["depths"]
+    return BandStack(
+        tile=params.tile,
+        group=params.group,
+        facets=params.facets,
+        href=str(uri),
+        cog_url=str(uri),
+        bands=list(infos),
+        bbox=bbox,
+        size_mb=round(found.size / 1e6, 6),
+        violations=depths["violations"],
+        worst_cm=depths["worst_cm"],
+        mask_differences=depths["mask_differences"],
+        created=found.created,
+    )
+
+
+def _by_return_period(sources: Mapping[str, str]) -> dict[str, str]:
+    found: dict[int, str] = {}
+    for name, href in sources.items():
+        digits = name.lower().removeprefix("1in").removeprefix("rp")
+        if not digits.isdecimal() or int(digits) in found:
+            raise PermanentError(
+                f"{name!r} is no return period, or is there twice: expected sources as 1in5, 1in10, 1in20",
+                kind="invalid_input",
+            )
+        found[int(digits)] = href
+    return {band_name(period): found[period] for period in sorted(found)}
+
+
+def _there(ctx: HandlerContext, band: str, href: str) -> BlobInfo:
+    uri = ctx.blobs.resolve(href)
+    info = ctx.blobs.find(uri)
+    if info is None:
+        raise PermanentError(f"{band}: there is no file at {uri}", kind="invalid_input")
+    return info
+
+
+def _stack_uri(
+    ctx: HandlerContext, params: StackParams, tile: str, group: str, infos: Mapping[str, BlobInfo]
+) -> BlobUri:
+    said = {**_shape(params), "monotone": params.monotone}
+    sources = [f"{band} {info.size} {info.etag or info.modified}" for band, info in infos.items()]
+    return result_uri(ctx, tile, ".tif", sources=sources, params=said, folder=f"fathom/stacks/{group}", made_by=STACK)
+
+
+def _shape(params: CogParams) -> dict[str, Any]:
+    return {"compression": params.compression, "level": params.level, "tile_size": params.tile_size}
+
+
+def _options(params: CogParams) -> CogOptions:
+    from dagmaster.handlers.raster.cogs import CogOptions
+
+    # A mean of depths and of marks for water would be neither.
+    return CogOptions(
+        compression=params.compression, level=params.level, tile_size=params.tile_size, resampling="nearest"
+    )
+
+
+# ── Cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@handler("fathom.grid_inventory", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_grid_inventory"])
+def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInventory:
+    """Tell which stacks belong to which cell of a grid, which cells are to be merged, and which are done."""
+    stacks = [*params.done, *(one for one in params.stacks if one is not None)]
+    cells = find_cells(stacks, params.planned, params.cell_degrees)
+    held = [cell for cell in cells if not cell.stacks or (cell.lacking and params.lacking == "hold")]
+    is_held = {id(cell) for cell in held}
+    there = set() if params.redo else _names(ctx, "fathom/cells")
+    to_do: list[Cell] = []
+    done: list[dict[str, Any]] = []
+    for cell in cells:
+        if id(cell) in is_held:
+            continue
+        uri = _cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
+        if uri.name in there:
+            done.append({"cell": cell.cell, "group": cell.group, "facets": cell.facets, "href": str(uri)})
+        else:
+            to_do.append(cell)
+    return GridInventory(
+        cells=[
+            PlannedCell(
+                cell=cell.cell, group=cell.group, facets=cell.facets, stacks=cell.stacks, bbox=cell.bbox,
+                footprint=cell.bbox,
+            )
+            for cell in to_do
+        ],
+        done=done,
+        held=[{"cell": cell.cell, "group": cell.group, "lacking": cell.lacking} for cell in held],
+        counts={
+            "stacks": len(stacks), "cells": len(cells), "done": len(done), "to_do": len(to_do), "held": len(held),
+            "lacking_tiles": sum(len(cell.lacking) for cell in cells),
+        },
+    )  # fmt: skip
+
+
+# ── One cell ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@handler(MERGE[0], version=MERGE[1], queue=HEAVY, timeout_seconds=6 * 3600, aliases=["fathom_spatial_merge"])
+def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMerge:
+    """Merge the stacks of one cell into one COG, band by band. An attempt that follows another begins at its band."""
+    with extra("raster"):
+        from dagmaster.handlers.fathom import merging
+        from dagmaster.handlers.fathom.layers import read_bands
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster.cogs import check_cog
+    stacks = dict(sorted(params.stacks.items()))
+    uri = _cell_uri(ctx, params, params.cell, params.group, stacks)
+    found = ctx.blobs.find(uri)
+    with gdal(ctx.share):
+        if found is None:
+            files = {tile: local_file(ctx, ctx.blobs.resolve(href)) for tile, href in stacks.items()}
+            canvas = merging.lay_out({tile: file.path for tile, file in files.items()}, ctx.share)
+            parts = [_part(ctx, canvas, band, uri) for band in range(1, len(canvas.bands) + 1)]
+            made = ctx.scratch / f"{params.cell}.tif"
+            ctx.progress(len(parts), len(parts) + 1, f"writing {params.cell}")
+            tags = {"sources": {tile: [str(file.uri), file.sha256] for tile, file in files.items()}}
+            merging.put_together(canvas, parts, made, options=_options(params), share=ctx.share, tags=tags)
+            check_cog(made)
+            found = publish(ctx, made, uri)
+            bands = list(canvas.bands)
+        else:
+            bands = read_bands(local_file(ctx, uri).path, ctx.share)
+    for band in range(1, len(bands) + 1):
+        ctx.blobs.delete(_part_uri(uri, band))
+    return SpatialMerge(
+        cell=params.cell,
+        group=params.group,
+        facets=params.facets,
+        href=str(uri),
+        cog_url=str(uri),
+        tiles=len(stacks),
+        bands=bands,
+        bbox=union([bbox_of(tile) for tile in stacks]),
+        size_mb=round(found.size / 1e6, 6),
+        created=found.created,
+    )
+
+
+def _part(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
+    """One band of the cell: as an earlier attempt left it, else made now and left for a later one."""
+    from dagmaster.handlers.fathom import merging
+
+    place, total = _part_uri(uri, band), len(canvas.bands)
+    if band <= (ctx.checkpoint_data or {}).get("bands", 0) and ctx.blobs.find(place) is not None:
+        return local_file(ctx, place).path
+
+    def watch(done: int, rows: int) -> None:
+        ctx.raise_if_cancelled()
+        ctx.progress(band - 1 + done / rows, total + 1, f"merging band {canvas.bands[band - 1]}")
+
+    path = ctx.scratch / f"band{band}.tif"
+    merging.merge_band(canvas, band, path, ctx.share, watch)
+    publish(ctx, path, place)
+    ctx.checkpoint(f"band {band}", {"bands": band}, artifacts=[str(place)])
+    return path
+
+
+def _part_uri(uri: BlobUri, band: int) -> BlobUri:
+    folder, _, word = uri.name.rpartition("/")
+    return type(uri)(uri.scheme, uri.container, f"{folder}/parts/{word.removesuffix('.tif')}/band{band}.tif")
+
+
+def _cell_uri(ctx: HandlerContext, params: CogParams, cell: str, group: str, stacks: Mapping[str, str]) -> BlobUri:
+    sources = [f"{tile} {href}" for tile, href in stacks.items()]
+    return result_uri(
+        ctx, cell, ".tif", sources=sources, params=_shape(params), folder=f"fathom/cells/{group}", made_by=MERGE
+    )
+
+
+# ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@handler("fathom.stac_register", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_stac_register"])
+def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegistered:
+    """Register the merged cells in the catalog: a collection, and an item for each cell and group."""
+    with extra("stac"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.stac.items import raster_collection
+    cells = sorted([*params.done, *(one for one in params.merged if one)], key=lambda one: (one["group"], one["cell"]))
+    ctx.catalog.ensure_collection(
+        raster_collection(params.collection_id, title=params.title, description=params.description)
+    )
+    counts = {"created": 0, "updated": 0, "unchanged": 0}
+    ids: list[str] = []
+    for first in range(0, len(cells), BATCH):
+        ctx.raise_if_cancelled()
+        ctx.progress(first, len(cells), "registering")
+        with gdal(ctx.share):
+            items = [_item(ctx, params, cell) for cell in cells[first : first + BATCH]]
+        told = ctx.catalog.register(items)
+        for name in counts:
+            counts[name] += getattr(told, name)
+        ids += [item["id"] for item in items]
+    return StacRegistered(collection_id=params.collection_id, item_ids=ids, **counts)
+
+
+def _item(ctx: HandlerContext, params: StacRegisterParams, cell: Mapping[str, Any]) -> dict[str, Any]:
+    from dagmaster.handlers.fathom.layers import read_tags
+    from dagmaster.handlers.stac.items import Made, raster_item
+
+    file: LocalFile = local_file(ctx, ctx.blobs.resolve(str(cell["href"])))
+    facets: dict[str, str] = dict(cell.get("facets") or {})
+    year = facets.get("year", "")
+    item: dict[str, Any] = raster_item(
+        file.path,
+        ctx.share,
+        item_id=f"{cell['group']}-{cell['cell']}",
+        href=str(file.uri),
+        sha256=file.sha256,
+        size=file.size,
+        made=Made(
+            handler=MERGE[0], handler_version=MERGE[1], workflow=ctx.workflow,
+            sources=[(href, sha256) for href, sha256 in read_tags(file.path, ctx.share)["sources"].values()],
+        ),
+        collection=params.collection_id,
+        when=params.when or (f"{year}-01-01" if year.isdecimal() else None),
+        assumed=0.0,
+        properties={"fathom:cell": cell["cell"], **{f"fathom:{name}": value for name, value in facets.items()}},
+    )  # fmt: skip
+    return item
