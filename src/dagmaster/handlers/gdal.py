@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rasterio
+from rasterio._err import CPLE_BaseError
 from rasterio._path import _UnparsedPath as UnparsedPath
-from rasterio.errors import NotGeoreferencedWarning, RasterioError, RasterioIOError
+from rasterio.crs import CRS
+from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.io import DatasetReader
 
-from dagmaster.errors import PermanentError
+from dagmaster.errors import BlobsUnavailable, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from dagmaster.ports.services import Share
 
@@ -28,6 +32,11 @@ DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT", "AAIGrid")
 GIGABYTE: Final = 1_000_000_000
 MAX_EXPANSION: Final = 5_000
 """How many times larger than its file a raster may be, once it is larger than a gigabyte."""
+MAX_BLOCK: Final = 512 * 1024 * 1024
+"""Bytes of one block, all its bands: GDAL decodes a block as a whole, whatever its cache is."""
+
+_CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
+_WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
 
 @contextlib.contextmanager
@@ -43,6 +52,7 @@ def gdal(share: Share, **options: Any) -> Iterator[None]:
         GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR",
         GDAL_PAM_ENABLED="NO",
         GTIFF_IGNORE_READ_ERRORS="NO",
+        GDAL_TIFF_INTERNAL_MASK="YES",
         CPL_VSIL_USE_TEMP_FILE_FOR_RANDOM_WRITE="YES",
         **options,
     ):
@@ -53,15 +63,46 @@ def gdal(share: Share, **options: Any) -> Iterator[None]:
 def opened(path: Path | str, share: Share, *, whole: bool = True) -> Iterator[DatasetReader]:
     """Open a raster. `whole`: all of its pixels will be read, so their number is limited."""
     try:
-        with _quiet():
+        with quiet():
             # Not `rasterio.open`: that takes one driver, and reads URLs and schemes out of a path.
             raster = DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
-    except (RasterioIOError, RasterioError) as error:
-        raise invalid(f"not a raster that can be read ({', '.join(DRIVERS)}): {error}") from error
+    except (RasterioError, CPLE_BaseError) as error:
+        raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
     with raster:
-        if whole:
-            _check_size(raster, path, share)
+        _check_size(raster, path, share, whole=whole)
         yield raster
+
+
+@contextlib.contextmanager
+def working(*sources: Path | str) -> Iterator[None]:
+    """Read these rasters and write others. When that fails, who is to blame is found out by reading them alone.
+
+    A source that cannot be read is `invalid_input`; anything else, as a full disk, may be better next time.
+    """
+    try:
+        with quiet():
+            yield
+    except (RasterioError, CPLE_BaseError, OSError) as error:
+        for source in sources:
+            check_readable(source)
+        raise BlobsUnavailable(f"the result cannot be written: {error}") from error
+
+
+def check_readable(path: Path | str) -> None:
+    """Read every block once, and forget it. What is damaged or cut off is `invalid_input`."""
+    try:
+        with quiet(), DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False) as raster:
+            for band in raster.indexes:
+                for (row, column), window in raster.block_windows(band):
+                    try:
+                        raster.read(band, window=window)
+                    except (RasterioError, CPLE_BaseError) as error:
+                        raise invalid(
+                            f"the raster is damaged or cut off: the block in row {row:,}, column {column:,} of band"
+                            f" {band} cannot be read. Expected a whole file: copy it again"
+                        ) from error
+    except (RasterioError, CPLE_BaseError) as error:
+        raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
 
 
 def invalid(message: str, **details: Any) -> PermanentError:
@@ -69,30 +110,75 @@ def invalid(message: str, **details: Any) -> PermanentError:
     return PermanentError(message, kind="invalid_input", **details)
 
 
-def _check_size(raster: DatasetReader, path: Path | str, share: Share) -> None:
+def crs_of(text: str) -> CRS:
+    """A coordinate system that a user wrote: a code or WKT. Never a file or an address, which GDAL would open."""
+    if not (_CODE.fullmatch(text.strip()) or _WKT.match(text)):
+        raise invalid(f"{text[:100]!r} is not a coordinate system: expected a code as EPSG:4326, or WKT")
+    try:
+        return CRS.from_string(text.strip())
+    except CRSError as error:
+        raise invalid(f"nobody knows the coordinate system {text[:100]!r}: expected a code as EPSG:4326") from error
+
+
+def bytes_of(kind: str) -> int:
+    """Bytes of one pixel of a data type, in GDAL's names."""
+    import numpy as np
+
+    return 4 if kind == "complex_int16" else int(np.dtype(kind).itemsize)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What has no place on Earth is refused in our words."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        yield
+
+
+def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole: bool) -> None:
+    size = sum(raster.width * raster.height * bytes_of(kind) for kind in raster.dtypes)
+    on_disk = os.stat(path).st_size if os.path.exists(path) else size  # noqa: PTH110, PTH116 - may be a path of GDAL's
+    if size > GIGABYTE and size > MAX_EXPANSION * max(on_disk, 1):
+        raise invalid(
+            f"a file of {on_disk:,} bytes says that it holds {raster.width:,} x {raster.height:,} pixels, {size:,}"
+            f" bytes: that is no raster of measurements. Expected at most {MAX_EXPANSION:,} times the size of the file"
+        )
+    at_once = raster.count if str(getattr(raster.interleaving, "value", "")).lower() == "pixel" else 1
+    block = max(
+        (
+            rows * columns * bytes_of(kind)
+            for (rows, columns), kind in zip(raster.block_shapes, raster.dtypes, strict=True)
+        ),
+        default=0,
+    )
+    if block * at_once > MAX_BLOCK:
+        raise invalid(
+            f"one block of the raster has {block * at_once:,} bytes: at most {MAX_BLOCK:,} are decoded at once."
+            " Write it in tiles first, as with gdal_translate -co TILED=YES"
+        )
     pixels = raster.width * raster.height * raster.count
-    if pixels > share.max_pixels:
+    if whole and pixels > share.max_pixels:
         raise invalid(
             f"{raster.width:,} x {raster.height:,} pixels in {raster.count} bands are {pixels:,}: at most"
             f" {share.max_pixels:,} are worked through at once (DAGMASTER_RASTER_MAX_PIXELS); tile it"
         )
-    size = sum(raster.width * raster.height * _bytes(kind) for kind in raster.dtypes)
-    on_disk = os.stat(path).st_size if os.path.exists(path) else size  # noqa: PTH110, PTH116 - may be a path of GDAL's
-    if size > GIGABYTE and size > MAX_EXPANSION * max(on_disk, 1):
-        raise invalid(f"a file of {on_disk:,} bytes says that it holds {size:,}: that is no raster of measurements")
 
 
-def _bytes(kind: str) -> int:
-    import numpy as np
-
-    return 16 if kind == "complex_int16" else int(np.dtype(kind).itemsize)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    import warnings
-
-    with warnings.catch_warnings():
-        # What has no place on Earth is refused in our words.
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        yield
+def _what_it_is(path: Path | str) -> str:
+    """What lies there instead of a raster, from its first bytes."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(512)
+    except OSError:
+        return "not a raster that can be read"
+    if not head:
+        return "the file is empty (0 bytes)"
+    if head.lstrip().startswith((b"<VRTDataset", b"<?xml")) and b"VRTDataset" in head:
+        return "a VRT, which points at other files: name the rasters themselves, or write it out as GeoTIFF"
+    if head[:4] in (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"):
+        return "a TIFF whose directory cannot be read: it is damaged or cut off; copy it again"
+    if head[:2] == b"PK":
+        return "a zip archive: unpack it, and name the raster in it"
+    if all(byte >= ord(" ") or byte in b"\t\r\n" for byte in head):
+        return f"a text file, which begins with {head[:40].decode('utf-8', 'replace')!r}, and no raster"
+    return "not a raster that can be read"

@@ -2,58 +2,132 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import rasterio.shutil
+from rasterio.warp import transform_bounds
 from rio_cogeo.cogeo import cog_validate
 
-from dagmaster.handlers.gdal import invalid
+from dagmaster.handlers.gdal import opened, quiet, working
+from dagmaster.handlers.raster.grids import (
+    EXACT,
+    Grid,
+    Warp,
+    grid_of,
+    require_north_up,
+    require_place,
+    target_grid,
+    warped,
+)
+from dagmaster.handlers.raster.vrts import Part, composed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rasterio.io import DatasetReader
 
+    from dagmaster.handlers.raster.vrts import Rectangle
     from dagmaster.ports.services import Share
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 
 _WITH_PREDICTOR: Final = ("DEFLATE", "ZSTD", "LZW")
+_WITH_LEVEL: Final = ("DEFLATE", "ZSTD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogOptions:
-    """How a COG is made. `resampling` is of its overviews: average for measurements, nearest or mode for classes."""
+    """How a COG is made. `resampling` is of its overviews: average for measurements, nearest or mode for classes.
+
+    `auto`: mode for a palette and for single bits, nearest for complex numbers, else average.
+    """
 
     compression: Compression = "DEFLATE"
     level: int | None = None
     tile_size: int = 512
-    resampling: str = "average"
+    resampling: str = "auto"
 
-    def creation(self, share: Share) -> dict[str, Any]:
+    def creation(self, source: DatasetReader | Any, share: Share) -> dict[str, Any]:
         """The options of GDAL's driver."""
+        is_complex = any("complex" in kind for kind in source.dtypes)
         options: dict[str, Any] = {
             "COMPRESS": self.compression,
             "BLOCKSIZE": self.tile_size,
             "BIGTIFF": "IF_SAFER",
-            "OVERVIEW_RESAMPLING": self.resampling.upper(),
+            "OVERVIEW_RESAMPLING": (_fitting(source) if self.resampling == "auto" else self.resampling).upper(),
             "NUM_THREADS": share.threads,
         }
-        if self.compression in _WITH_PREDICTOR:
+        # There is no predictor for complex numbers.
+        if self.compression in _WITH_PREDICTOR and not is_complex:
             options["PREDICTOR"] = "YES"
-        if self.level is not None:
+        if self.level is not None and self.compression in _WITH_LEVEL:
             options["LEVEL"] = self.level
         return options
 
 
+def make_cog(
+    path: Path | str, to: Path, options: CogOptions, share: Share, *, warp: Warp, window: Rectangle | None = None
+) -> None:
+    """Make a COG of a raster file, or of a window of it, of which only that is read. It stands north-up.
+
+    With a window and another coordinate system: the part of the whole raster's target grid that the window touches. So
+    tiles that were warped each for itself lie on one grid.
+    """
+    with opened(path, share, whole=window is None) as raster:
+        require_place(raster)
+        with working(path), _wanted(raster, path, to, share, warp=warp, window=window) as source:
+            write_cog(source, to, options, share)
+
+
 def write_cog(source: DatasetReader | Any, to: Path, options: CogOptions, share: Share) -> None:
     """Write all of an open raster (or a WarpedVRT) as a COG. It is read and written block by block."""
-    rasterio.shutil.copy(source, str(to), driver="COG", **options.creation(share))
+    rasterio.shutil.copy(source, str(to), driver="COG", **options.creation(source, share))
 
 
 def check_cog(path: Path) -> None:
-    """Refuse to publish what is not a COG."""
-    valid, errors, _ = cog_validate(str(path), strict=False)
+    """Refuse to publish what is not a COG. That would be a mistake of ours."""
+    with quiet():
+        valid, errors, _ = cog_validate(str(path), strict=False)
     if not valid:
-        raise invalid(f"what was written is not a Cloud-Optimized GeoTIFF: {'; '.join(errors)}")
+        raise RuntimeError(f"what was written is not a Cloud-Optimized GeoTIFF: {'; '.join(errors)}")
+
+
+@contextlib.contextmanager
+def _wanted(
+    raster: DatasetReader, path: Path | str, to: Path, share: Share, *, warp: Warp, window: Rectangle | None
+) -> Iterator[Any]:
+    if window is None:
+        with warped(raster, target_grid(raster, warp, share), warp) as source:
+            yield source
+        return
+    require_north_up(raster)
+    grid = target_grid(raster, warp, share)
+    if grid != grid_of(raster):
+        # Exact: tiles that are warped each for itself agree where they meet.
+        with warped(raster, part_of(raster, grid, window), replace(warp, tolerance=EXACT)) as source:
+            yield source
+        return
+    part = Part(path=str(path), size=(raster.width, raster.height), window=window)
+    with composed(to.with_suffix(".vrt"), raster, grid.window(*window), [part], nodata=raster.nodata) as source:
+        yield source
+
+
+def part_of(raster: DatasetReader, grid: Grid, window: Rectangle) -> Grid:
+    """The part of a target grid that a window of the source touches."""
+    left, bottom, right, top = transform_bounds(raster.crs, grid.crs, *grid_of(raster).window(*window).bounds)
+    a, _, c, _, e, f = tuple(grid.affine)[:6]
+    first = (max(0, math.floor((left - c) / a)), max(0, math.floor((top - f) / e)))
+    last = (min(grid.width, math.ceil((right - c) / a)), min(grid.height, math.ceil((bottom - f) / e)))
+    return grid.window(*first, max(1, last[0] - first[0]), max(1, last[1] - first[1]))
+
+
+def _fitting(source: DatasetReader | Any) -> str:
+    if any(one.name == "palette" for one in source.colorinterp):
+        return "mode"
+    if any("complex" in kind for kind in source.dtypes):
+        return "nearest"
+    return "mode" if source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS") == "1" else "average"

@@ -8,10 +8,22 @@ from pydantic import BaseModel, Field
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.raster.cog_handlers import create_cog, mosaic, reproject
+from dagmaster.handlers.raster.making import HEAVY, LIGHT
+from dagmaster.handlers.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
 from dagmaster.handlers.sources import SourceParams, local_file
 from dagmaster.ports.handler import HandlerContext
 
-LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
+__all__ = [
+    "HEAVY",
+    "LIGHT",
+    "create_cog",
+    "generate_tiling_scheme",
+    "mosaic",
+    "process_tile_batch",
+    "reproject",
+    "validate",
+]
 
 
 class ValidateParams(SourceParams):
@@ -29,9 +41,9 @@ class Validated(BaseModel):
     file_size_mb: float = Field(description="The same.")
     crs: str
     bounds: list[float] = Field(description="In its own coordinate system.")
-    bbox: list[float] = Field(description="West, south, east, north, in degrees.")
+    bbox: list[float] = Field(description="West, south, east, north, in degrees; west beyond east: across 180°.")
     sha256: str
-    metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution.")
+    metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, how it stands.")
 
 
 @handler("raster.validate", queue=LIGHT, timeout_seconds=600, aliases=["raster_validate"])

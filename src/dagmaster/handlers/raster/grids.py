@@ -1,0 +1,196 @@
+"""Grids of pixels: how a raster stands, and how it is warped to stand north-up or in another coordinate system.
+
+North-up is what later steps count on: rows from north to south, columns from west to east. A mirrored raster (as
+south-up) is turned without a change to any pixel; a rotated one is resampled. Both are warped on the way, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from affine import Affine
+from rasterio.enums import Resampling
+from rasterio.errors import CRSError, RasterioError
+from rasterio.vrt import WarpedVRT
+from rasterio.warp import calculate_default_transform
+
+from dagmaster.handlers.gdal import crs_of, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rasterio.crs import CRS
+    from rasterio.io import DatasetReader
+
+    from dagmaster.ports.services import Share
+
+EXACT: Final = 1e-6
+"""With 0 rasterio gives GDAL no transformer, and the warp fails."""
+Standing = Literal["north-up", "mirrored", "rotated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Pixels on the Earth."""
+
+    crs: CRS
+    affine: Affine
+    width: int
+    height: int
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Left, bottom, right, top of a grid that stands north-up."""
+        a, _, c, _, e, f = tuple(self.affine)[:6]
+        return (c, f + e * self.height, c + a * self.width, f)
+
+    def window(self, column: int, row: int, width: int, height: int) -> Grid:
+        """A part of it."""
+        a, b, c, d, e, f = tuple(self.affine)[:6]
+        moved = Affine(a, b, c + a * column + b * row, d, e, f + d * column + e * row)
+        return Grid(crs=self.crs, affine=moved, width=width, height=height)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warp:
+    """How a raster is warped. Without a `crs` it keeps its own, and is only put north-up."""
+
+    crs: str | None = None
+    resolution: float | None = None
+    """Of a pixel, in units of the target."""
+    resampling: str = "nearest"
+    nodata: float | None = None
+    """For pixels that no source pixel reaches; else the source's own, or NaN where there is a NaN."""
+    tolerance: float = 0.125
+    """In pixels, of the place that a pixel is read from. As GDAL has it; `EXACT` is slower."""
+
+
+def grid_of(raster: DatasetReader) -> Grid:
+    """The grid that a raster has."""
+    return Grid(crs=raster.crs, affine=raster.transform, width=raster.width, height=raster.height)
+
+
+def require_place(raster: DatasetReader) -> None:
+    """Refuse what has no place on Earth."""
+    points, crs = raster.gcps
+    if raster.crs is None and points:
+        raise invalid(
+            f"the raster is placed by {len(points)} ground control points ({crs}) and not by a grid: warp it first, as"
+            " with gdalwarp -t_srs EPSG:…"
+        )
+    if raster.crs is None:
+        raise invalid(
+            "the raster has no coordinate system (CRS): nobody can tell where it lies. Expected a GeoTIFF with an EPSG"
+            " code or WKT; set it with gdal_edit.py -a_srs EPSG:… first"
+        )
+    if raster.transform == Affine.identity():
+        raise invalid(
+            f"the raster has a coordinate system ({crs_text(raster.crs)[:60]}) and no geotransform: its pixels have no"
+            " place. Set it with gdal_edit.py -a_ullr … first"
+        )
+    if raster.transform.determinant == 0:
+        raise invalid("the raster's geotransform gives its pixels no area: set it with gdal_edit.py -a_ullr … first")
+    if raster.count == 0:
+        raise invalid("the raster has no bands")
+
+
+def standing(raster: DatasetReader) -> Standing:
+    """How its rows and columns lie."""
+    a, b, _, d, e, _ = tuple(raster.transform)[:6]
+    if b != 0 or d != 0:
+        return "rotated"
+    return "north-up" if a > 0 > e else "mirrored"
+
+
+def require_north_up(raster: DatasetReader) -> None:
+    """Refuse a raster whose windows would lie elsewhere than they seem."""
+    how = standing(raster)
+    if how != "north-up":
+        said = "rotated" if how == "rotated" else "south-up or mirrored"
+        raise invalid(
+            f"the raster is {said} (geotransform {[round(one, 6) for one in tuple(raster.transform)[:6]]}): expected"
+            " rows from north to south. raster.reproject and raster.create_cog put it north-up; do that first"
+        )
+
+
+def north_up(raster: DatasetReader) -> Grid:
+    """The grid that the raster has, or would have if it stood north-up."""
+    a, b, c, d, e, f = tuple(raster.transform)[:6]
+    corners = [(a * x + b * y + c, d * x + e * y + f) for x in (0, raster.width) for y in (0, raster.height)]
+    left, right = min(x for x, _ in corners), max(x for x, _ in corners)
+    bottom, top = min(y for _, y in corners), max(y for _, y in corners)
+    if standing(raster) != "rotated":
+        size = (raster.width, raster.height)
+        return Grid(crs=raster.crs, affine=Affine(abs(a), 0, left, 0, -abs(e), top), width=size[0], height=size[1])
+    across, down = math.hypot(a, d), math.hypot(b, e)
+    size = (math.ceil((right - left) / across - 1e-9), math.ceil((top - bottom) / down - 1e-9))
+    return Grid(crs=raster.crs, affine=Affine(across, 0, left, 0, -down, top), width=size[0], height=size[1])
+
+
+def target_grid(raster: DatasetReader, warp: Warp, share: Share) -> Grid:
+    """The grid that a raster is warped to: as GDAL chooses it, or with the resolution that is asked for."""
+    source = north_up(raster)
+    if warp.crs is None and warp.resolution is None:
+        return source
+    crs = source.crs if warp.crs is None else crs_of(warp.crs)
+    if crs == source.crs and warp.resolution is None:
+        return source
+    try:
+        affine, width, height = calculate_default_transform(
+            source.crs, crs, source.width, source.height, *source.bounds, resolution=warp.resolution
+        )
+    except (CRSError, RasterioError, ValueError) as error:
+        raise invalid(
+            f"the raster cannot be brought from {crs_text(source.crs)[:60]} to {crs_text(crs)[:60]}: {error}. Expected"
+            " a coordinate system that holds its whole extent"
+        ) from error
+    if not width or not height or width * height * raster.count > share.max_pixels:
+        raise invalid(
+            f"in {crs_text(crs)[:60]} the raster would have {width:,} x {height:,} pixels: at most"
+            f" {share.max_pixels:,} are made (DAGMASTER_RASTER_MAX_PIXELS). Give a coarser resolution, or tile it"
+        )
+    return Grid(crs=crs, affine=affine, width=width, height=height)
+
+
+@contextlib.contextmanager
+def warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
+    """The raster on this grid, warped block by block as it is read; as it is, where it has that grid already."""
+    if grid == grid_of(raster) and warp.nodata in (None, raster.nodata):
+        yield raster
+        return
+    exact = standing(raster) == "mirrored" and grid == north_up(raster)
+    with WarpedVRT(
+        raster,
+        crs=grid.crs,
+        transform=grid.affine,
+        width=grid.width,
+        height=grid.height,
+        resampling=Resampling.nearest if exact else Resampling[warp.resampling],
+        tolerance=EXACT if exact else warp.tolerance,
+        **_nodata(raster, warp, exact=exact),
+    ) as there:
+        yield there
+
+
+def crs_text(crs: CRS) -> str:
+    """`EPSG:32625` where there is a code, else WKT."""
+    code = crs.to_epsg()
+    return str(crs.to_wkt()) if code is None else f"EPSG:{code}"
+
+
+def _nodata(raster: DatasetReader, warp: Warp, *, exact: bool) -> dict[str, Any]:
+    """What stands where no pixel of the source is. Zeros would look like measurements."""
+    wanted = raster.nodata if warp.nodata is None else warp.nodata
+    if wanted is None and not exact and np.dtype(_plain(raster.dtypes[0])).kind == "f":
+        wanted = math.nan
+    if wanted is None:
+        return {}
+    return {"nodata": wanted} if raster.nodata is None else {"nodata": wanted, "src_nodata": raster.nodata}
+
+
+def _plain(kind: str) -> str:
+    return "complex64" if kind == "complex_int16" else kind

@@ -1,0 +1,193 @@
+"""What handlers that make a raster have in common: params of a COG, its place, its facts and its item.
+
+A result that is there already is not made again: its name tells what it was made of, how, and by which version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.extras import extra
+from dagmaster.handlers.results import plain_name, publish, result_uri
+from dagmaster.handlers.sources import LocalFile, local_file
+from dagmaster.ports.handler import HandlerContext
+
+if TYPE_CHECKING:
+    from dagmaster.handlers.raster.cogs import CogOptions
+    from dagmaster.ports.storage import BlobUri
+
+LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
+MAX_DEFLATE = 12
+
+Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
+Overviews = Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"]
+Resampling = Literal[
+    "nearest", "bilinear", "cubic", "cubic_spline", "lanczos", "average", "mode", "max", "min", "med", "q1", "q3", "sum"
+]
+
+
+class CogParams(BaseModel):
+    """How a COG is written, and what is said of it."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    compression: Compression = Field(default="DEFLATE", description="Without loss. ZSTD is smaller and faster.")
+    compression_level: int | None = Field(default=None, ge=1, le=22, description="Of DEFLATE (1-12) or ZSTD (1-22).")
+    tile_size: int = Field(default=512, ge=64, le=4096, multiple_of=16, description="Pixels of a block's side.")
+    overview_resampling: Overviews = Field(
+        default="auto", description="average for measurements, nearest or mode for classes; auto looks at the raster."
+    )
+    collection_id: str | None = Field(default=None, description="The collection that the item is for.")
+    datetime: str | None = Field(default=None, description="When it was measured; else the file's own date.")
+    item_id: str | None = Field(default=None, description="The item's id; else made of the source's name.")
+
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _upper(cls, said: Any) -> Any:
+        return said.upper() if isinstance(said, str) else said
+
+    def options(self) -> CogOptions:
+        """As the plain function takes them."""
+        from dagmaster.handlers.raster.cogs import CogOptions
+
+        if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE:
+            raise PermanentError(f"DEFLATE has levels 1 to {MAX_DEFLATE}", kind="invalid_input")
+        return CogOptions(
+            compression=self.compression,
+            level=self.compression_level,
+            tile_size=self.tile_size,
+            resampling=self.overview_resampling,
+        )
+
+    def shaping(self) -> dict[str, Any]:
+        """The params that change the file."""
+        return self.model_dump(include={"compression", "compression_level", "tile_size", "overview_resampling"})
+
+
+class CogMade(BaseModel):
+    """A COG, where it is, and its STAC item."""
+
+    cog_url: str = Field(description="Where it lies.")
+    cog_path: str = Field(description="The same, for input_path or cog_path.")
+    cog_size_mb: float
+    bbox: list[float] = Field(description="West, south, east, north, in degrees; west beyond east: across 180°.")
+    crs: str
+    bounds: list[float] = Field(description="In its own coordinate system.")
+    sha256: str
+    metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution.")
+    item: dict[str, Any] = Field(description="A STAC item, ready to register.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a result is made of: pairs of href and checksum, and the moment when the first of them last changed."""
+
+    sources: Sequence[tuple[str, str]]
+    modified: float | None = None
+
+    @classmethod
+    def of(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
+        """Of these files."""
+        info = ctx.blobs.find(files[0].uri)
+        return cls(
+            sources=[(str(one.uri), one.sha256) for one in files], modified=None if info is None else info.modified
+        )
+
+
+def cog_uri(
+    ctx: HandlerContext, name: str, params: CogParams, origin: Origin, shape: Mapping[str, Any], *, folder: str = "cogs"
+) -> BlobUri:
+    """The place of a COG."""
+    return result_uri(
+        ctx,
+        name,
+        ".tif",
+        sources=[sha256 for _, sha256 in origin.sources],
+        params={**params.shaping(), **shape},
+        folder=folder,
+    )
+
+
+def made_cog(
+    ctx: HandlerContext,
+    uri: BlobUri,
+    params: CogParams,
+    origin: Origin,
+    make: Callable[[Path], None],
+    *,
+    name: str,
+    shape: Mapping[str, Any],
+) -> CogMade:
+    """Make a COG in the scratch folder, look at it, publish it, and describe what is there then."""
+    file = _there(ctx, uri) or _made(ctx, uri, make)
+    return described(ctx, file, params, origin, item_id=params.item_id or _item_id(name, origin, shape))
+
+
+def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogMade:
+    """What is known of a COG, and its item."""
+    with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster.validating import describe
+        from dagmaster.handlers.stac.items import Made, Told, raster_item
+    with gdal(ctx.share):
+        facts = describe(file.path, ctx.share, sample=False)
+        told = Told(
+            item_id=item_id,
+            href=str(file.uri),
+            sha256=file.sha256,
+            size=file.size,
+            collection=params.collection_id,
+            when=params.datetime,
+            assumed=origin.modified,
+        )
+        item = raster_item(file.path, ctx.share, told, Made.by(ctx, origin.sources))
+    return CogMade(
+        cog_url=str(file.uri),
+        cog_path=str(file.uri),
+        cog_size_mb=round(file.size / 1e6, 6),
+        bbox=facts["bbox"],
+        crs=facts["crs"],
+        bounds=facts["bounds"],
+        sha256=file.sha256,
+        metadata=facts,
+        item=item,
+    )
+
+
+def _there(ctx: HandlerContext, uri: BlobUri) -> LocalFile | None:
+    return None if ctx.blobs.find(uri) is None else local_file(ctx, uri)
+
+
+def _made(ctx: HandlerContext, uri: BlobUri, make: Callable[[Path], None]) -> LocalFile:
+    with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster.cogs import check_cog
+    to = ctx.scratch / f"result-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}.tif"
+    ctx.progress(0, 3, f"making {uri.name.rpartition('/')[2]}")
+    with gdal(ctx.share):
+        make(to)
+        ctx.progress(1, 3, "checking")
+        check_cog(to)
+    ctx.raise_if_cancelled()
+    ctx.progress(2, 3, "publishing")
+    info = publish(ctx, to, uri)
+    ctx.progress(3, 3, "published")
+    if not info.created:
+        # A twin was faster. What counts is what lies there.
+        to.unlink()
+        return local_file(ctx, uri)
+    return LocalFile(uri=uri, path=to, size=info.size, sha256=info.sha256)
+
+
+def _item_id(name: str, origin: Origin, shape: Mapping[str, Any]) -> str:
+    """An id that a later version of a handler gives too: of what it is made and what part, not how."""
+    said = json.dumps([[href for href, _ in origin.sources], dict(shape)], sort_keys=True, default=str)
+    return f"{plain_name(name)}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"

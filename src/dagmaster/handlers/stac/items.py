@@ -1,0 +1,210 @@
+"""STAC items of rasters, as plain JSON: where and when, what is in the file, and what it was made of, how, by what.
+
+They are made of facts alone: the same file gives the same item, so a retry or a twin registers nothing new.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+import rasterio
+
+from dagmaster.handlers.gdal import invalid, opened
+from dagmaster.handlers.raster.footprints import footprint
+from dagmaster.handlers.raster.grids import crs_text, require_place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rasterio.io import DatasetReader
+
+    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.ports.services import Share
+
+STAC_VERSION: Final = "1.1.0"
+EXTENSIONS: Final = (
+    "https://stac-extensions.github.io/file/v2.1.0/schema.json",
+    "https://stac-extensions.github.io/processing/v1.2.0/schema.json",
+    "https://stac-extensions.github.io/projection/v2.0.0/schema.json",
+    "https://stac-extensions.github.io/raster/v2.0.0/schema.json",
+)
+COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
+_TYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
+_TAGGED: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """How something was made: for its provenance. `sources` are pairs of href and sha256."""
+
+    handler: str = ""
+    handler_version: str = ""
+    workflow: str = ""
+    sources: Sequence[tuple[str, str]] = field(default_factory=tuple)
+
+    @classmethod
+    def by(cls, ctx: HandlerContext, sources: Sequence[tuple[str, str]]) -> Made:
+        """By this task."""
+        return cls(
+            handler=ctx.handler, handler_version=ctx.handler_version, workflow=ctx.workflow, sources=tuple(sources)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a raster file does not say of itself.
+
+    `when` is its moment, as RFC 3339; else the file's own tag says it, else `assumed` (seconds since 1970, as of the
+    source's last change) is taken, and the item says so.
+    """
+
+    item_id: str
+    href: str
+    sha256: str
+    size: int
+    collection: str | None = None
+    when: str | None = None
+    assumed: float | None = None
+    properties: dict[str, Any] = field(default_factory=dict)
+
+
+def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[str, Any]:
+    """The STAC item of a raster file, that is or will be at `told.href`. Call it within `gdal(share)`."""
+    with opened(path, share, whole=False) as raster:
+        require_place(raster)
+        place = footprint(raster.crs, raster.transform, raster.width, raster.height)
+        return {
+            "type": "Feature",
+            "stac_version": STAC_VERSION,
+            "stac_extensions": list(EXTENSIONS),
+            "id": told.item_id,
+            "geometry": place.geometry,
+            "bbox": place.bbox,
+            "properties": {
+                **_moment(raster, told),
+                **_projection(raster),
+                **provenance(made),
+                **told.properties,
+            },
+            "assets": {
+                "data": {
+                    "href": told.href,
+                    "type": COG_TYPE,
+                    "roles": ["data"],
+                    "file:size": told.size,
+                    "file:checksum": multihash(told.sha256),
+                    "bands": _bands(raster),
+                    "raster:spatial_resolution": float(raster.res[0]),
+                }
+            },
+            **({} if told.collection is None else {"collection": told.collection}),
+            "links": [] if told.collection is None else [_link_to(told.collection)],
+        }
+
+
+def raster_collection(collection_id: str, *, title: str = "", description: str = "") -> dict[str, Any]:
+    """A collection that says no more than its name, for items that have none yet."""
+    return {
+        "type": "Collection",
+        "stac_version": STAC_VERSION,
+        "id": collection_id,
+        "title": title or collection_id,
+        "description": description or f"Rasters of {collection_id}.",
+        "license": "other",
+        "extent": {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}},
+        "links": [],
+    }
+
+
+def provenance(made: Made) -> dict[str, Any]:
+    """What made it, of what."""
+    said = {
+        "processing:software": _software(),
+        "dagmaster:handler": made.handler and f"{made.handler} v{made.handler_version}",
+        "dagmaster:workflow": made.workflow,
+        "dagmaster:sources": [{"href": href, "file:checksum": multihash(sha256)} for href, sha256 in made.sources],
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def multihash(sha256: str) -> str:
+    """As the file extension writes it: which function (0x12: SHA-256), how long (0x20), the digest."""
+    return f"1220{sha256}" if re.fullmatch(r"[0-9a-f]{64}", sha256) else sha256
+
+
+def moment(text: str) -> str:
+    """A moment that a user wrote, as RFC 3339 in UTC; a day is its first moment."""
+    try:
+        read = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise invalid(f"{text[:60]!r} is not a moment: expected one as 2001-07-13T10:00:00Z or 2001-07-13") from error
+    return _utc(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
+
+
+def _moment(raster: DatasetReader, told: Told) -> dict[str, Any]:
+    if told.when is not None:
+        return {"datetime": moment(told.when)}
+    tagged = _TAGGED.match(raster.tags().get("TIFFTAG_DATETIME", ""))
+    if tagged is not None:
+        try:
+            year, month, day, hour, minute, second = map(int, tagged.groups())
+            return {"datetime": _utc(datetime(year, month, day, hour, minute, second, tzinfo=UTC))}
+        except ValueError:
+            pass
+    taken = datetime.now(UTC) if told.assumed is None else datetime.fromtimestamp(told.assumed, UTC)
+    return {"datetime": _utc(taken), "dagmaster:datetime_assumed": True}
+
+
+def _utc(at: datetime) -> str:
+    return at.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+def _projection(raster: DatasetReader) -> dict[str, Any]:
+    text = crs_text(raster.crs)
+    named = {"proj:code": text} if text.startswith("EPSG:") else {"proj:code": None, "proj:wkt2": text}
+    return {
+        **named,
+        "proj:shape": [raster.height, raster.width],
+        "proj:transform": [float(one) for one in raster.transform][:6],
+        "proj:bbox": [float(one) for one in raster.bounds],
+    }
+
+
+def _bands(raster: DatasetReader) -> list[dict[str, Any]]:
+    bands = []
+    for at, kind in enumerate(raster.dtypes):
+        band: dict[str, Any] = {"name": raster.descriptions[at] or f"b{at + 1}", "data_type": _TYPES.get(kind, kind)}
+        nodata = raster.nodatavals[at]
+        if nodata is not None:
+            band["nodata"] = _special(float(nodata))
+        if raster.units[at]:
+            band["unit"] = raster.units[at]
+        if raster.scales[at] != 1 or raster.offsets[at] != 0:
+            band |= {"raster:scale": float(raster.scales[at]), "raster:offset": float(raster.offsets[at])}
+        bands.append(band)
+    return bands
+
+
+def _special(value: float) -> float | str:
+    """JSON has no NaN; STAC spells it."""
+    if value != value:  # noqa: PLR0124 - only NaN differs from itself
+        return "nan"
+    return {float("inf"): "inf", float("-inf"): "-inf"}.get(value, value)
+
+
+def _software() -> dict[str, str]:
+    found = {"gdal": rasterio.__gdal_version__, "rasterio": rasterio.__version__}
+    try:
+        found["dagmaster"] = version("dagmaster")
+    except PackageNotFoundError:
+        found["dagmaster"] = "unknown"
+    return found
+
+
+def _link_to(collection: str) -> dict[str, str]:
+    return {"rel": "collection", "href": f"./{collection}.json", "type": "application/json"}
