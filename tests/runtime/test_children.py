@@ -142,6 +142,46 @@ async def test_a_failed_parent_that_is_resumed_starts_a_new_child(world: World):
     assert [child["status"] for child in await children(world, job)] == ["FAILED", "COMPLETED"]
 
 
+TWO_STEPS = "{workflow_id: child, version: 1, nodes: {a: {handler: echo, next: b}, b: {handler: fail, params: {message: tile 47, permanent: true}}}}"
+MENDED = "{workflow_id: child, version: 2, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
+
+
+async def reused(world: World, job_id: str) -> list[list[str]]:
+    """Of each child of a job, the nodes whose results were there already."""
+    completed = [await world.events(str(child["id"]), "NodeCompleted") for child in await children(world, job_id)]
+    return [[event["node_id"] for event in events if "reused_from" in (event["data"] or "")] for events in completed]
+
+
+async def test_what_a_failed_child_had_done_is_not_done_again_when_its_parent_is_resumed(world: World):
+    await world.publish(TWO_STEPS)
+    job = (await world.run(CALLS)).job_id
+    await world.publish(MENDED)
+    await world.send(job, "resume")
+    assert (await world.over(job, run=2)).status == "COMPLETED"
+    first, second = await children(world, job)
+    assert (first["resumed_from"], second["resumed_from"]) == (None, first["id"])
+    assert await reused(world, job) == [[], ["a"]]
+    (submitted,) = await world.events(str(second["id"]), "JobSubmitted")
+    assert read(submitted["data"]) == {"resumed_from": str(first["id"])}
+
+
+async def test_a_child_that_is_retried_goes_on_where_it_failed(world: World):
+    await world.publish(TWO_STEPS)
+    job = (await world.run(CALLS)).job_id
+    await world.send(job, "retry", node="sub")
+    assert (await world.over(job, run=2)).status == "FAILED"
+    assert await reused(world, job) == [[], ["a"]]
+
+
+async def test_a_node_that_is_run_again_after_it_worked_out_begins_anew(world: World):
+    await world.publish(CHILD)
+    failing = PARENT.replace("b: {handler: echo, params: {n:", "b: {handler: fail, params: {permanent: true, message:")
+    job = (await world.run(failing)).job_id
+    await world.send(job, "resume", nodes=["sub"])
+    assert (await world.over(job, run=2)).status == "FAILED"
+    assert await reused(world, job) == [[], []]
+
+
 async def test_the_result_of_a_child_may_be_large(world: World):
     child = "{workflow_id: child, nodes: {a: {handler: make_chunks, params: {count: 30000}}}, outputs: {chunks: '{{ nodes.a.output.chunks }}'}}"
     parent = "{workflow_id: parent, nodes: {sub: {type: workflow, workflow_id: child}}, outputs: {n: '{{ nodes.sub.output.chunks | length }}'}}"

@@ -12,7 +12,7 @@ from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.store import NewJob, ParentNode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dagmaster.engine.graph import Graph, WorkflowSpec
     from dagmaster.orchestrator.held import HeldJob
@@ -36,6 +36,7 @@ class Children:
         happened: list[Happening] = []
         stopped = {(stop.node, stop.attempt) for stop in writes.stops}
         recalled: dict[str, PastNode] = {}
+        before = await self._before(held, writes.child_jobs)
         for request in writes.child_jobs:
             node, attempt = request.node, request.attempt
             if (node, attempt) in stopped:
@@ -43,7 +44,7 @@ class Children:
                 error = failure("cancelled", "the child job was stopped before it started")
                 happened.append(ChildJobFinished(node, attempt, "CANCELLED", None, error))
                 continue
-            child = await self._make(held, request)
+            child = await self._make(held, request, before)
             if isinstance(child, NewJob):
                 made.append(child)
                 self._look_up(held, node, child, recalled)
@@ -62,7 +63,17 @@ class Children:
         if found is not None:
             recalled[node_id] = found
 
-    async def _make(self, held: HeldJob, request: ChildJobRequest) -> NewJob | dict[str, Any]:
+    async def _before(self, held: HeldJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
+        """The child jobs that nodes had before and that did not work out. What is done in them stays done."""
+        again = {(held.job.id, request.node) for request in requests if request.attempt > 1}
+        first = [held.recall.place_before(held.job.nodes[each.node]) for each in requests if each.attempt == 1]
+        asked = again | {place for place in first if place is not None}
+        found = await self._store.unfinished_children(asked) if asked else {}
+        return {node_id: child for (_, node_id), child in found.items()}
+
+    async def _make(
+        self, held: HeldJob, request: ChildJobRequest, before: Mapping[str, str]
+    ) -> NewJob | dict[str, Any]:
         wanted = request.workflow
         if held.depth + 1 >= MAX_DEPTH:
             return failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
@@ -87,6 +98,7 @@ class Children:
             inputs=json.dumps(inputs),
             parent=ParentNode(held.job.id, request.node, request.attempt),
             depth=held.depth + 1,
+            resumed_from=before.get(request.node),
         )
 
     async def _find(self, held: HeldJob, wanted: WorkflowSpec) -> Graph | None:

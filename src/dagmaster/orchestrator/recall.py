@@ -89,6 +89,12 @@ class Recall:
             return None
         return self._found.get((node.top.id, node.fingerprint))
 
+    def place_before(self, node: Node) -> tuple[str, str] | None:
+        """Where this node was in the job that this one was resumed from, unless it is to be made anew."""
+        if self._past is None or self._job.run > 1 or node.top.id in self._redo:
+            return None
+        return self._past.job_id, node.id
+
     async def fetch(self, wanted: Mapping[str, PastNode]) -> list[ResultReused]:
         """The results of the past for these nodes, less what is gone and what a handler would make otherwise now."""
         if self._past is None or self._pasts is None or not wanted:

@@ -53,5 +53,8 @@ class Pasts(Protocol):
     async def handlers(self) -> KnownHandlers:
         """What handlers are now."""
 
+    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The last child job of each of these nodes (job, node), where it did not work out."""
+
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were, version and attempt included."""

@@ -232,6 +232,12 @@ class PostgresOrchestratorStore(Ears):
             frozenset(row["handler"] for row in rows if row["live"]),
         )
 
+    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The last child job of each of these nodes, where it did not work out."""
+        given = {"job_ids": [int(job_id) for job_id, _ in nodes], "node_ids": [node_id for _, node_id in nodes]}
+        rows = await self._turns.fetch(_SQL["unfinished_children"], given)
+        return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
+
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""
         given = {

@@ -53,7 +53,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "stops": ("stop_ids",),
     "children": (
         "child_ids", "child_workflows", "child_versions", "child_hashes", "child_inputs", "child_parents",
-        "child_parent_nodes", "child_parent_attempts",
+        "child_parent_nodes", "child_parent_attempts", "child_resumed_froms",
     ),
     "cancelled_children": ("cancelled_parents", "cancelled_nodes", "cancelled_attempts"),
     "parents": ("parent_children", "parent_ids", "parent_bodies"),
@@ -130,10 +130,13 @@ def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
     rows["withdrawals"] += [(int(each.task_id), each.status, each.error) for each in turn.withdrawals]
     rows["stops"] += [(int(each),) for each in turn.stops]
     rows["children"] += [
-        (int(c.id), c.workflow_id, c.version, c.content_hash, c.inputs, job_id, c.parent.node_id, c.parent.attempt)
+        (
+            int(c.id), c.workflow_id, c.version, c.content_hash, c.inputs, job_id, c.parent.node_id, c.parent.attempt,
+            None if c.resumed_from is None else int(c.resumed_from),
+        )
         for c in turn.children
         if c.parent is not None
-    ]
+    ]  # fmt: skip
     rows["cancelled_children"] += [(job_id, node_id, attempt) for node_id, attempt in turn.cancelled_children]
     if turn.finished is not None and turn.parent is not None:
         parent = turn.parent

@@ -239,6 +239,17 @@ class MemoryOrchestratorStore(Ears):
                     versions.setdefault(handler, frozenset({version}))
         return KnownHandlers(versions, frozenset(served))
 
+    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The last child job of each of these nodes, where it did not work out."""
+        last: dict[tuple[str, str], JobRecord] = {}
+        for child in self._database.jobs.values():
+            parent = child.new.parent
+            if parent is not None and (place := (parent.job_id, parent.node_id)) in nodes:
+                last[place] = max(child, last.get(place, child), key=lambda each: int(each.new.id))
+        return {
+            place: child.new.id for place, child in last.items() if child.row.status.value in ("FAILED", "CANCELLED")
+        }
+
     async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""
         stored = self._database.jobs[job_id].nodes

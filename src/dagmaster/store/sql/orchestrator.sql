@@ -142,6 +142,15 @@ FROM (SELECT worker_id, handlers,
 CROSS JOIN LATERAL jsonb_each_text(w.handlers) AS h
 GROUP BY h.key
 
+-- name: unfinished_children
+-- The last child job of some nodes, where it did not work out.
+SELECT p.job_id, p.node_id, c.id
+FROM unnest(:job_ids::bigint[], :node_ids::text[]) AS p (job_id, node_id)
+CROSS JOIN LATERAL (SELECT c.id, c.status FROM dag_jobs c
+                    WHERE c.parent_job_id = p.job_id AND c.parent_node_id = p.node_id
+                    ORDER BY c.id DESC LIMIT 1) c
+WHERE c.status IN ('FAILED', 'CANCELLED')
+
 -- name: past_outputs
 -- The outputs of nodes, where they are still those of these fingerprints, made by these versions in these attempts.
 SELECT s.node_id, s.output, s.output_ref

@@ -184,19 +184,25 @@ stopped AS (
 -- Start child jobs, each with its first event.
 started AS (
     INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, submitted_by, correlation_id,
-                          queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth, event_seq, created_at)
+                          queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth, resumed_from, event_seq,
+                          created_at)
     SELECT n.id, n.workflow_id, n.version, n.content_hash, n.inputs::json, p.env, p.priority, p.submitted_by,
-           p.correlation_id, p.queue, p.workflows, p.id, n.parent_node_id, n.parent_attempt, p.depth + 1, 1, :now
+           p.correlation_id, p.queue, p.workflows, p.id, n.parent_node_id, n.parent_attempt, p.depth + 1,
+           n.resumed_from, 1, :now
     FROM unnest(:child_ids::bigint[], :child_workflows::text[], :child_versions::integer[], :child_hashes::text[],
                 :child_inputs::text[], :child_parents::bigint[], :child_parent_nodes::text[],
-                :child_parent_attempts::integer[])
-         AS n (id, workflow_id, version, content_hash, inputs, parent_job_id, parent_node_id, parent_attempt)
+                :child_parent_attempts::integer[], :child_resumed_froms::bigint[])
+         AS n (id, workflow_id, version, content_hash, inputs, parent_job_id, parent_node_id, parent_attempt,
+               resumed_from)
     JOIN dag_jobs p ON p.id = n.parent_job_id
     WHERE p.id IN (SELECT id FROM owned)
-    RETURNING id
+    RETURNING id, resumed_from
 ),
 started_events AS (
-    INSERT INTO dag_job_events (job_id, seq, type, at, by) SELECT id, 1, 'JobSubmitted', :now, :by FROM started
+    INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
+    SELECT id, 1, 'JobSubmitted', :now, :by,
+           CASE WHEN resumed_from IS NOT NULL THEN json_build_object('resumed_from', resumed_from::text) END
+    FROM started
 )
 
 -- name: cancelled_children
