@@ -356,6 +356,24 @@ async def test_the_parent_of_a_job_that_is_over_is_told_how_it_ended(world):
     }
 
 
+@pytest.mark.parametrize(("ended", "found"), [(JobStatus.FAILED, True), (JobStatus.COMPLETED, False), (None, False)])
+async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, ended, found):
+    scene, child = await with_child(world)
+    if ended is not None:
+        other = await world.orchestrator()
+        (claimed,) = await other.claim(10)
+        turn = a_turn(claimed, events=[Event(EventType.JOB_FINISHED)], parent=claimed.parent)
+        turn.job.status, turn.finished = ended, FinishJob(ended, None, None)
+        assert await other.write([turn], other.clock.now()) == {child}
+    places = [(scene.job_id, "a"), (scene.job_id, "b")]
+    known = {(scene.job_id, "a"): child} if found else {}
+    assert await scene.orchestrator.unfinished_children(places) == known
+    await scene.write(children=[a_job(world, parent=ParentNode(scene.job_id, "a", 2), depth=1, resumed_from=child)])
+    assert await scene.orchestrator.unfinished_children(places) == {}
+    *_, again = sorted(await (await world.orchestrator()).claim(10), key=lambda each: int(each.row.id))
+    assert again.resumed_from == child
+
+
 @pytest.mark.parametrize(("asked", "hears"), [([("a", 1)], ["cancel"]), ([("a", 2), ("b", 1)], [])])
 async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked, hears):
     scene, child = await with_child(world)
