@@ -10,10 +10,14 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import rasterio
 
 from dagmaster.adapters.pieces import PIECE
 from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
+from dagmaster.handlers.gdal import gdal, opened
+from dagmaster.ports.services import Share
 from dagmaster.ports.storage import UNFINISHED, BlobUri
 from tests.conformance.storages import BACKENDS, Place, place_of, served
 
@@ -238,3 +242,24 @@ def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):
         place.storage.publish(a_file(tmp_path, b"1"), uri)
     with pytest.raises(BlobsUnavailable, match=said):
         place.storage.write(uri, b"1")
+
+
+@pytest.mark.parametrize("name", ["scene.tif", "ü b/p%20q#.tif"])
+def test_gdal_reads_a_window_in_place_with_the_same_keys(place, tmp_path, name):
+    if place.url.startswith("memory"):
+        with pytest.raises(BlobNameInvalid, match="fetch it first"):
+            place.storage.gdal_path(place.storage.in_zone("bronze", name))
+        return
+    raster = tmp_path / "scene.tif"
+    pixels = np.arange(256 * 256, dtype="uint16").reshape(256, 256)
+    profile = {"driver": "GTiff", "width": 256, "height": 256, "count": 1, "dtype": "uint16", "tiled": True}
+    where = {"crs": "EPSG:32625", "transform": rasterio.Affine(30, 0, 500000, 0, -30, 9000000)}
+    with rasterio.open(raster, "w", blockxsize=64, blockysize=64, **profile, **where) as made:
+        made.write(pixels, 1)
+    uri = place.storage.in_zone("bronze", name)
+    place.storage.publish(raster, uri)
+    there = place.storage.gdal_path(uri)
+    with gdal(Share(), **there.options), opened(there.path, Share()) as scene:
+        assert scene.crs.to_epsg() == 32625
+        assert (scene.read(1, window=((70, 80), (130, 200))) == pixels[70:80, 130:200]).all()
+    assert not any(secret in repr(there) for secret in place.env.values())

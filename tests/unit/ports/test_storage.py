@@ -1,0 +1,140 @@
+"""Names of blobs: what a user may write, and that nothing of it leads elsewhere."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dagmaster.adapters.object_storage import ObjectStorage
+from dagmaster.errors import BlobNameInvalid
+from dagmaster.ports.storage import SCHEMES, BlobUri, check_name
+
+WORDS = st.sampled_from(
+    ["a", "..", ".", "", "b c", "%2e%2e", "%00", "~", "C:", "vsicurl", "link", "inside", "\x00", "\\", "ü"]
+)
+PATHS = st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=6).map("/".join))
+TEXTS = st.one_of(PATHS, st.builds("{}://{}".format, st.sampled_from([*SCHEMES, "http", "vsis3"]), PATHS))
+
+
+@given(TEXTS)
+def test_a_uri_that_can_be_read_is_written_as_it_was(text):
+    try:
+        uri = BlobUri.parse(text)
+    except BlobNameInvalid:
+        return
+    assert str(uri) == text
+    assert not {"..", ".", ""} & set(uri.name.split("/"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("../x", r"'..' part"),
+        ("a/../../x", r"'..' part"),
+        ("a//b", "empty"),
+        ("/etc/passwd", "absolute"),
+        ("C:/x", "absolute"),
+        ("c:x", "absolute"),
+        ("a\\b", "backslash"),
+        ("a\x00b", "control character"),
+        ("a\nb", "control character"),
+        ("a\x85b", "control character"),
+        ("vsicurl/http:x", "GDAL"),
+        ("VSIZIP/x.zip", "GDAL"),
+        ("", "1 to 1,024 bytes, not 0"),
+        ("ü" * 513, "1 to 1,024 bytes, not 1,026"),
+        ("a\ud800", "half of a character"),
+        (".publishing-0/x", "half written"),
+    ],
+)
+def test_a_name_that_leads_elsewhere_is_refused_with_its_reason(name, said):
+    with pytest.raises(BlobNameInvalid, match=said) as error:
+        check_name(name)
+    assert error.value.kind == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://AKIAKEY:hunter2secret@bucket/x.tif",
+        "https://account.blob.core.windows.net/c/x.tif?sv=2020&sig=hunter2secret",
+        "az://c/x.tif?sig=hunter2secret",
+        "s3://bucket/x.tif?X-Amz-Credential=a&X-Amz-Signature=hunter2secret",
+        "https://user:hunter2secret@host/x.tif",
+    ],
+)
+def test_keys_in_a_place_of_data_are_refused_and_not_repeated(text):
+    with pytest.raises(BlobNameInvalid) as error:
+        BlobUri.parse(text)
+    assert "hunter2secret" not in str(error.value)
+    assert "x.tif" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("http://host/x.tif", "has to begin with one of file://, az://, s3://, gs://, memory://"),
+        ("/vsicurl/http://host/x.tif", "has to begin with one of"),
+        ("file://host/x.tif", "three slashes"),
+        ("s3:///x.tif", "a container or bucket is missing"),
+        ("s3://bucket", "1 to 1,024 bytes"),
+        ("s3://bu cket/x", "letters, digits"),
+    ],
+)
+def test_a_uri_that_cannot_be_read_says_why(text, said):
+    with pytest.raises(BlobNameInvalid, match=said):
+        BlobUri.parse(text)
+
+
+@pytest.fixture(scope="module")
+def world():
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        for name in ("zones/bronze/inside", "root/inside", "secret"):
+            (base / name).mkdir(parents=True)
+            (base / name / "a").write_text(name)
+        (base / "zones/bronze/link").symlink_to(base / "secret")
+        (base / "root/link").symlink_to(base / "secret")
+        (base / "zones/bronze/good").symlink_to(base / "root" / "inside")
+        yield base
+
+
+@given(text=TEXTS, container=st.one_of(st.none(), PATHS, st.sampled_from(["bronze", "silver", "inside", "link"])))
+@example(text="link/a", container=None)
+@example(text="a", container="link")
+@example(text="../secret/a", container=None)
+def test_nothing_that_resolves_leaves_its_zone_or_roots(world, text, container):
+    zones = {zone: f"file://{world}/zones/{zone}" for zone in ("bronze", "silver", "gold")}
+    storage = ObjectStorage(zones, roots=[world / "root"])
+    try:
+        uri = storage.resolve(text, container=container)
+    except BlobNameInvalid:
+        return
+    if uri.scheme == "file":
+        real = os.path.realpath(f"/{uri.name}")
+        assert real.startswith((f"{os.path.realpath(world)}/zones/", f"{os.path.realpath(world)}/root/"))
+    else:
+        assert text.startswith(f"{uri.scheme}://")
+
+
+def test_a_link_that_stays_inside_is_followed_and_one_that_leaves_is_not(world):
+    zones = {zone: f"file://{world}/zones/{zone}" for zone in ("bronze", "silver", "gold")}
+    storage = ObjectStorage(zones, roots=[world / "root"])
+    assert storage.read(storage.resolve("good/a")) == b"root/inside"
+    assert storage.read(storage.resolve(f"{world}/root/inside/a")) == b"root/inside"
+    for text in ("link/a", f"{world}/root/link/a", f"file://{world}/zones/bronze/link/a", f"{world}/secret/a"):
+        with pytest.raises(BlobNameInvalid, match="outside of what may be read"):
+            storage.resolve(text)
+    sneaked = storage.in_zone("bronze", "link/a")
+    for touch in (storage.read, storage.find, storage.delete, storage.local_path, storage.gdal_path):
+        with pytest.raises(BlobNameInvalid, match="outside of what may be read"):
+            touch(sneaked)
+    with pytest.raises(BlobNameInvalid, match="only read"):
+        storage.write(storage.resolve(f"{world}/root/inside/a"), b"changed")
+    listed = [info.uri.name.rpartition("/bronze/")[2] for info in storage.under(storage.in_zone("bronze"))]
+    assert listed == ["inside/a"]
