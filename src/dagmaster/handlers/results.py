@@ -46,4 +46,10 @@ def plain_name(text: str) -> str:
 
 def publish(ctx: HandlerContext, path: Path, uri: BlobUri) -> BlobInfo:
     """Put a finished local file in its place. What is there already stays: it was made of the same."""
-    return ctx.blobs.publish(path, uri, lambda done: ctx.progress(done, message=f"publishing {uri}"))
+    total = max(path.stat().st_size, 1)
+
+    def on_bytes(done: int) -> None:
+        ctx.progress(done, total, f"publishing {uri}")
+        ctx.raise_if_cancelled()
+
+    return ctx.blobs.publish(path, uri, on_bytes)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dagmaster.ports.handler import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.ports.storage import BlobInfo, BlobUri
 
+PIECE = 8 * 1024 * 1024
+LONGEST_WORD = 200
 ONE_OF = ("href", "source_url", "source_path", "input_path", "blob_path")
 
 
@@ -46,13 +49,20 @@ class SourceParams(BaseModel):
 
     def uri(self, ctx: HandlerContext) -> BlobUri:
         """The blob that is meant."""
-        text = next((value for name in (*ONE_OF, "blob_name", "file_name") if (value := getattr(self, name))), None)
-        return ctx.blobs.resolve(text or data_href(self.item or {}), container=self.container_name)
+        texts = [getattr(self, name) for name in (*ONE_OF, "blob_name", "file_name")]
+        text = next((text for text in texts if text is not None), None)
+        try:
+            return ctx.blobs.resolve(
+                data_href(self.item or {}) if text is None else text, container=self.container_name
+            )
+        except BlobMissing as error:
+            raise PermanentError(str(error), kind="invalid_input") from error
 
 
 def data_href(item: dict[str, Any]) -> str:
     """The asset of an item that holds its data: the one with that role, named so, or the only one."""
-    assets: dict[str, Any] = item.get("assets") or {}
+    given = item.get("assets")
+    assets = {name: each for name, each in given.items() if isinstance(each, dict)} if isinstance(given, dict) else {}
     by_role = [asset for asset in assets.values() if "data" in (asset.get("roles") or ())]
     named = [assets[name] for name in ("data", "cog", "asset") if name in assets]
     for asset in [*by_role, *named, *(assets.values() if len(assets) == 1 else ())]:
@@ -75,24 +85,59 @@ class LocalFile:
 
 
 def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
-    """The source as a local file: in place if it lies here, else fetched into the scratch folder."""
-    info = ctx.blobs.find(uri)
-    if info is None:
-        raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
-    most = ctx.share.max_file_mb
-    if info.size > most * 1_000_000:
-        raise PermanentError(
-            f"{uri} has {info.size / 1e6:,.0f} MB: at most {most:,} MB are read (DAGMASTER_RASTER_MAX_FILE_MB)",
-            kind="invalid_input",
-        )
-    path = ctx.blobs.local_path(uri)
-    if path is not None:
-        with path.open("rb") as file:
-            return LocalFile(uri=uri, path=path, size=info.size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
-    to = ctx.scratch / uri.name.rpartition("/")[2]
-    total = max(info.size, 1)
+    """The source as a local file: in place if it lies here, else fetched into the scratch folder.
+
+    What is not there, or too large, is the user's to mend. A storage that does not answer is tried again.
+    """
     try:
-        fetched = ctx.blobs.fetch(uri, to, lambda done: ctx.progress(done, total, f"fetching {uri}"))
+        info = ctx.blobs.find(uri)
+        if info is None:
+            raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
+        _check_size(ctx, info)
+        total = max(info.size, 1)
+
+        def on_bytes(done: int) -> None:
+            ctx.progress(done, total, f"reading {uri}")
+            ctx.raise_if_cancelled()
+
+        path = ctx.blobs.local_path(uri)
+        if path is not None:
+            return LocalFile(uri=uri, path=path, size=info.size, sha256=_sha256(uri, path, on_bytes))
+        to = _place_for(ctx, uri)
+        fetched = ctx.blobs.fetch(uri, to, on_bytes)
     except BlobMissing as error:
         raise PermanentError(str(error), kind="invalid_input") from error
     return LocalFile(uri=uri, path=to, size=fetched.size, sha256=fetched.sha256)
+
+
+def _check_size(ctx: HandlerContext, info: BlobInfo) -> None:
+    most = ctx.share.max_file_mb
+    if info.size > most * 1_000_000:
+        raise PermanentError(
+            f"{info.uri} has {info.size / 1e6:,.0f} MB: at most {most:,} MB are read (DAGMASTER_RASTER_MAX_FILE_MB)",
+            kind="invalid_input",
+        )
+
+
+def _place_for(ctx: HandlerContext, uri: BlobUri) -> Path:
+    """Under its last word, for some formats tell their place in it; in a folder of its own, for two may share it."""
+    folder = ctx.scratch / hashlib.sha256(str(uri).encode()).hexdigest()[:16]
+    folder.mkdir(exist_ok=True)
+    word = uri.name.rpartition("/")[2]
+    # A disk takes 255 bytes, a bucket more. The end tells the format.
+    return folder / (word if len(word.encode()) <= LONGEST_WORD else f"long{word[-50:]}")
+
+
+def _sha256(uri: BlobUri, path: Path, on_bytes: Callable[[int], None]) -> str:
+    digest, done = hashlib.sha256(), 0
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+                done += len(piece)
+                on_bytes(done)
+    except FileNotFoundError:
+        raise BlobMissing(f"there is nothing at {uri}") from None
+    except OSError as error:
+        raise BlobsUnavailable(f"{uri} cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()
