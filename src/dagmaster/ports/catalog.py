@@ -34,8 +34,9 @@ class Search:
 class Catalog(Protocol):
     """Collections and items. It blocks. An item is known by its collection and id: registered twice, it is there once.
 
-    Many workers register at once, and nothing is lost or there twice. `CatalogUnavailable`: it does not answer.
-    `PermanentError` of kind `invalid_input`: this is no STAC, or its collection is not there.
+    Many workers register at once, and nothing is lost or there twice. What comes out equals what went in, JSON for
+    JSON. `CatalogUnavailable`: it does not answer. `PermanentError` of kind `invalid_input`: a catalog cannot take
+    this (`ports/stac.py`), or its collection is not there.
     """
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:
@@ -47,6 +48,9 @@ class Catalog(Protocol):
     def collections(self) -> list[dict[str, Any]]:
         """All collections, by id."""
 
+    def counts(self) -> dict[str, int]:
+        """How many items each collection has; those that have none may be left out."""
+
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
         """Have these items, all or none. The same id again replaces what was there."""
 
@@ -54,7 +58,7 @@ class Catalog(Protocol):
         """One item."""
 
     def search(self, wanted: Search) -> list[dict[str, Any]]:
-        """Items, the newest first, then by id."""
+        """Items whose geometry meets the box and whose time meets the span: the newest first, then by id."""
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
         """All items of a collection, however many, by id."""
