@@ -34,7 +34,19 @@ def test_a_tile_of_the_web_covers_its_quarter_of_the_world(tile):
 
 @pytest.mark.parametrize(
     "footprint",
-    ["1/2/0", "nowhere", "", 7, True, [1, 2, 3], [0, 0, "1", 1], [0, 0, float("nan"), 1], {}, {"type": "Polygon"}, {"z": 0}],
+    [
+        "1/2/0",
+        "nowhere",
+        "",
+        7,
+        True,
+        [1, 2, 3],
+        [0, 0, "1", 1],
+        [0, 0, float("nan"), 1],
+        {},
+        {"type": "Polygon"},
+        {"z": 0},
+    ],
 )
 def test_what_is_no_place_is_none(footprint):
     assert outline(footprint) is None

@@ -88,13 +88,12 @@ class Layer:
 @contextlib.contextmanager
 def layer_opened(path: Path, share: Share, said: str) -> Iterator[DatasetReader]:
     """Open one file of several: what is wrong with it begins with its name."""
-    try:
-        with opened(path, share) as raster:
-            yield raster
-    except PermanentError as error:
-        if error.kind != "invalid_input" or str(error).startswith(said):
-            raise
-        raise invalid(f"{said}: {error}") from error
+    with contextlib.ExitStack() as opening:
+        try:
+            raster = opening.enter_context(opened(path, share))
+        except PermanentError as error:
+            raise invalid(f"{said}: {error}") from error
+        yield raster
 
 
 def read(raster: DatasetReader, band: int, window: Window, said: str) -> Any:

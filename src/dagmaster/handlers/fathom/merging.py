@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 import rasterio
+from affine import Affine
 from rasterio._path import _UnparsedPath as UnparsedPath
 from rasterio.io import DatasetReader
-from rasterio.transform import from_origin
 from rasterio.windows import Window
 
 from dagmaster.handlers.fathom.layers import CLOSE, WINDOW, Layer, layer_opened, read, written_tags
@@ -61,7 +61,7 @@ class Canvas:
     @property
     def transform(self) -> Any:
         """From pixels to coordinates."""
-        return from_origin(self.west, self.north, self.like.x_size, self.like.y_size)
+        return Affine(self.like.x_size, 0, self.west, 0, -self.like.y_size, self.north)
 
 
 def lay_out(stacks: Mapping[str, Path], share: Share) -> Canvas:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import rasterio
-from rasterio.transform import from_origin
+from affine import Affine
 
 from dagmaster.handlers.fathom.names import FOLDERS, corner, tile_name
 from dagmaster.handlers.fathom.values import DTYPE, NODATA, PERMANENT_WATER, RETURN_PERIODS, band_name
@@ -58,7 +58,7 @@ def make_tile(folder: Path, grid: Grid, tile: str) -> list[Path]:
     paths = [folder / grid.name(tile, period) for period in grid.return_periods]
     profile: dict[str, Any] = {
         "driver": "GTiff", "width": grid.pixels, "height": grid.pixels, "count": 1, "dtype": DTYPE, "crs": "EPSG:4326",
-        "transform": from_origin(west, south + 1, 1 / grid.pixels, 1 / grid.pixels), "nodata": NODATA,
+        "transform": Affine(1 / grid.pixels, 0, west, 0, -1 / grid.pixels, south + 1), "nodata": NODATA,
         "compress": "DEFLATE", "predictor": 2, "zlevel": 1, "blockysize": ROWS, "tiled": False,
     }  # fmt: skip
     for path, period in zip(paths, grid.return_periods, strict=True):

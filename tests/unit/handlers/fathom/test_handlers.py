@@ -1,0 +1,268 @@
+"""The FATHOM handlers on a storage of their own: what is to do, what is done, what is told, and what is left behind."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dagmaster.adapters.object_storage import ObjectStorage
+from dagmaster.bootstrap import find_handlers
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.fathom import merging, synthetic
+from dagmaster.ports.handler import Checkpoint, HandlerContext
+from dagmaster.ports.services import Share
+from tests.unit.handlers.fathom.rasters import pixels
+
+HANDLERS = find_handlers()
+GRID = synthetic.Grid(columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20))
+PERIODS = [5, 10, 20]
+
+
+@dataclass
+class World:
+    """Zones in a folder, and what handlers said there."""
+
+    folder: Path
+    blobs: ObjectStorage = field(init=False)
+    share: Share = field(init=False)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    catalog: Any = None
+    tables: Any = None
+    fail_at: str = ""
+
+    def __post_init__(self) -> None:
+        zones = {zone: f"file://{self.folder / zone}" for zone in ("bronze", "silver", "gold")}
+        self.blobs = ObjectStorage(zones)
+        self.share = Share(cache_mb=16, scratch=self.folder / "scratch")
+
+    def progress(self, progress: Any) -> None:
+        self.said.append(progress.message)
+        if self.fail_at and self.fail_at in progress.message:
+            raise KeyboardInterrupt(progress.message)
+
+    def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
+        self.checkpoints.append(checkpoint)
+        return checkpoint
+
+    def call(self, name: str, *, last: Checkpoint | None = None, **params: Any) -> dict[str, Any]:
+        spec = HANDLERS.get(name)
+        ctx = HandlerContext(
+            params=params,
+            services=self,
+            reporter=self,
+            last_checkpoint=last,
+            handler=spec.name,
+            handler_version=spec.version,
+        )
+        try:
+            found: dict[str, Any] = spec.call(ctx).model_dump()
+            return found
+        finally:
+            ctx.close()
+
+    def inventory(self, **params: Any) -> dict[str, Any]:
+        return self.call("fathom.tile_inventory", **{"prefix": "maps", "return_periods": PERIODS} | params)
+
+    def stack(self, tile: dict[str, Any]) -> dict[str, Any]:
+        return self.call("fathom.band_stack", **tile)
+
+    def files(self, zone: str = "silver") -> list[str]:
+        root = self.folder / zone
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("maps")
+    synthetic.make_grid(folder, GRID)
+    return folder
+
+
+@pytest.fixture
+def world(tmp_path, maps):
+    shutil.copytree(maps, tmp_path / "bronze" / "maps")
+    return World(tmp_path)
+
+
+def refused(call: Any, *arguments: Any, **params: Any) -> str:
+    with pytest.raises(PermanentError) as caught:
+        call(*arguments, **params)
+    assert caught.value.kind == "invalid_input"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tile_inventory", "band_stack", "grid_inventory", "spatial_merge", "stac_register"])
+def test_each_handler_has_the_name_of_the_sources_too(name):
+    assert HANDLERS.get(f"fathom_{name}") is HANDLERS.get(f"fathom.{name}")
+
+
+def test_an_inventory_lists_tiles_with_their_files_and_where_they_lie(world):
+    found = world.inventory()
+    assert [tile["tile"] for tile in found["tiles"]] == ["n49e009", "n49e010", "n50e009", "n50e010"]
+    first = found["tiles"][0]
+    assert first["group"] == "fluvial-defended-2020-present"
+    assert first["bbox"] == first["footprint"] == [9, 49, 10, 50]
+    assert list(first["sources"]) == ["1in5", "1in10", "1in20"]
+    assert first["sources"]["1in5"].endswith("/bronze/maps/fluvial/defended/2020/present/1in5/n49e009.tif")
+    assert found["counts"] | {"files": 12, "tiles": 4, "to_do": 4, "done": 0, "incomplete": 0} == found["counts"]
+    size = sum(path.stat().st_size for path in (world.folder / "bronze").rglob("*.tif"))
+    assert found["megabytes"] == pytest.approx(size / 1e6, abs=1e-3)
+
+
+def test_a_tile_that_lacks_return_periods_is_left_out_and_told_or_fails(world):
+    (world.folder / "bronze/maps/fluvial/defended/2020/present/1in10/n50e009.tif").unlink()
+    found = world.inventory()
+    assert found["incomplete"] == [{"tile": "n50e009", "group": "fluvial-defended-2020-present", "missing": ["1in10"]}]
+    assert [tile["tile"] for tile in found["waiting"]] == ["n50e009"]
+    assert [tile["tile"] for tile in found["tiles"]] == ["n49e009", "n49e010", "n50e010"]
+    assert "1 of 4 tiles are incomplete: n50e009" in refused(world.inventory, incomplete="fail")
+
+
+def test_what_is_stacked_is_done_until_a_file_changes(world):
+    tiles = world.inventory()["tiles"]
+    stacks = [world.stack(tile) for tile in tiles[:3]]
+    assert all(stack["created"] for stack in stacks)
+    found = world.inventory()
+    assert [tile["tile"] for tile in found["tiles"]] == ["n50e010"]
+    assert [done["href"] for done in found["done"]] == [stack["href"] for stack in stacks]
+    # What shapes a stack otherwise makes another one.
+    assert world.inventory(compression="ZSTD")["counts"]["done"] == 0
+    assert world.inventory(monotone="fix")["counts"]["done"] == 0
+    assert world.inventory(redo=True)["counts"]["to_do"] == 4
+
+    changed = world.folder / "bronze/maps/fluvial/defended/2020/present/1in20/n49e009.tif"
+    data = changed.read_bytes()
+    changed.unlink()
+    changed.write_bytes(data + b"\0")
+    assert [tile["tile"] for tile in world.inventory()["tiles"]] == ["n49e009", "n50e010"]
+
+
+def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
+    found = world.inventory(limit=1)
+    assert [tile["tile"] for tile in found["tiles"]] == ["n49e009"]
+    assert len(found["waiting"]) == found["counts"]["later"] == 3
+    grid = world.call(
+        "fathom.grid_inventory", stacks=[world.stack(found["tiles"][0])], planned=found["waiting"], cell_degrees=5
+    )
+    # n49e009 is alone in its cell: its neighbours are beyond 50 N and 10 E.
+    assert [cell["cell"] for cell in grid["cells"]] == ["n45e005_5deg"]
+    assert [cell["cell"] for cell in grid["held"]] == ["n45e010_5deg", "n50e005_5deg", "n50e010_5deg"]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"prefix": "nothing/here"}, "there is nothing below"),
+        ({"pattern": "{tile}-{return_period}.tif"}, "12 files, none of them with a name that fits"),
+        ({"prefix": "../elsewhere"}, "'..' part"),
+        ({"prefix": "/etc"}, "outside of what may be read"),
+        ({"zone": "copper"}, "there is no zone 'copper'"),
+    ],
+)
+def test_a_place_with_nothing_to_do_is_refused_in_words(world, params, said):
+    assert said in refused(world.inventory, **params)
+
+
+def test_a_stack_is_published_once_and_a_twin_changes_nothing(world):
+    tile = world.inventory()["tiles"][0]
+    first = world.stack(tile)
+    before = {path: (world.folder / "silver" / path).stat().st_mtime_ns for path in world.files()}
+    again = world.stack(tile)
+    assert again == first | {"created": False}
+    assert {path: (world.folder / "silver" / path).stat().st_mtime_ns for path in world.files()} == before
+    assert list((world.folder / "scratch").rglob("*.tif")) == []
+    found = pixels(world.blobs.local_path(world.blobs.resolve(first["href"])))
+    for place, source in enumerate(tile["sources"].values()):
+        assert np.array_equal(found[place], pixels(source.removeprefix("file://"))[0])
+
+
+def test_bands_are_in_the_order_of_return_periods_whatever_the_order_of_the_sources(world):
+    tile = world.inventory()["tiles"][0]
+    turned = {"RP20": tile["sources"]["1in20"], "5": tile["sources"]["1in5"], "1in10": tile["sources"]["1in10"]}
+    assert world.stack(tile | {"sources": turned})["href"] == world.stack(tile)["href"]
+    assert "'often' is no return period" in refused(world.stack, tile | {"sources": {"often": "x.tif"}})
+
+
+def test_a_broken_or_missing_file_leaves_nothing_behind(world):
+    tile = world.inventory()["tiles"][0]
+    path = Path(tile["sources"]["1in10"].removeprefix("file://"))
+    path.write_bytes(path.read_bytes()[:-600])
+    assert "1in10" in refused(world.stack, tile)
+    path.unlink()
+    assert "1in10: there is no file at" in refused(world.stack, tile)
+    assert world.files() == []
+
+
+def cells_of(world: World, **params: Any) -> dict[str, Any]:
+    found = world.inventory()
+    stacks = [world.stack(tile) for tile in found["tiles"]]
+    return world.call(
+        "fathom.grid_inventory", stacks=stacks, planned=found["tiles"], done=found["done"], cell_degrees=30, **params
+    )
+
+
+def test_cells_are_merged_once_and_are_done_then(world):
+    grid = cells_of(world)
+    assert grid["counts"] == {"stacks": 4, "cells": 1, "done": 0, "to_do": 1, "held": 0, "lacking_tiles": 0}
+    cell = grid["cells"][0]
+    assert cell["cell"] == "n30e000_30deg"
+    assert cell["bbox"] == cell["footprint"] == [9, 49, 11, 51]
+    merged = world.call("fathom.spatial_merge", **cell)
+    assert (merged["created"], merged["tiles"], merged["bands"]) == (True, 4, ["1in5", "1in10", "1in20"])
+    again = cells_of(world)
+    assert [done["href"] for done in again["done"]] == [merged["href"]]
+    assert again["cells"] == []
+    assert world.call("fathom.spatial_merge", **cell) == merged | {"created": False}
+    # One stack for each tile and the cell: no part stays.
+    assert len(world.files()) == 5
+
+
+def test_a_cell_that_lacks_a_tile_is_held_back_or_merged_without_it(world):
+    found = world.inventory()
+    stacks: list[Any] = [world.stack(tile) for tile in found["tiles"]]
+    stacks[2] = None
+    given = {"stacks": stacks, "planned": found["tiles"], "cell_degrees": 30}
+    held = world.call("fathom.grid_inventory", **given)
+    assert held["cells"] == []
+    assert held["held"] == [{"cell": "n30e000_30deg", "group": "fluvial-defended-2020-present", "lacking": ["n50e009"]}]
+    merged = world.call("fathom.grid_inventory", **given, lacking="merge")
+    assert list(merged["cells"][0]["stacks"]) == ["n49e009", "n49e010", "n50e010"]
+
+
+def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatch):
+    cell = cells_of(world)["cells"][0]
+    made: list[int] = []
+    merge_band = merging.merge_band
+
+    def counted(canvas: Any, band: int, *rest: Any) -> None:
+        made.append(band)
+        merge_band(canvas, band, *rest)
+
+    monkeypatch.setattr(merging, "merge_band", counted)
+    world.fail_at = "merging band 1in20"
+    with pytest.raises(KeyboardInterrupt):
+        world.call("fathom.spatial_merge", **cell)
+    assert [one.data for one in world.checkpoints] == [{"bands": 1}, {"bands": 2}]
+    assert [name.rpartition("/")[2] for name in world.files() if "parts" in name] == ["band1.tif", "band2.tif"]
+
+    world.fail_at = ""
+    made.clear()
+    resumed = world.call("fathom.spatial_merge", **cell, last=world.checkpoints[-1])
+    assert made == [3]
+    assert [name for name in world.files() if "parts" in name] == []
+    found = pixels(world.blobs.local_path(world.blobs.resolve(resumed["href"])))
+    for tile, href in cell["stacks"].items():
+        north, east = 32 * (tile[:3] == "n49"), 32 * (tile[3:] == "e010")
+        there = found[:, north : north + 32, east : east + 32]
+        assert np.array_equal(there, pixels(href.removeprefix("file://")))
+
+
+def test_a_checkpoint_whose_parts_are_gone_is_not_believed(world):
+    cell = cells_of(world)["cells"][0]
+    assert world.call("fathom.spatial_merge", **cell, last=Checkpoint("band 2", {"bands": 2}))["created"]
