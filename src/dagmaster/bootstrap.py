@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHIPPED_HANDLERS = (
-    "dagmaster.handlers.examples",
-    "dagmaster.handlers.raster.handlers",
-    "dagmaster.handlers.fathom.handlers",
-)
+SHIPPED_HANDLERS = ("dagmaster.handlers.examples", "dagmaster.handlers.shipped")
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:

@@ -11,7 +11,7 @@ import importlib.util
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.authoring.decorator import (
     CheckpointableHandler,
@@ -26,11 +26,12 @@ from dagmaster.authoring.names import did_you_mean
 from dagmaster.errors import HandlerInvalid, HandlerUnknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import ModuleType
 
 __all__ = [
     "ENTRY_POINTS",
+    "Announced",
     "CheckpointableHandler",
     "HandlerSpec",
     "HandlerStyle",
@@ -45,12 +46,26 @@ ENTRY_POINTS = "dagmaster.handlers"
 """The group in which an installed package names its modules of handlers."""
 
 
+class Announced(NamedTuple):
+    """A handler that a package says it has, so that its module is imported only when it is wanted.
+
+    A module announces by `__handlers__`, from names to these. What is announced is a plain function, for a process.
+    """
+
+    module: str
+    version: str = "1"
+    aliases: tuple[str, ...] = ()
+
+
 class Registry:
     """Handlers by name. An alias is another name of the same handler."""
 
     def __init__(self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = ()) -> None:
         self._specs: dict[str, HandlerSpec] = {}
         self._all_names: dict[str, HandlerSpec] = {}
+        # Those that are not imported yet: by each of their names, the first name.
+        self._announced: dict[str, Announced] = {}
+        self._later: dict[str, str] = {}
         for one in handlers:
             self.register(one)
 
@@ -61,38 +76,72 @@ class Registry:
             other = self._all_names.get(name)
             if other is not None and other.function is not spec.function:
                 raise HandlerInvalid(f"two handlers have the name {name!r}: {other.place()} and {spec.place()}")
+            if name in self._later:
+                module = self._announced[self._later[name]].module
+                raise HandlerInvalid(f"two handlers have the name {name!r}: one of {module} and {spec.place()}")
         self._specs[spec.name] = spec
         self._all_names.update(dict.fromkeys((spec.name, *spec.aliases), spec))
         return spec
 
+    def announce(self, announced: Mapping[str, Announced]) -> None:
+        """Know handlers by name; their modules are imported when one of them is wanted."""
+        for name, one in announced.items():
+            for each in (name, *one.aliases):
+                other = self._all_names.get(each)
+                if other is not None:
+                    raise HandlerInvalid(
+                        f"two handlers have the name {each!r}: {other.place()} and one of {one.module}"
+                    )
+                self._later[each] = name
+            self._announced[name] = one
+
     def get(self, name: str) -> HandlerSpec:
         """The handler with this name or alias; else HandlerUnknown, with the nearest name."""
-        spec = self._all_names.get(name)
+        spec = self.find(name)
         if spec is None:
-            hint = did_you_mean(name, self._all_names)
+            hint = did_you_mean(name, [*self._all_names, *self._later])
             raise HandlerUnknown(f"there is no handler {name!r}{f': {hint}' if hint else ''}")
         return spec
 
     def find(self, name: str) -> HandlerSpec | None:
         """The handler with this name or alias, if there is one."""
+        if name in self._later:
+            self._load(self._announced[self._later[name]].module)
         return self._all_names.get(name)
 
     def names(self) -> list[str]:
         """The names of all handlers, in order, without aliases."""
-        return sorted(self._specs)
+        return sorted([*self._specs, *self._announced])
 
     def versions(self) -> dict[str, str]:
         """The version of each handler, under all its names."""
-        return {name: spec.version for name, spec in self._all_names.items()}
+        later = {name: self._announced[first].version for name, first in self._later.items()}
+        return later | {name: spec.version for name, spec in self._all_names.items()}
+
+    def names_where(self, holds: Callable[[HandlerSpec], bool]) -> frozenset[str]:
+        """All names of handlers of which something holds; of plain functions that are not imported yet, it does."""
+        return frozenset([*(name for name, spec in self._all_names.items() if holds(spec)), *self._later])
 
     def __iter__(self) -> Iterator[HandlerSpec]:
+        for module in {one.module for one in self._announced.values()}:
+            self._load(module)
         return iter([self._specs[name] for name in self.names()])
 
     def __len__(self) -> int:
-        return len(self._specs)
+        return len(self._specs) + len(self._announced)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._all_names
+        return name in self._all_names or name in self._later
+
+    def _load(self, module: str) -> None:
+        """Import a module that announced handlers: they are known by what they are from now on."""
+        found = _handlers_in(_imported(module, f"the module {module!r}"))
+        for name in [name for name, one in self._announced.items() if one.module == module]:
+            one = self._announced.pop(name)
+            for each in (name, *one.aliases):
+                del self._later[each]
+        for one in found:
+            self.register(one)
 
 
 def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
@@ -111,12 +160,18 @@ def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
 def _gather(registry: Registry, name: str, subject: str) -> None:
     """Register every decorated function in one module. One without handlers was named by mistake."""
     module = _imported(name, subject)
-    found = [one for one in vars(module).values() if mark_of(one) is not None]
-    if not found:
+    announced: Mapping[str, Announced] = getattr(module, "__handlers__", {})
+    registry.announce(announced)
+    found = _handlers_in(module)
+    if not found and not announced:
         inside = " or name the modules inside it" if hasattr(module, "__path__") else ""
         raise HandlerInvalid(f"{subject} has no handlers: decorate a function with @handler(){inside}")
     for one in found:
         registry.register(one)
+
+
+def _handlers_in(module: ModuleType) -> list[Any]:
+    return [one for one in vars(module).values() if mark_of(one) is not None]
 
 
 def _imported(name: str, subject: str) -> ModuleType:

@@ -122,8 +122,7 @@ class Worker:
         }
         if self._processes is not None:
             self._lanes[Place.PROCESS] = Lane(runner, self._processes.limit, self._one_done)
-            specs = [spec for spec in self._registry if executor.place(spec) is Place.PROCESS]
-            self._apart_names = frozenset(name for spec in specs for name in (spec.name, *spec.aliases))
+            self._apart_names = self._registry.names_where(lambda spec: executor.place(spec) is Place.PROCESS)
         with capture():
             await self._live()
 

@@ -144,3 +144,53 @@ def test_a_file_that_imports_its_neighbour_is_told_about_the_path(tmp_path):
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
     with pytest.raises(HandlerInvalid, match="there is no file"):
         discover([str(tmp_path / "gone.py")], entry_points=False)
+
+
+ANNOUNCING = """
+from dagmaster.authoring.handlers import Announced
+__handlers__ = {"far.away": Announced("far_away", "3", ("far",))}
+"""
+FAR_AWAY = """
+from dagmaster import handler
+
+@handler("far.away", version="3", aliases=["far"])
+def far_away() -> dict:
+    return {}
+"""
+
+
+@pytest.fixture
+def announcing(tmp_path, monkeypatch):
+    (tmp_path / "announcing.py").write_text(ANNOUNCING)
+    (tmp_path / "far_away.py").write_text(FAR_AWAY)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield discover(["announcing"], entry_points=False)
+    for name in ("announcing", "far_away"):
+        sys.modules.pop(name, None)
+
+
+def test_what_is_announced_is_known_before_it_is_imported(announcing):
+    assert (announcing.names(), len(announcing)) == (["far.away"], 1)
+    assert "far" in announcing
+    assert announcing.versions() == {"far.away": "3", "far": "3"}
+    assert announcing.names_where(lambda _: False) == {"far.away", "far"}
+    assert "far_away" not in sys.modules
+    assert announcing.get("far").name == "far.away"
+    assert (announcing.names(), len(announcing)) == (["far.away"], 1)
+    assert announcing.versions() == {"far.away": "3", "far": "3"}
+    assert announcing.names_where(lambda _: False) == frozenset()
+    with pytest.raises(HandlerUnknown, match="far"):
+        announcing.get("fer")
+
+
+def test_all_handlers_are_those_that_were_announced_too(announcing):
+    assert [spec.name for spec in announcing] == ["far.away"]
+
+
+def test_a_name_that_is_announced_is_taken(announcing):
+    @handler("far")
+    async def another() -> None:
+        """Be another."""
+
+    with pytest.raises(HandlerInvalid, match=r"two handlers have the name 'far': one of far_away and"):
+        announcing.register(another)
