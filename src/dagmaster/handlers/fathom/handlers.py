@@ -31,7 +31,7 @@ from dagmaster.handlers.fathom.params import (
 )
 from dagmaster.handlers.fathom.values import band_name
 from dagmaster.handlers.results import publish, result_uri
-from dagmaster.handlers.sources import LocalFile, local_file
+from dagmaster.handlers.sources import local_file
 from dagmaster.ports.handler import HandlerContext
 
 if TYPE_CHECKING:
@@ -159,14 +159,14 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     with extra("raster"):
         from dagmaster.handlers.fathom import stacking
         from dagmaster.handlers.fathom.layers import read_tags
-        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.gdal import gdal, working
         from dagmaster.handlers.raster.cogs import check_cog
     bbox = bbox_of(params.tile)
     hrefs = _by_return_period(params.sources)
     infos = {band: _there(ctx, band, href) for band, href in hrefs.items()}
     uri = _stack_uri(ctx, params, params.tile, params.group, infos)
     found = ctx.blobs.find(uri)
-    with gdal(ctx.share):
+    with gdal(ctx.share), working():
         if found is None:
             files = {band: local_file(ctx, info.uri) for band, info in infos.items()}
             made = ctx.scratch / f"{params.tile}.tif"
@@ -294,12 +294,12 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
     with extra("raster"):
         from dagmaster.handlers.fathom import merging
         from dagmaster.handlers.fathom.layers import read_bands
-        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.gdal import gdal, working
         from dagmaster.handlers.raster.cogs import check_cog
     stacks = dict(sorted(params.stacks.items()))
     uri = _cell_uri(ctx, params, params.cell, params.group, stacks)
     found = ctx.blobs.find(uri)
-    with gdal(ctx.share):
+    with gdal(ctx.share), working():
         if found is None:
             files = {tile: local_file(ctx, ctx.blobs.resolve(href)) for tile, href in stacks.items()}
             canvas = merging.lay_out({tile: file.path for tile, file in files.items()}, ctx.share)
@@ -389,25 +389,21 @@ def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegist
 
 def _item(ctx: HandlerContext, params: StacRegisterParams, cell: Mapping[str, Any]) -> dict[str, Any]:
     from dagmaster.handlers.fathom.layers import read_tags
-    from dagmaster.handlers.stac.items import Made, raster_item
+    from dagmaster.handlers.stac.items import Made, Told, raster_item
 
-    file: LocalFile = local_file(ctx, ctx.blobs.resolve(str(cell["href"])))
+    file = local_file(ctx, ctx.blobs.resolve(str(cell["href"])))
     facets: dict[str, str] = dict(cell.get("facets") or {})
     year = facets.get("year", "")
-    item: dict[str, Any] = raster_item(
-        file.path,
-        ctx.share,
+    told = Told(
         item_id=f"{cell['group']}-{cell['cell']}",
         href=str(file.uri),
         sha256=file.sha256,
         size=file.size,
-        made=Made(
-            handler=MERGE[0], handler_version=MERGE[1], workflow=ctx.workflow,
-            sources=[(href, sha256) for href, sha256 in read_tags(file.path, ctx.share)["sources"].values()],
-        ),
         collection=params.collection_id,
         when=params.when or (f"{year}-01-01" if year.isdecimal() else None),
         assumed=0.0,
         properties={"fathom:cell": cell["cell"], **{f"fathom:{name}": value for name, value in facets.items()}},
-    )  # fmt: skip
-    return item
+    )
+    sources = [(href, sha256) for href, sha256 in read_tags(file.path, ctx.share)["sources"].values()]
+    made = Made(handler=MERGE[0], handler_version=MERGE[1], workflow=ctx.workflow, sources=sources)
+    return raster_item(file.path, ctx.share, told, made)
