@@ -157,6 +157,19 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
     return beside.with_name(f"{beside.name}-blobs")
 
 
+def large_outputs(settings: Settings, folder: pathlib.Path) -> Blobs:
+    """Outputs that are too long for a row: in an object store if one is named, else in this folder."""
+    if settings.outputs_url is None:
+        from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - a run in memory needs none
+
+        return LocalBlobs(folder)
+    from dagmaster.adapters.object_storage import ObjectStorage  # noqa: PLC0415 - likewise
+    from dagmaster.adapters.stored_blobs import StoredBlobs  # noqa: PLC0415 - likewise
+
+    storage = ObjectStorage({"outputs": settings.outputs_url})
+    return StoredBlobs(storage, storage.in_zone("outputs"))
+
+
 def make_orchestrator(
     address: Address,
     blobs: Blobs,
@@ -237,7 +250,11 @@ def lending(
     return Lending(
         "dagmaster.bootstrap:open_services",
         {
-            "zones": {zone: getattr(settings, f"{zone}_url") or f"file://{(home / zone).absolute()}" for zone in ZONES},
+            # abspath: a zone is named without '..', which a data directory may be given with.
+            "zones": {
+                zone: getattr(settings, f"{zone}_url") or f"file://{os.path.abspath(home / zone)}"  # noqa: PTH100 - see above
+                for zone in ZONES
+            },
             "roots": [str(root.absolute()) for root in roots],
             "catalog": str(home.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
             "tables": str(home.absolute() / "tables") if tables is None else tables.get_secret_value(),

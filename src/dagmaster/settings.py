@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dagmaster.authoring.names import nearest
-from dagmaster.errors import SettingsInvalid
+from dagmaster.errors import BlobNameInvalid, SettingsInvalid
+from dagmaster.ports.storage import BlobUri, shown_place
 
 PREFIX: Final = "DAGMASTER_"
 SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
@@ -68,6 +69,11 @@ class Settings(BaseSettings):
         default=None,
         description="Where outputs over 64 KiB are kept: one directory that orchestrators and workers share."
         " Default: beside the embedded PostgreSQL's data.",
+    )
+    outputs_url: str | None = Field(
+        default=None,
+        description="Where outputs over 64 KiB are kept instead, for services that share no directory:"
+        " s3://bucket/prefix, az://container/prefix or gs://bucket/prefix.",
     )
     bronze_url: str | None = Field(
         default=None,
@@ -141,6 +147,18 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("outputs_url", "bronze_url", "silver_url", "gold_url")
+    @classmethod
+    def _place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            if info.field_name == "outputs_url" and value.startswith("memory:"):
+                raise ValueError("has to last longer than a process: memory:// does not")
+            try:
+                BlobUri.parse(f"{value.rstrip('/')}/x")
+            except BlobNameInvalid as error:
+                raise ValueError(f"is no place of data ({error})") from error
+        return value
 
     @field_validator("database_url", "database_direct_url")
     @classmethod
@@ -395,7 +413,7 @@ def _as_written(setting: str, origins: dict[str, str]) -> str:
 
 
 def _raw(setting: str, origins: dict[str, str]) -> str:
-    return MASK if setting in _SECRETS else os.environ.get(origins[setting], "")[:100]
+    return MASK if setting in _SECRETS else shown_place(os.environ.get(origins[setting], ""))[:100]
 
 
 def _shown(value: Any) -> Any:

@@ -55,7 +55,9 @@ def data_of(size: int, seed: bytes = b"x") -> bytes:
 
 @pytest.mark.parametrize("size", [0, 1, LARGE])
 def test_what_is_published_comes_back_byte_by_byte(place, tmp_path, size):
-    data, heard, fetched = data_of(size), [], []
+    data = data_of(size)
+    heard: list[int] = []
+    fetched: list[int] = []
     uri = place.storage.in_zone("silver", "a/b.bin")
     published = place.storage.publish(a_file(tmp_path, data), uri, heard.append)
     got = place.storage.fetch(uri, tmp_path / "got", fetched.append)
@@ -100,7 +102,7 @@ def test_of_twins_one_creates_and_both_hear_the_same(place, tmp_path, size):
         answers = twin_threads(place, tmp_path, size)
     else:
         answers = twin_processes(place, tmp_path, size)
-    assert sorted(answer[0] for answer in answers) == [False, True]
+    assert sorted(bool(answer[0]) for answer in answers) == [False, True]
     assert answers[0][1:] == answers[1][1:]
     kept = place.storage.read(place.storage.in_zone("silver", "twin.bin"))
     assert hashlib.sha256(kept).hexdigest() == answers[0][2]

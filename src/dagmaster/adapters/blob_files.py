@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Final
 from dagmaster.adapters import durable_files
 from dagmaster.adapters.pieces import Passing, keep, pieces_of, said
 from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
-from dagmaster.ports.storage import BlobInfo, BlobUri, check_name
+from dagmaster.ports.storage import BlobInfo, BlobUri, may_be_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -158,7 +158,7 @@ class BlobFiles:
             raise _refused("be listed", uri, error) from error
         for name in inside:
             child = BlobUri(uri.scheme, uri.container, f"{uri.name}/{name.rstrip('/')}".lstrip("/"))
-            if not _may_be_named(child):
+            if not may_be_named(child.name):
                 continue
             if name.endswith("/"):
                 yield from self._in_folder(child, folder / name)
@@ -166,14 +166,6 @@ class BlobFiles:
                 found = self.find(child)
                 if found is not None:
                     yield found
-
-
-def _may_be_named(uri: BlobUri) -> bool:
-    """Others may put files there that nobody can ask for, and what is half written is not there yet."""
-    try:
-        return bool(check_name(uri.name))
-    except BlobNameInvalid:
-        return False
 
 
 def _info(uri: BlobUri, found: os.stat_result, *, sha256: str = "", created: bool = False) -> BlobInfo:

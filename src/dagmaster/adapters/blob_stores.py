@@ -28,7 +28,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from dagmaster.adapters.blob_access import open_store, secrets_hidden
 from dagmaster.adapters.pieces import PIECE, Passing, keep, pieces_of
 from dagmaster.errors import BlobMissing, BlobsUnavailable
-from dagmaster.ports.storage import UNFINISHED, BlobInfo, BlobUri, is_unfinished
+from dagmaster.ports.storage import UNFINISHED, BlobInfo, BlobUri, may_be_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ class BlobStores:
         try:
             for batch in obstore.list(self._store(uri), f"{uri.name}/" if uri.name else None):
                 for meta in batch:
-                    if not is_unfinished(meta["path"]):
+                    if may_be_named(meta["path"]):
                         yield _info(BlobUri(uri.scheme, uri.container, meta["path"]), meta)
         except (BaseError, OSError) as error:
             if _status(error) == NOT_FOUND:

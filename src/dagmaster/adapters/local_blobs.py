@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dagmaster.adapters.durable_files import replace
 from dagmaster.errors import BlobMissing, BlobsUnavailable
+from dagmaster.ports.blobs import check_plain
 
 if TYPE_CHECKING:
     import pathlib
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
 
 class LocalBlobs:
@@ -35,11 +33,7 @@ class LocalBlobs:
             raise BlobsUnavailable(f"the blob {name!r} below {self.root} cannot be read: {error}") from error
 
     def _path(self, name: str) -> pathlib.Path:
-        if not _NAME.fullmatch(name):
-            raise BlobMissing(
-                f"{name!r} is no name of a blob: it is words of letters, digits, '.', '_' and '-' between '/'"
-            )
-        return self.root / name
+        return self.root / check_plain(name)
 
     def _write(self, path: pathlib.Path, data: bytes) -> None:
         try:

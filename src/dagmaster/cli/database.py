@@ -72,8 +72,7 @@ async def look_at(
     address: Address, settings: Settings, data_dir: pathlib.Path | None, work: Callable[[Onlooker], Awaitable[T]]
 ) -> T:
     """Do something with a database that was reached."""
-    from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - slow to import
-    from dagmaster.bootstrap import blob_directory, prepare  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import blob_directory, large_outputs, prepare  # noqa: PLC0415 - slow to import
     from dagmaster.store.reading import PostgresReadStore  # noqa: PLC0415 - likewise
 
     await prepare(address, migrate=False)
@@ -83,6 +82,7 @@ async def look_at(
         worker_lease_seconds=settings.worker_lease_seconds,
     )
     try:
-        return await work(Onlooker(address, store, LocalBlobs(blob_directory(settings, data_dir))))
+        blobs = large_outputs(settings, blob_directory(settings, data_dir))
+        return await work(Onlooker(address, store, blobs))
     finally:
         await store.close()

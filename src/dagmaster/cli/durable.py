@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from dagmaster.adapters.local_blobs import LocalBlobs
     from dagmaster.authoring.handlers import Registry
     from dagmaster.cli.display import PlainDisplay
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnWrites
+    from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.handler import Progress
     from dagmaster.ports.store import JobReport
     from dagmaster.ports.task import TaskMessage
@@ -79,15 +79,14 @@ class DurableRun:
         self, address: Address, blob_dir: pathlib.Path, given: Mapping[str, Any], signals: Mapping[str, Any]
     ) -> JobReport:
         """Submit the job, run it, and give its report."""
-        from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - slow to import
-        from dagmaster.bootstrap import allowed_env, prepare  # noqa: PLC0415 - likewise
+        from dagmaster.bootstrap import allowed_env, large_outputs, prepare  # noqa: PLC0415 - slow to import
         from dagmaster.orchestrator.intake import Intake, Submission  # noqa: PLC0415 - likewise
         from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - likewise
 
         await prepare(address, migrate=address.revive is not None)
         client = PostgresSubmitStore(address, "dagmaster run")
         await client.open()
-        blobs = LocalBlobs(blob_dir)
+        blobs = large_outputs(self.settings, blob_dir)
         intake = Intake(client, client.identity.ids)
         submission = Submission(
             graph=self.graph,
@@ -102,7 +101,7 @@ class DurableRun:
         for child in self.children:
             await intake.keep(child)
         try:
-            async with self._services(address, blobs, str(submission.queue)):
+            async with self._services(address, blobs, blob_dir, str(submission.queue)):
                 self.job_id = (await intake.submit([submission]))[0].job_id
                 for name, payload in signals.items():
                     await client.send(self.job_id, "signal", {"name": name, "payload": payload}, who())
@@ -118,7 +117,9 @@ class DurableRun:
         return replace(report, nodes={each: report.nodes[each] for each in in_order}, note=self.note)
 
     @contextlib.asynccontextmanager
-    async def _services(self, address: Address, blobs: LocalBlobs, queue: str) -> AsyncIterator[None]:
+    async def _services(
+        self, address: Address, blobs: Blobs, blob_dir: pathlib.Path, queue: str
+    ) -> AsyncIterator[None]:
         """An orchestrator and a worker of this queue. Others leave its jobs alone once the worker is known."""
         from dagmaster.bootstrap import make_orchestrator, make_worker  # noqa: PLC0415 - slow to import
 
@@ -131,7 +132,7 @@ class DurableRun:
             registry=self.registry,
             queues=[queue],
             concurrency=self.concurrency,
-            home=blobs.root,
+            home=blob_dir,
         )
         worker.notes.on_progress = self._progress
         worker.notes.on_log = self._log

@@ -140,11 +140,12 @@ def look_at_blobs(patient: Patient) -> Iterable[Finding]:
         return
     folder = blob_directory(settings, patient.data_dir)
     yield from look_at_directory("blobs", folder, "DAGMASTER_BLOB_DIR")
-    if patient.has_server and settings.blob_dir is None:
+    if patient.has_server and settings.blob_dir is None and settings.outputs_url is None:
         yield warning(
             "blobs",
             "DAGMASTER_BLOB_DIR is not set: outputs over 64 KiB stay on this host",
-            "if services run on several hosts, set it to a directory that all of them share",
+            "if services run on several hosts, set it to a directory that all of them share, or set"
+            " DAGMASTER_OUTPUTS_URL",
         )
 
 

@@ -81,6 +81,7 @@ class LazyGroup(click.Group):
         "jobs": ("dagmaster.cli.jobs:jobs", "List, watch, explain and steer jobs."),
         "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
         "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
+        "blobs": ("dagmaster.cli.blobs:blobs", "Bring data, and look at results."),
         "storm": ("dagmaster.cli.storm:storm", "Try a workflow in thousands of simulated storms."),
         "fleet": ("dagmaster.cli.fleet:fleet", "Show the orchestrators, the workers and the queues."),
         "orchestrator": ("dagmaster.cli.services:orchestrator", "Run an orchestrator."),
@@ -102,7 +103,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad input, 3 no database, 130 interrupted."""
+    """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad input, 3 no database or storage, 130 stopped."""
     try:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
     except click.ClickException as error:
@@ -122,8 +123,12 @@ def _leave_pipe() -> None:
 
 
 def _code_of(error: click.ClickException) -> int:
-    from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable  # noqa: PLC0415 - after a mistake
+    from dagmaster.errors import (  # noqa: PLC0415 - after a mistake
+        BlobsUnavailable,
+        DatabaseUnavailable,
+        EmbeddedPostgresUnavailable,
+    )
 
-    if isinstance(error.__cause__, DatabaseUnavailable | EmbeddedPostgresUnavailable):
+    if isinstance(error.__cause__, DatabaseUnavailable | EmbeddedPostgresUnavailable | BlobsUnavailable):
         return UNAVAILABLE
     return BAD_INPUT if error.exit_code == 1 else error.exit_code

@@ -120,8 +120,12 @@ def serve(
     with_parent: bool,
 ) -> int:
     """Run a service until it is told to stop."""
-    from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - slow to import
-    from dagmaster.bootstrap import blob_directory, reached, run_service  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import (  # noqa: PLC0415 - slow to import
+        blob_directory,
+        large_outputs,
+        reached,
+        run_service,
+    )
     from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -131,7 +135,7 @@ def serve(
         # The names of other systems are for services that stand alone.
         settings = load_settings(services=not with_parent)
         with reached(settings, data_dir) as address:
-            blobs = LocalBlobs(blob_directory(settings, data_dir))
+            blobs = large_outputs(settings, blob_directory(settings, data_dir))
             return run_service(_live(name, lambda: make(address, blobs, settings), address, with_parent=with_parent))
     except DagmasterError as error:
         raise click.ClickException(str(error)) from error

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import re
+from typing import Final, Protocol
+
+from dagmaster.errors import BlobMissing
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
 
 class Blobs(Protocol):
@@ -13,3 +18,12 @@ class Blobs(Protocol):
 
     async def read(self, name: str) -> bytes:
         """Give it back. `BlobMissing` if it is not there."""
+
+
+def check_plain(name: str) -> str:
+    """The name, if it is a relative path of plain words. Nothing can be at another: `BlobMissing`."""
+    if not _NAME.fullmatch(name):
+        raise BlobMissing(
+            f"{name!r} is no name of a blob: it is words of letters, digits, '.', '_' and '-' between '/'"
+        )
+    return name

@@ -104,8 +104,16 @@ def check_name(name: str) -> str:
     return name
 
 
+def may_be_named(name: str) -> bool:
+    """Whether somebody can ask for it. Others may put what nobody can, and what is half written is not there yet."""
+    try:
+        return bool(check_name(name))
+    except BlobNameInvalid:
+        return False
+
+
 def is_unfinished(name: str) -> bool:
-    """Whether this is the name of something half written. Nobody may name it, and no list shows it."""
+    """Whether this is the name of something half written. Nobody may name it."""
     return name.startswith(UNFINISHED) or f"/{UNFINISHED}" in name
 
 
