@@ -8,6 +8,8 @@ obstore 0.12 in November 2026:
   beside is taken away. `put(mode="create")` would hold all of it in memory: obstore has no condition on the end of an
   upload in parts. On S3 the copy is an upload of one part that is completed with If-None-Match
   (`copy_if_not_exists="multipart"`); S3's own copy has no such condition.
+  Azure may say that a copy goes on after its answer, which it does between accounts; ours stays within one, and its
+  size is asked for before it is told of.
 - larger than 5 GiB on S3: more than one copied part may hold. It is uploaded in parts under its own name, after a look
   whether something is there. It still appears at once; of twins in that moment the last stays, and names are made of
   what a result is made from, so both are the same.
@@ -264,6 +266,9 @@ class BlobStores:
             why = f"there are no credentials. They come from {_KEYS.get(uri.scheme)}"
         elif _status(error) in (UNAUTHORIZED, FORBIDDEN):
             why = f"the storage refuses the credentials. They come from {_KEYS.get(uri.scheme)}"
+        elif _status(error) == 0 and "HTTP error" in text:
+            found = re.search(r"https?://([^/@\s]+)/", text)
+            why = f"there is no connection to the storage{f' at {found[1]}' if found else ''}"
         else:
             why = f"the storage does not answer as it should: {secrets_hidden(text)}"
         return BlobsUnavailable(f"{uri} cannot {what}: {why}")

@@ -91,7 +91,7 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
     documents = []
     with _told(), _storage(data_dir) as storage:
         place = _place(storage, prefix, zone)
-        for info in _below(storage, place):
+        for info in storage.under(place) if prefix is None else _below(storage, place):
             count, size = count + 1, size + info.size
             if as_json:
                 documents.append(
