@@ -84,7 +84,7 @@ def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
 def _warped_cog(
     ctx: HandlerContext,
     source: LocalFile,
-    params: CreateCogParams | ReprojectParams,
+    params: CreateCogParams | ReprojectParams | CompleteParams,
     *,
     resolution: float | None = None,
 ) -> CogMade:
@@ -189,3 +189,95 @@ def _hrefs(one: Any) -> list[str]:
         f"a source of a mosaic is an href, a STAC item or an output with cog_path, not {str(one)[:80]!r}",
         kind="invalid_input",
     )
+
+
+class ClipParams(SourceParams, CogParams):
+    """The raster, and the area that is cut out."""
+
+    boundary: Any = Field(default=None, description="A bbox in degrees, GeoJSON, or the href of a vector file.")
+    bbox: list[float] | None = Field(default=None, min_length=4, max_length=4, description="West, south, east, north.")
+    geometry: dict[str, Any] | None = Field(default=None, description="Another name of boundary, for GeoJSON.")
+    all_touched: bool = Field(default=False, description="Keep pixels that the area only touches.")
+
+    @model_validator(mode="after")
+    def _one_area(self) -> Self:
+        if sum(one is not None for one in (self.boundary, self.bbox, self.geometry)) != 1:
+            raise ValueError("name one area, by boundary, bbox or geometry")
+        return self
+
+
+class Clipped(CogMade):
+    """A part of a raster."""
+
+    clipped_path: str = Field(description="Where it lies.")
+
+
+@handler("raster.clip", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
+def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
+    """Cut a raster along an area, into a COG. What lies outside is nodata, or masked."""
+    with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster import clipping
+        from dagmaster.handlers.raster.areas import areas
+    source = _source(ctx, params)
+    told = next(one for one in (params.boundary, params.bbox, params.geometry) if one is not None)
+    with gdal(ctx.share):
+        wanted = areas(told, lambda href: local_file(ctx, ctx.blobs.resolve(href)).path)
+    shape = {"area": [area.shape.wkb_hex for area in wanted], "all_touched": params.all_touched}
+    origin, options = Origin.of(ctx, source), params.options()
+
+    def on_round(done: int, count: int) -> None:
+        ctx.raise_if_cancelled()
+        ctx.progress(done, count, f"block {done + 1} of {count}")
+
+    def make(to: Path) -> None:
+        clipping.clip(source.path, to, options, ctx.share, wanted, all_touched=params.all_touched, on_round=on_round)
+
+    name = f"{source.uri.stem}_clip"
+    uri = cog_uri(ctx, name, params, origin, shape, folder="clips")
+    made = made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
+    return Clipped(**made.model_dump(), clipped_path=made.cog_path)
+
+
+class CompleteParams(SourceParams, CogParams):
+    """The raster, and how its COG is made."""
+
+    collection_id: str | None = Field(default="rasters", description="The collection; made if it is not there.")
+    target_crs: str | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
+    resampling: Resampling = Field(default="nearest", description="Of the warp, if there is one.")
+    nodata: float | None = Field(default=None, description="The nodata value of a source that has none.")
+    use_mount: bool = Field(default=False, description="Copy the source to the mount first: a retry finds it there.")
+
+
+class Completed(CogMade):
+    """A raster that is in the catalog."""
+
+    collection_id: str
+    item_id: str
+    registered: dict[str, int] = Field(description="How many items were created, updated, unchanged.")
+
+
+@handler("raster.process_complete", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"])
+def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
+    """Validate a raster, make its COG, and register it in the catalog: in one task, with a checkpoint after each."""
+    with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.raster.validating import describe
+        from dagmaster.handlers.stac.items import raster_collection
+    done = dict(ctx.checkpoint_data or {})
+    collection = params.collection_id or "rasters"
+    if "made" not in done:
+        source = _source(ctx, params, use_mount=params.use_mount)
+        if "validated" not in done:
+            with gdal(ctx.share):
+                done["validated"] = describe(source.path, ctx.share)
+            ctx.checkpoint("validated", done)
+        ctx.raise_if_cancelled()
+        done["made"] = _warped_cog(ctx, source, params).model_dump()
+        ctx.checkpoint("made", done, artifacts=[done["made"]["cog_url"]])
+    ctx.raise_if_cancelled()
+    item = {**done["made"]["item"], "collection": collection}
+    ctx.catalog.ensure_collection(raster_collection(collection))
+    registered = ctx.catalog.register([item])
+    counts = {name: getattr(registered, name) for name in ("created", "updated", "unchanged")}
+    return Completed(**done["made"], collection_id=collection, item_id=item["id"], registered=counts)

@@ -1,0 +1,198 @@
+"""Areas that a user names: a box, GeoJSON, or a vector file. What cuts a raster, and what it is measured in."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import shapely
+from rasterio.crs import CRS
+from rasterio.errors import RasterioError
+from rasterio.warp import transform
+from shapely.affinity import translate
+from shapely.errors import ShapelyError
+
+from dagmaster.handlers.extras import extra
+from dagmaster.handlers.gdal import crs_of, invalid
+from dagmaster.handlers.raster.footprints import WGS84
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_BOX: Final = 4
+_TURN: Final = 360.0
+_SIDES: Final = 100
+"""Into how many pieces the extent of an area is cut: a side that is straight in degrees is a curve in metres."""
+MAX_JSON: Final = 100_000_000
+MAX_AREAS: Final = 100_000
+_SUFFIXES: Final = {".gpkg": b"SQLite format 3\x00", ".fgb": b"fgb\x03", ".shp": b"\x00\x00\x27\x0a"}
+"""What a vector file begins with. GDAL looks at the first bytes too, and some formats point at other files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """A polygon or several, in `crs`."""
+
+    name: str
+    shape: Any
+    crs: CRS = WGS84
+    properties: dict[str, Any] = field(default_factory=dict)
+
+
+def areas(told: Any, file: Callable[[str], Path], *, name_field: str | None = None) -> list[Area]:
+    """The areas that are meant: a bbox or a list of them, GeoJSON of any kind, or the href of a vector file.
+
+    `file` gives the local path of an href. `name_field` is the property that names an area; else its id or its number.
+    """
+    found = []
+    for number, area in enumerate(_read(told, file)):
+        if number >= MAX_AREAS:
+            raise invalid(f"more than {MAX_AREAS:,} areas are too many at once: cut them into parts")
+        named = area.properties.get(name_field) if name_field else area.name
+        if name_field and named is None:
+            raise invalid(
+                f"area {number} has no property {name_field!r}: it has {', '.join(area.properties) or 'none'}"
+            )
+        shape = _polygons(area.shape, number)
+        found.append(Area(name=str(named or number), shape=shape, crs=area.crs, properties=area.properties))
+    if not found:
+        raise invalid("there is no area in what was given: expected a bbox, GeoJSON with polygons, or a vector file")
+    return found
+
+
+def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> Any:
+    """The area in the coordinate system of a raster: also beyond 180 degrees, if the raster goes on there."""
+    shape = area.shape
+    left, bottom, right, top = shape.bounds
+    if area.crs != crs:
+        shape = shapely.segmentize(shape, max(right - left, top - bottom, 1e-9) / _SIDES)
+        try:
+            shape = shapely.transform(shape, lambda points: _transformed(points, area.crs, crs))
+        except RasterioError as error:
+            raise invalid(
+                f"the area {area.name} cannot be brought to the raster's coordinate system: {error}"
+            ) from error
+        if not all(math.isfinite(one) for one in shape.bounds):
+            raise invalid(f"the area {area.name} reaches beyond what the raster's coordinate system can hold")
+        shape = shapely.make_valid(shape)
+    if not crs.is_geographic:
+        return shape
+    there = shapely.box(*bounds)
+    return shapely.union_all(
+        [moved for turn in (-_TURN, 0, _TURN) if (moved := translate(shape, turn)).intersects(there)]
+    )
+
+
+def _read(told: Any, file: Callable[[str], Path]) -> Iterator[Area]:
+    if isinstance(told, str):
+        yield from _read_file(file(told))
+    elif isinstance(told, dict):
+        yield from _geojson(told)
+    elif isinstance(told, list | tuple):
+        if len(told) == _BOX and all(isinstance(one, int | float) for one in told):
+            yield Area(name="", shape=_box(*told))
+        else:
+            for one in told:
+                yield from _read(one, file)
+    else:
+        raise invalid(f"an area is a bbox, GeoJSON or the href of a vector file, not {type(told).__name__}")
+
+
+def _geojson(told: dict[str, Any]) -> Iterator[Area]:
+    kind, crs = told.get("type"), _named_crs(told)
+    features = told.get("features") if kind == "FeatureCollection" else [told]
+    if not isinstance(features, list):
+        raise invalid("a FeatureCollection has a list of features")
+    for one in features:
+        is_feature = isinstance(one, dict) and one.get("type") == "Feature"
+        properties = (one.get("properties") or {}) if is_feature else {}
+        geometry = one.get("geometry") if is_feature else one
+        try:
+            shape = shapely.from_geojson(json.dumps(geometry))
+        except (ShapelyError, ValueError, TypeError) as error:
+            raise invalid(f"this is no GeoJSON geometry: {str(geometry)[:80]}. Expected a Polygon") from error
+        known = next((one[key] for key in ("id",) if is_feature and one.get(key) is not None), None)
+        known = properties.get("id", properties.get("name")) if known is None else known
+        yield Area(name="" if known is None else str(known), shape=shape, crs=crs, properties=properties)
+
+
+def _named_crs(told: dict[str, Any]) -> CRS:
+    """GeoJSON is in degrees. Older files may name another system."""
+    named = told.get("crs")
+    text = (named.get("properties") or {}).get("name") if isinstance(named, dict) else None
+    if not isinstance(text, str) or "CRS84" in text:
+        return WGS84
+    parts = [one for one in text.split(":") if one]
+    return crs_of(f"{parts[-2]}:{parts[-1]}" if text.startswith("urn:") and len(parts) > 1 else text)
+
+
+def _read_file(path: Path) -> Iterator[Area]:
+    suffix = path.suffix.lower()
+    if suffix in (".geojson", ".json"):
+        if path.stat().st_size > MAX_JSON:
+            raise invalid(
+                f"{path.name} has {path.stat().st_size:,} bytes: at most {MAX_JSON:,} are read; use GeoPackage"
+            )
+        try:
+            told = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise invalid(f"{path.name} is not JSON: {error}") from error
+        if not isinstance(told, dict):
+            raise invalid(f"{path.name} is not GeoJSON: expected an object with a type")
+        yield from _geojson(told)
+        return
+    with path.open("rb") as opened:
+        head = opened.read(16)
+    if suffix not in _SUFFIXES or not head.startswith(_SUFFIXES[suffix]):
+        raise invalid(f"{path.name} is no vector file that can be read: expected .geojson, {', '.join(_SUFFIXES)}")
+    with extra("vector"):
+        import pyogrio
+        from pyogrio.errors import DataLayerError, DataSourceError
+    try:
+        meta, _, shapes, columns = pyogrio.raw.read(str(path), force_2d=True)
+    except (DataSourceError, DataLayerError) as error:
+        raise invalid(f"{path.name} cannot be read: {error}") from error
+    if meta["crs"] is None:
+        raise invalid(f"{path.name} has no coordinate system: nobody can tell where its areas lie")
+    crs, names = CRS.from_string(meta["crs"]), list(meta["fields"])
+    for number, wkb in enumerate(shapes):
+        if wkb is not None:
+            row = {name: _plain(column[number]) for name, column in zip(names, columns, strict=True)}
+            yield Area(name="", shape=shapely.from_wkb(wkb), crs=crs, properties=row)
+
+
+def _polygons(shape: Any, number: int) -> Any:
+    """The polygons of a geometry, mended where they cross themselves."""
+    if shape is None or shape.is_empty:
+        raise invalid(f"area {number} is empty: expected a Polygon or MultiPolygon")
+    whole = shape if shape.is_valid else shapely.make_valid(shape)
+    parts = [one for one in shapely.get_parts(shapely.get_parts(whole)) if one.geom_type == "Polygon" and one.area > 0]
+    if not parts:
+        raise invalid(f"area {number} is a {shape.geom_type} and has no extent: expected a Polygon or MultiPolygon")
+    return parts[0] if len(parts) == 1 else shapely.MultiPolygon(parts)
+
+
+def _box(west: float, south: float, east: float, north: float) -> Any:
+    if not (-90 <= south < north <= 90 and -_TURN <= west <= _TURN and -_TURN <= east <= _TURN and west != east):  # noqa: PLR2004 - degrees
+        raise invalid(
+            f"{[west, south, east, north]} is no bbox: expected west, south, east, north in degrees, south below north"
+        )
+    return shapely.box(west, south, east + (_TURN if east < west else 0), north)
+
+
+def _transformed(points: Any, source: CRS, target: CRS) -> Any:
+    xs, ys = transform(source, target, points[:, 0], points[:, 1])
+    return np.column_stack([xs, ys])
+
+
+def _plain(value: Any) -> Any:
+    """A value of a column as JSON has it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,215 @@
+"""Clipping and zonal statistics: what lies in an area, checked by area and by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import rasterio
+import shapely
+from affine import Affine
+from rasterio.features import geometry_mask
+from rasterio.warp import transform_bounds, transform_geom
+
+from dagmaster.errors import PermanentError
+from tests.unit.handlers.raster.bed import LANDSAT, UTM, UTM_25S, numbers
+
+if TYPE_CHECKING:
+    from tests.unit.handlers.raster.bed import Bed
+
+NATURAL_EARTH = LANDSAT.parent / "naturalearth_lowres" / "naturalearth_lowres.shp"
+
+
+def degrees(shape: Any, crs: str = UTM_25S) -> dict[str, Any]:
+    """A shape in metres as GeoJSON."""
+    found: dict[str, Any] = transform_geom(crs, "OGC:CRS84", json.loads(shapely.to_geojson(shape)), precision=12)
+    return found
+
+
+# ── clip ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_clip_has_the_pixels_whose_centres_are_inside_and_its_area(bed: Bed):
+    data = numbers(dtype="int16")
+    bed.bronze("a.tif", data, nodata=-1)
+    circle = shapely.Point(304_000, 9_097_000).buffer(2_500)
+    made = bed.run("raster_clip", href="a.tif", geometry=degrees(circle))
+    outside = geometry_mask([circle], data.shape[1:], UTM)
+    with rasterio.open(bed.path(made.clipped_path)) as clipped:
+        found, at = clipped.read(1), clipped.transform
+    column, row = round((at.c - UTM.c) / 30), round((at.f - UTM.f) / -30)
+    expected = np.where(outside, -1, data[0])[row : row + found.shape[0], column : column + found.shape[1]]
+    assert np.array_equal(found, expected)
+    assert (found != -1).sum() * 900 == pytest.approx(circle.area, rel=0.005)
+    # Cropped to the circle.
+    assert found.shape == pytest.approx((5_000 / 30, 5_000 / 30), abs=2)
+
+
+def test_whole_numbers_without_nodata_get_a_mask_and_floats_get_nan(bed: Bed):
+    area = degrees(shapely.Point(304_000, 9_097_000).buffer(1_000))
+    bed.bronze("bytes.tif", numbers(dtype="uint8", bands=2))
+    bed.bronze("floats.tif", numbers(dtype="float32"))
+    with rasterio.open(bed.path(bed.run("raster_clip", href="bytes.tif", boundary=area).cog_url)) as clipped:
+        masked = clipped.dataset_mask() == 0
+        assert (clipped.nodata, clipped.count) == (None, 2)
+        assert (clipped.read()[:, masked] == 0).all()
+        assert 0.1 < masked.mean() < 0.3
+    with rasterio.open(bed.path(bed.run("raster_clip", href="floats.tif", boundary=area).cog_url)) as clipped:
+        assert np.array_equal(np.isnan(clipped.read(1)), masked)
+
+
+def test_a_box_a_feature_a_collection_and_a_file_are_all_areas(bed: Bed):
+    with rasterio.open(LANDSAT) as source:
+        west, south, east, north = transform_bounds(source.crs, "OGC:CRS84", *source.bounds)
+    box = [west + 0.02, south + 0.02, east - 0.02, north - 0.02]
+    geometry = json.loads(shapely.to_geojson(shapely.box(*box)))
+    feature = {"type": "Feature", "properties": {}, "geometry": geometry}
+    collection = {"type": "FeatureCollection", "features": [feature]}
+    (bed.folder / "bronze" / "aoi.geojson").write_text(json.dumps(collection))
+    ways: list[dict[str, Any]] = [
+        {"bbox": box},
+        *({"boundary": one} for one in (box, geometry, feature, collection, "aoi.geojson")),
+    ]
+    made = [bed.run("raster_clip", source_path=str(LANDSAT), **way) for way in ways]
+    assert len({one.cog_url for one in made}) == 1
+    assert made[0].bbox == pytest.approx(box, abs=5e-4)
+
+
+def test_a_country_of_natural_earth_cuts_a_raster(bed: Bed):
+    degree = Affine(0.5, 0, -180, 0, -0.5, 90)
+    bed.bronze("world.tif", np.ones((360, 720), "uint8"), crs="EPSG:4326", transform=degree, nodata=0)
+    made = bed.run("raster_clip", href="world.tif", boundary=str(NATURAL_EARTH))
+    land = bed.read(made.cog_url)[0]
+    latitudes = 90 - 0.5 * (np.arange(360) + 0.5)
+    areas = np.cos(np.radians(latitudes))[: land.shape[0], None] * (0.5 * 111.195) ** 2
+    # The land of the Earth has 149 million km².
+    assert float((land * areas).sum()) == pytest.approx(149e6, rel=0.03)
+
+
+def test_an_area_across_the_antimeridian_is_found_in_a_raster_that_goes_on_there(bed: Bed):
+    beyond = Affine(0.1, 0, 175, 0, -0.1, 5)
+    bed.bronze("fiji.tif", numbers(100, 100), crs="EPSG:4326", transform=beyond, nodata=0)
+    made = bed.run("raster_clip", href="fiji.tif", bbox=[179, -2, -179, 2])
+    assert made.metadata["width"] == 20
+    assert made.bbox == pytest.approx([179, -2, -179, 2])
+
+
+@pytest.mark.parametrize(
+    ("area", "sentence"),
+    [
+        ({"bbox": [10, 10, 11, 11]}, "the area does not touch the raster: the raster lies at [-34.9"),
+        ({"bbox": [10, 11, 11, 10]}, "is no bbox: expected west, south, east, north in degrees"),
+        ({"boundary": {"type": "Point", "coordinates": [-34.9, -8]}}, "area 0 is a Point and has no extent"),
+        ({"boundary": {"type": "Circle"}}, "this is no GeoJSON geometry"),
+        ({"boundary": {"type": "FeatureCollection", "features": []}}, "there is no area in what was given"),
+        ({"boundary": "nothing.geojson"}, "there is no file at"),
+        ({"boundary": str(LANDSAT)}, "landsat7_olinda.tif is no vector file that can be read"),
+        ({"bbox": [-34.9, -8.0, -34.89999, -7.99999]}, "no pixel has its centre in the area"),
+    ],
+)
+def test_an_area_that_cannot_be_used_is_told(bed: Bed, area: dict[str, Any], sentence: str):
+    with pytest.raises(PermanentError) as caught:
+        bed.run("raster_clip", href=str(LANDSAT), **area)
+    assert caught.value.kind == "invalid_input"
+    assert sentence in str(caught.value)
+    assert bed.silver() == []
+
+
+def test_a_vector_file_that_points_elsewhere_is_not_opened(bed: Bed):
+    text = '<OGRVRTDataSource><OGRVRTLayer name="x"><SrcDataSource>/etc/x.shp</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>'
+    (bed.folder / "bronze" / "sly.gpkg").write_text(text)
+    with pytest.raises(PermanentError, match="no vector file that can be read"):
+        bed.run("raster_clip", href=str(LANDSAT), boundary="sly.gpkg")
+
+
+# ── zonal ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_statistics_of_whole_pixels_are_numpys(bed: Bed):
+    data = numbers(dtype="float32")
+    data[:, 30:40, 20:40] = -1
+    bed.bronze("a.tif", data, nodata=-1)
+    left, top = 300_000 + 30 * 10, 9_100_000 - 30 * 20
+    zone = shapely.box(left, top - 30 * 50, left + 30 * 60, top)
+    crs = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:EPSG::{UTM_25S[5:]}"}}
+    feature = {"type": "Feature", "id": "z", "properties": {"k": 1}, "geometry": json.loads(shapely.to_geojson(zone))}
+    zones = {"type": "FeatureCollection", "crs": crs, "features": [feature]}
+    row = bed.run("stats_zonal", href="a.tif", zones=zones).zones[0]
+    inside = data[0, 20:70, 10:70]
+    known = inside[inside != -1].astype("float64")
+    assert row == {
+        "id": "z",
+        "band": 1,
+        "count": pytest.approx(known.size),
+        "sum": pytest.approx(known.sum()),
+        "mean": pytest.approx(known.mean()),
+        "min": known.min(),
+        "max": known.max(),
+        "std": pytest.approx(known.std()),
+        "properties": {"k": 1},
+    }
+
+
+def test_a_pixel_counts_as_far_as_it_is_inside(bed: Bed):
+    bed.bronze("a.tif", np.ones((50, 50), "uint8"))
+    circle = shapely.Point(300_750, 9_099_250).buffer(333, quad_segs=64)
+    row = bed.run("stats_zonal", href="a.tif", zones=degrees(circle)).zones[0]
+    assert row["count"] * 900 == pytest.approx(circle.area, rel=1e-4)
+
+
+def test_zones_that_cut_the_raster_up_add_up_to_it(bed: Bed):
+    with rasterio.open(LANDSAT) as source:
+        west, south, east, north = transform_bounds(source.crs, "OGC:CRS84", *source.bounds)
+        total = source.read(4).astype(int).sum()
+    edges = np.linspace(west, east, 8)
+    boxes = [[float(a), south - 0.1, float(b), north + 0.1] for a, b in itertools.pairwise(edges)]
+    found = bed.run("stats_zonal", href=str(LANDSAT), zones=boxes, bands=[4, 1])
+    assert sum(row["sum"] for row in found.zones if row["band"] == 4) == pytest.approx(float(total), rel=1e-6)
+    assert [(row["id"], row["band"]) for row in found.zones[:4]] == [("0", 4), ("0", 1), ("1", 4), ("1", 1)]
+    assert found.zone_count == 7
+    assert json.loads(bed.path(found.stats_url).read_text())["zones"] == found.zones
+
+
+def test_a_zone_without_data_has_no_mean(bed: Bed):
+    bed.bronze("empty.tif", np.full((50, 50), np.nan, "float32"), nodata=np.nan)
+    inside, outside = degrees(shapely.box(300_100, 9_098_600, 301_000, 9_099_900)), [10, 10, 11, 11]
+    for row in bed.run("stats_zonal", href="empty.tif", zones=[inside, outside]).zones:
+        assert (row["count"], row["sum"], row["mean"], row["min"], row["std"]) == (0, 0, None, None, None)
+
+
+def test_zones_of_a_file_are_named_by_a_field(bed: Bed):
+    degree = Affine(1, 0, -180, 0, -1, 90)
+    bed.bronze("world.tif", np.ones((180, 360), "uint8"), crs="EPSG:4326", transform=degree)
+    found = bed.run("stats_zonal", href="world.tif", zones=str(NATURAL_EARTH), zone_field="name")
+    counts = {row["id"]: row["count"] for row in found.zones}
+    assert counts["Brazil"] == pytest.approx(shapely_area("Brazil"), rel=1e-5)
+    with pytest.raises(PermanentError, match="has no property 'nom'"):
+        bed.run("stats_zonal", href="world.tif", zones=str(NATURAL_EARTH), zone_field="nom")
+
+
+def shapely_area(name: str) -> float:
+    import pyogrio
+
+    _, _, shapes, columns = pyogrio.raw.read(str(NATURAL_EARTH), columns=["name"])
+    return float(shapely.from_wkb(shapes[list(columns[0]).index(name)]).area)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float64"])
+def test_every_kind_of_number_is_measured(bed: Bed, dtype: str):
+    data = numbers(20, 20, dtype="int64") % 100
+    bed.bronze("a.tif", data.astype(dtype))
+    zone = degrees(shapely.box(300_000, 9_099_400, 300_600, 9_100_000))
+    row = bed.run("stats_zonal", href="a.tif", zones=zone).zones[0]
+    assert (row["min"], row["max"]) == (data.min(), data.max())
+    assert row["mean"] == pytest.approx(data.mean(), rel=1e-3)
+
+
+def test_scale_and_offset_are_applied(bed: Bed):
+    bed.bronze("a.tif", np.full((20, 20), 50, "int16"))
+    with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
+        raster.scales, raster.offsets = (0.5,), (-5.0,)
+    zone = degrees(shapely.box(300_100, 9_099_500, 300_500, 9_099_900))
+    assert bed.run("stats_zonal", href="a.tif", zones=zone).zones[0]["mean"] == 20
