@@ -255,7 +255,8 @@ def lending(
                 zone: getattr(settings, f"{zone}_url") or f"file://{os.path.abspath(home / zone)}"  # noqa: PTH100 - see above
                 for zone in ZONES
             },
-            "roots": [str(root.absolute()) for root in roots],
+            # What raster.blob_to_mount copied is read as a file, by later tasks.
+            "roots": [str(root.absolute()) for root in (*roots, scratch / "mount")],
             "catalog": str(home.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
             "tables": str(home.absolute() / "tables") if tables is None else tables.get_secret_value(),
             "scratch": str(scratch.absolute()),

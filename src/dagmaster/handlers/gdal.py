@@ -35,6 +35,9 @@ MAX_EXPANSION: Final = 5_000
 MAX_BLOCK: Final = 512 * 1024 * 1024
 """Bytes of one block, all its bands: GDAL decodes a block as a whole, whatever its cache is."""
 
+GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
+"""What rasterio raises: some of GDAL's own errors come out as they are, and have another parent."""
+
 _CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
 _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
@@ -66,7 +69,7 @@ def opened(path: Path | str, share: Share, *, whole: bool = True) -> Iterator[Da
         with quiet():
             # Not `rasterio.open`: that takes one driver, and reads URLs and schemes out of a path.
             raster = DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
-    except (RasterioError, CPLE_BaseError) as error:
+    except GDAL_ERRORS as error:
         raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
     with raster:
         _check_size(raster, path, share, whole=whole)
@@ -82,7 +85,7 @@ def working(*sources: Path | str) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except (RasterioError, CPLE_BaseError, OSError) as error:
+    except (*GDAL_ERRORS, OSError) as error:
         for source in sources:
             check_readable(source)
         raise BlobsUnavailable(f"the result cannot be written: {error}") from error
@@ -96,12 +99,12 @@ def check_readable(path: Path | str) -> None:
                 for (row, column), window in raster.block_windows(band):
                     try:
                         raster.read(band, window=window)
-                    except (RasterioError, CPLE_BaseError) as error:
+                    except GDAL_ERRORS as error:
                         raise invalid(
                             f"the raster is damaged or cut off: the block in row {row:,}, column {column:,} of band"
                             f" {band} cannot be read. Expected a whole file: copy it again"
                         ) from error
-    except (RasterioError, CPLE_BaseError) as error:
+    except GDAL_ERRORS as error:
         raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
 
 

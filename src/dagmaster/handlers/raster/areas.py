@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import shapely
 from rasterio.crs import CRS
-from rasterio.errors import RasterioError
 from rasterio.warp import transform
 from shapely.affinity import translate
 from shapely.errors import ShapelyError
 
 from dagmaster.handlers.extras import extra
-from dagmaster.handlers.gdal import crs_of, invalid
+from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
 from dagmaster.handlers.raster.footprints import WGS84
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> A
         shape = shapely.segmentize(shape, max(right - left, top - bottom, 1e-9) / _SIDES)
         try:
             shape = shapely.transform(shape, lambda points: _transformed(points, area.crs, crs))
-        except RasterioError as error:
+        except GDAL_ERRORS as error:
             raise invalid(
                 f"the area {area.name} cannot be brought to the raster's coordinate system: {error}"
             ) from error

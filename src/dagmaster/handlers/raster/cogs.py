@@ -11,7 +11,7 @@ import rasterio.shutil
 from rasterio.warp import transform_bounds
 from rio_cogeo.cogeo import cog_validate
 
-from dagmaster.handlers.gdal import opened, quiet, working
+from dagmaster.handlers.gdal import invalid, opened, quiet, working
 from dagmaster.handlers.raster.grids import (
     EXACT,
     Grid,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 
 _WITH_PREDICTOR: Final = ("DEFLATE", "ZSTD", "LZW")
+_WITH_BITS: Final = ("8", "16", "32", "64")
 _WITH_LEVEL: Final = ("DEFLATE", "ZSTD")
 
 
@@ -61,8 +62,9 @@ class CogOptions:
             "OVERVIEW_RESAMPLING": (_fitting(source) if self.resampling == "auto" else self.resampling).upper(),
             "NUM_THREADS": share.threads,
         }
-        # There is no predictor for complex numbers.
-        if self.compression in _WITH_PREDICTOR and not is_complex:
+        # There is no predictor for complex numbers, nor for those of 1 or 12 bits.
+        bits = source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS", "8")
+        if self.compression in _WITH_PREDICTOR and not is_complex and bits in _WITH_BITS:
             options["PREDICTOR"] = "YES"
         if self.level is not None and self.compression in _WITH_LEVEL:
             options["LEVEL"] = self.level
@@ -105,6 +107,14 @@ def _wanted(
             yield source
         return
     require_north_up(raster)
+    column, row, width, height = window
+    if min(column, row) < 0 or min(width, height) < 1 or column + width > raster.width or row + height > raster.height:
+        raise invalid(
+            f"the window {list(window)} is not inside the raster of {raster.width:,} x {raster.height:,} pixels:"
+            " expected column, row, width, height"
+        )
+    if width * height * raster.count > share.max_pixels:
+        raise invalid(f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles")
     grid = target_grid(raster, warp, share)
     if grid != grid_of(raster):
         # Exact: tiles that are warped each for itself agree where they meet.

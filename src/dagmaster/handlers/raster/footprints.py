@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import shapely
 from rasterio.crs import CRS
-from rasterio.errors import CRSError, RasterioError
 from rasterio.warp import transform, transform_bounds
 from shapely.affinity import translate
 
-from dagmaster.handlers.gdal import invalid
+from dagmaster.handlers.gdal import GDAL_ERRORS, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +56,7 @@ def _footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     try:
         xs, ys = transform(crs, WGS84, [x for x, _ in ring], [y for _, y in ring])
         west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_EDGE)
-    except (CRSError, RasterioError) as error:
+    except GDAL_ERRORS as error:
         raise _nowhere(crs) from error
     found = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x) and math.isfinite(y)]
     unwrapped = _unwrapped(found)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from affine import Affine
 from rasterio.enums import Resampling
-from rasterio.errors import CRSError, RasterioError
 from rasterio.vrt import WarpedVRT
 from rasterio.warp import calculate_default_transform
 
-from dagmaster.handlers.gdal import crs_of, invalid
+from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
+from dagmaster.handlers.raster.footprints import footprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,10 +140,10 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share) -> Grid:
     if crs == source.crs and warp.resolution is None:
         return source
     try:
-        affine, width, height = calculate_default_transform(
+        affine, width, height = _across(source, crs, warp) or calculate_default_transform(
             source.crs, crs, source.width, source.height, *source.bounds, resolution=warp.resolution
         )
-    except (CRSError, RasterioError, ValueError) as error:
+    except (*GDAL_ERRORS, ValueError) as error:
         raise invalid(
             f"the raster cannot be brought from {crs_text(source.crs)[:60]} to {crs_text(crs)[:60]}: {error}. Expected"
             " a coordinate system that holds its whole extent"
@@ -154,6 +154,20 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share) -> Grid:
             f" {share.max_pixels:,} are made (DAGMASTER_RASTER_MAX_PIXELS). Give a coarser resolution, or tile it"
         )
     return Grid(crs=crs, affine=affine, width=width, height=height)
+
+
+def _across(source: Grid, crs: CRS, warp: Warp) -> tuple[Affine, int, int] | None:
+    """A grid in degrees that goes on beyond 180, for a raster that does: GDAL's own would reach around the Earth."""
+    if not crs.is_geographic or source.crs.is_geographic:
+        return None
+    west, south, east, north = footprint(source.crs, source.affine, source.width, source.height).bbox
+    if west <= east:
+        return None
+    across, down = east + 360 - west, north - south
+    # As GDAL chooses it: as many pixels along the diagonal as there were.
+    pixel = warp.resolution or math.hypot(across, down) / math.hypot(source.width, source.height)
+    size = (max(1, math.ceil(across / pixel)), max(1, math.ceil(down / pixel)))
+    return (Affine(pixel, 0, west, 0, -pixel, north), *size)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from affine import Affine
 
 from dagmaster.adapters.services import OpenServices
 from dagmaster.authoring.handlers import discover
+from dagmaster.handlers.gdal import quiet
 from dagmaster.ports.handler import HandlerContext
 
 REGISTRY = discover(["dagmaster.handlers.raster.handlers"], entry_points=False)
@@ -87,6 +88,7 @@ def write(path: Path, data: Any, *, crs: str | None = UTM_25S, transform: Affine
     count, height, width = bands.shape
     colormap, mask = profile.pop("colormap", None), profile.pop("mask", None)
     with (
+        quiet(),
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES", GDAL_PAM_ENABLED="NO"),
         rasterio.open(
             path,
