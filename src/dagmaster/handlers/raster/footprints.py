@@ -53,15 +53,13 @@ def footprint_of_bounds(crs: CRS, bounds: Sequence[float]) -> Footprint:
 
 def _footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     box = (min(x for x, _ in ring), min(y for _, y in ring), max(x for x, _ in ring), max(y for _, y in ring))
-    try:
-        xs, ys = transform(crs, WGS84, [x for x, _ in ring], [y for _, y in ring])
-        west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_EDGE)
-    except GDAL_ERRORS as error:
-        raise _nowhere(crs) from error
-    found = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x) and math.isfinite(y)]
-    unwrapped = _unwrapped(found)
+    unwrapped = _unwrapped(_degrees(crs, ring))
     # Some of the outline is nowhere, or it goes once around the Earth: GDAL's own box says how far it reaches.
-    if len(found) < len(ring) or abs(unwrapped[-1][0] - unwrapped[0][0]) > 1:
+    if not unwrapped or abs(unwrapped[-1][0] - unwrapped[0][0]) > 1:
+        try:
+            west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_EDGE)
+        except GDAL_ERRORS as error:
+            raise _nowhere(crs) from error
         if not all(math.isfinite(one) for one in (west, south, east, north)):
             raise _nowhere(crs)
         unwrapped = _rectangle(west, south, east + (_TURN if east < west else 0), north)
@@ -82,6 +80,15 @@ def _footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     return Footprint(geometry=_geojson(parts), bbox=_rounded([_wrapped(left), bottom, _wrapped(right, end=True), top]))
 
 
+def _degrees(crs: CRS, ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The ring in longitude and latitude; nothing where some of it is beyond what the coordinate system can hold."""
+    try:
+        xs, ys = transform(crs, WGS84, [x for x, _ in ring], [y for _, y in ring])
+    except GDAL_ERRORS:
+        return []
+    return list(zip(xs, ys, strict=True)) if all(math.isfinite(one) for one in (*xs, *ys)) else []
+
+
 def _densified(corners: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """The ring through these corners, closed, with points on its sides."""
     points = []
@@ -96,7 +103,7 @@ def _unwrapped(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
     for x, y in ring:
         near = x if not out else x + _TURN * round((out[-1][0] - x) / _TURN)
         out.append((near, y))
-    return out or [(0.0, 0.0)]
+    return out
 
 
 def _rectangle(west: float, south: float, east: float, north: float) -> list[tuple[float, float]]:

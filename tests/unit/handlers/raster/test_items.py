@@ -1,0 +1,128 @@
+"""STAC items of rasters: valid, true, and the same twice. And footprints, against GDAL's own bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pystac
+import pytest
+import rasterio
+import shapely
+from affine import Affine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasterio.crs import CRS
+from rasterio.warp import transform_bounds
+from stac_pydantic import Item
+
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.raster.footprints import footprint
+from dagmaster.handlers.stac.items import raster_collection
+from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, numbers
+
+if TYPE_CHECKING:
+    from tests.unit.handlers.raster.bed import Bed
+
+
+def check(item: dict[str, Any]) -> None:
+    """Against the core schema, which is in pystac, and against stac-pydantic. Schemas of extensions are elsewhere."""
+    Item.model_validate(item)
+    pystac.Item.from_dict({**item, "stac_extensions": []}).validate()
+
+
+def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
+    made = bed.run(
+        "raster.create_cog", href=str(LANDSAT), collection_id="landsat", datetime="2001-07-13T10:00:00+02:00"
+    )
+    item = made.item
+    check(item)
+    said = item["properties"]
+    assert said["datetime"] == "2001-07-13T08:00:00Z"
+    with rasterio.open(LANDSAT) as source:
+        assert said["proj:code"] == f"EPSG:{source.crs.to_epsg()}"
+        assert said["proj:shape"] == list(source.shape)
+        assert said["proj:transform"] == list(source.transform)[:6]
+        assert said["proj:bbox"] == list(source.bounds)
+    asset = item["assets"]["data"]
+    assert asset["href"] == made.cog_url
+    assert asset["file:size"] == bed.path(made.cog_url).stat().st_size
+    assert asset["file:checksum"] == f"1220{made.sha256}"
+    assert [band["data_type"] for band in asset["bands"]] == ["uint8"] * 6
+    assert said["processing:software"]["gdal"] == rasterio.__gdal_version__
+    assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == ("raster.create_cog v1", "a_test v1")
+    assert item["collection"] == "landsat"
+    pystac.Collection.from_dict(raster_collection("landsat")).validate()
+
+
+def test_items_of_tiles_warps_and_what_crosses_180_are_valid(bed: Bed):
+    bed.bronze("fiji.tif", numbers(), crs="EPSG:32701", transform=Affine(1_000, 0, 120_000, 0, -1_000, 8_100_000))
+    plan = bed.run("raster_plan_tiles", href="fiji.tif", tile_size=128)
+    check(bed.run("raster.create_cog", tile_spec=plan.tiles[0]).item)
+    check(bed.run("raster.reproject", href="fiji.tif", target_crs="ESRI:54009").item)
+    check(bed.run("raster.mosaic", sources=["fiji.tif"]).item)
+
+
+def test_the_moment_is_the_files_own_or_else_the_item_says_that_it_is_assumed(bed: Bed):
+    bed.bronze("a.tif", numbers())
+    said = bed.run("raster.create_cog", href="a.tif").item["properties"]
+    assert said["dagmaster:datetime_assumed"] is True
+    bed.bronze("b.tif", numbers(seed=2))
+    with rasterio.open(bed.folder / "bronze" / "b.tif", "r+") as raster:
+        raster.update_tags(TIFFTAG_DATETIME="2001:07:13 10:20:30")
+    said = bed.run("raster.create_cog", href="b.tif").item["properties"]
+    assert said["datetime"] == "2001-07-13T10:20:30Z"
+    assert "dagmaster:datetime_assumed" not in said
+    with pytest.raises(PermanentError, match="'yesterday' is not a moment"):
+        bed.run("raster.create_cog", href="a.tif", datetime="yesterday")
+
+
+def test_every_name_of_the_sources_is_a_handler():
+    names = {
+        "raster.validate": ["raster_validate"],
+        "raster.create_cog": ["create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
+        "raster.generate_tiling_scheme": ["raster_plan_tiles"],
+        "raster.thumbnail": ["raster_thumbnail"],
+        "raster.clip": ["raster_clip"],
+        "raster.mosaic": ["raster_mosaic"],
+        "raster.reproject": ["raster_reproject"],
+        "raster.stats_zonal": ["stats_zonal"],
+        "raster.list_files": ["list_raster_files"],
+        "raster.process_complete": ["raster_process_complete"],
+        "raster.ml_predict": ["ml_predict"],
+        "raster.blob_to_mount": [],
+        "raster.process_tile_batch": [],
+    }
+    assert REGISTRY.names() == sorted(names)
+    for name, aliases in names.items():
+        assert all(REGISTRY.get(alias).name == name for alias in aliases)
+        assert REGISTRY.get(name).params_schema()
+        assert REGISTRY.get(name).output_keys()
+
+
+# ── footprints ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    zone=st.integers(1, 60),
+    south=st.booleans(),
+    east=st.integers(200_000, 700_000),
+    north=st.integers(200_000, 8_500_000),
+    pixel=st.sampled_from([10, 30, 250]),
+)
+def test_a_footprint_has_the_bounds_that_gdal_gives(zone: int, south: bool, east: int, north: int, pixel: int):
+    crs = CRS.from_epsg((32700 if south else 32600) + zone)
+    affine = Affine(pixel, 0, east, 0, -pixel, north + 1_000_000 if south else north + 300_000)
+    place = footprint(crs, affine, 400, 300)
+    bounds = (affine.c, affine.f - 300 * pixel, affine.c + 400 * pixel, affine.f)
+    expected = transform_bounds(crs, "OGC:CRS84", *bounds)
+    assert place.bbox == pytest.approx(expected, abs=2e-5)
+    shape = shapely.geometry.shape(place.geometry)
+    assert shape.is_valid
+    # All parts are in range, and together as large as the raster is on the sphere.
+    west, bottom, right, top = shape.bounds
+    assert -180 <= west <= right <= 180
+    middle = np.radians((bottom + top) / 2)
+    km2 = shape.area * np.cos(middle) * 111.195**2
+    assert km2 == pytest.approx(400 * 300 * pixel**2 / 1e6, rel=0.03)
