@@ -1,0 +1,73 @@
+"""The maintenance handlers: which blobs no item speaks of, and items for those of the silver zone that have none."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import BaseModel, Field
+
+from dagmaster.authoring.handlers import handler
+from dagmaster.handlers.stac.keeping_handlers import HEAVY, Indexed, PlaceParams, index
+from dagmaster.handlers.stac.references import referenced
+from dagmaster.ports.handler import HandlerContext
+
+
+class OrphanParams(PlaceParams):
+    """Where to look, and what is too young to be judged."""
+
+    min_age_seconds: float = Field(
+        default=3600, ge=0, description="Younger ones may belong to a job that has yet to register them."
+    )
+    limit: int = Field(default=1000, ge=0, le=10_000, description="How many are named; all are counted.")
+
+
+class Orphan(BaseModel):
+    """A blob that no item speaks of."""
+
+    href: str
+    size: int
+    modified: float | None = Field(description="In seconds since 1970.")
+
+
+class Orphans(BaseModel):
+    """What was found. Nothing is deleted."""
+
+    orphans: list[Orphan] = Field(description="The first of them, by name.")
+    orphan_count: int
+    orphan_mb: float
+    checked: int = Field(description="Blobs that were looked at.")
+    referenced: int = Field(description="Of these, those that an item speaks of.")
+    too_young: int = Field(description="Of these, those that were left out for their age.")
+
+
+@handler("maintenance.detect_orphan_blobs", queue=HEAVY, timeout_seconds=3600, aliases=["detect_orphan_blobs"])
+def detect_orphan_blobs(ctx: HandlerContext, params: OrphanParams) -> Orphans:
+    """Find blobs of a zone that no item of any collection references. It never deletes."""
+    # The blobs first: one that is registered in between is found to be so.
+    files = params.files(ctx)
+    ctx.progress(0, len(files), "reading the catalog")
+    known = set(referenced(ctx))
+    now = time.time()
+    unknown = [info for info in files if info.uri not in known]
+    old = [info for info in unknown if info.modified is None or now - info.modified >= params.min_age_seconds]
+    ctx.progress(len(files), len(files), "done")
+    return Orphans(
+        orphans=[Orphan(href=str(info.uri), size=info.size, modified=info.modified) for info in old[: params.limit]],
+        orphan_count=len(old),
+        orphan_mb=round(sum(info.size for info in old) / 1e6, 6),
+        checked=len(files),
+        referenced=len(files) - len(unknown),
+        too_young=len(unknown) - len(old),
+    )
+
+
+class SilverParams(PlaceParams):
+    """Which files."""
+
+    collection_id: str = Field(default="silver", description="Where their items go.")
+
+
+@handler("maintenance.register_silver_blobs", queue=HEAVY, timeout_seconds=7200, aliases=["register_silver_blobs"])
+def register_silver_blobs(ctx: HandlerContext, params: SilverParams) -> Indexed:
+    """Have an item for each raster of the silver zone that no item of any collection references."""
+    return index(ctx, params.rasters(ctx), set(referenced(ctx)), params.collection_id)

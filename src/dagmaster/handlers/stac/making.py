@@ -1,0 +1,205 @@
+"""Make items of files and collections of items, of facts alone: twice the same gives twice the same."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.extras import extra
+from dagmaster.handlers.results import plain_name
+from dagmaster.handlers.sources import local_file
+from dagmaster.ports.stac import Box, box_geometry, invalid, item_box, item_span, read_box, read_moment, split_box
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.ports.storage import BlobUri
+
+VERSION: Final = "1.1.0"
+DEFAULT_COLLECTION: Final = "default-collection"
+"""As the sources name it."""
+RASTERS: Final = (".tif", ".tiff", ".jp2", ".hgt")
+_NOT_PROPERTIES: Final = (
+    "id",
+    "type",
+    "bbox",
+    "geometry",
+    "links",
+    "assets",
+    "collection",
+    "properties",
+    "stac_version",
+    "stac_extensions",
+)
+_TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
+
+
+def item_id_of(uri: BlobUri) -> str:
+    """An id for the item of a file. Files of one name in two folders have two; a name with a fingerprint is enough."""
+    stem = plain_name(uri.stem)
+    if re.search(r"-[0-9a-f]{16}$", stem):
+        return stem
+    return f"{stem}-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}"
+
+
+def item_of_raster(
+    ctx: HandlerContext,
+    uri: BlobUri,
+    *,
+    collection: str | None,
+    item_id: str | None = None,
+    when: str | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The item of a raster that lies in storage. A copy that was fetched for it is taken away."""
+    with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
+        from dagmaster.handlers.stac.items import Made, Told, raster_item
+    file = local_file(ctx, uri)
+    info = ctx.blobs.find(uri)
+    told = Told(
+        item_id=item_id or item_id_of(uri),
+        href=str(uri),
+        sha256=file.sha256,
+        size=file.size,
+        collection=collection,
+        when=when,
+        assumed=None if info is None else info.modified,
+        properties=plain_properties(properties),
+    )
+    try:
+        with gdal(ctx.share):
+            return raster_item(file.path, ctx.share, told, Made.by(ctx, []))
+    except PermanentError as error:
+        raise PermanentError(f"{uri}: {error}", kind=error.kind, **error.details) from None
+    finally:
+        if ctx.blobs.local_path(uri) is None:
+            file.path.unlink(missing_ok=True)
+
+
+def item_elsewhere(
+    href: str,
+    box: Sequence[Any],
+    *,
+    collection: str,
+    item_id: str | None,
+    when: str | None,
+    properties: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The item of a file that this machine does not open: what is known of it is what it was told."""
+    bounds = read_box(box)
+    given = plain_properties(properties)
+    moment = when or given.get("datetime")
+    if moment is None and not (given.get("start_datetime") and given.get("end_datetime")):
+        raise invalid(f"nobody says when {href} was measured: give datetime, as 2026-11-16T05:00:00Z")
+    name = href.rstrip("/").rpartition("/")[2].partition(".")[0]
+    return {
+        "type": "Feature",
+        "stac_version": VERSION,
+        "stac_extensions": [],
+        "id": item_id or f"{plain_name(name)}-{hashlib.sha256(href.encode()).hexdigest()[:8]}",
+        "collection": collection,
+        "geometry": _shape(bounds),
+        "bbox": list(bounds),
+        "properties": {**given, "datetime": moment},
+        "links": [collection_link(collection)],
+        "assets": {"data": {"href": href, "roles": ["data"]}},
+    }
+
+
+def plain_properties(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Facts that may stand among an item's properties: not what has its own place in an item, nor what is null."""
+    return {name: value for name, value in (given or {}).items() if name not in _NOT_PROPERTIES and value is not None}
+
+
+def placed(item: dict[str, Any], collection: str | None) -> dict[str, Any]:
+    """The item in a collection: its own, the asked one, or the default one. Two that differ are refused."""
+    own = item.get("collection")
+    if own is not None and collection is not None and own != collection:
+        raise invalid(
+            f"the item {item.get('id')!r} is of the collection {own!r}, and {collection!r} is asked for: change one"
+        )
+    name = own or collection or DEFAULT_COLLECTION
+    links = item.get("links") or []
+    if not any(isinstance(link, dict) and link.get("rel") == "collection" for link in links):
+        links = [*links, collection_link(name)]
+    return {**item, "collection": name, "links": links}
+
+
+def with_preview(item: dict[str, Any], href: str | None) -> dict[str, Any]:
+    """The item with a picture of it."""
+    if not href:
+        return item
+    suffix = f".{href.rpartition('.')[2].lower()}"
+    kind = {"type": _TYPES[suffix]} if suffix in _TYPES else {}
+    picture = {"href": href, **kind, "roles": ["thumbnail"], "title": "Preview"}
+    return {**item, "assets": {**item.get("assets", {}), "thumbnail": picture}}
+
+
+def collection_link(collection: str) -> dict[str, str]:
+    """An item that is in a collection says so in a link, too."""
+    return {"rel": "collection", "href": f"./{collection}.json", "type": "application/json"}
+
+
+def new_collection(collection_id: str, items: Sequence[dict[str, Any]] = (), **told: Any) -> dict[str, Any]:
+    """A collection that spans these items; without any, the whole world and all time."""
+    return {
+        "type": "Collection",
+        "stac_version": VERSION,
+        "id": collection_id,
+        "title": told.get("title") or collection_id,
+        "description": told.get("description") or f"Data of {collection_id}.",
+        "license": told.get("license") or "other",
+        **({"keywords": told["keywords"]} if told.get("keywords") else {}),
+        "extent": told.get("extent") or extent_of(items),
+        "links": [],
+    }
+
+
+def extent_of(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Where and when the items are, together."""
+    if not items:
+        return {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}}
+    boxes = [part for item in items for part in split_box(item_box(item))]
+    spans = [item_span(item) for item in items]
+    return {
+        "spatial": {
+            "bbox": [
+                [
+                    min(box[0] for box in boxes),
+                    min(box[1] for box in boxes),
+                    max(box[2] for box in boxes),
+                    max(box[3] for box in boxes),
+                ]
+            ]
+        },
+        "temporal": {
+            "interval": [[_spelled(min(begins for begins, _ in spans)), _spelled(max(ends for _, ends in spans))]]
+        },
+    }
+
+
+def interval_of(text: str) -> list[str | None]:
+    """from/to as a collection's extent writes it."""
+    ends = [one.strip() for one in text.split("/")]
+    if len(ends) != 2:  # noqa: PLR2004 - from and to
+        raise invalid(f"{text!r} is no interval: write from/to, where .. is open")
+    return [None if one in ("", "..") else _spelled(read_moment(one)) for one in ends]
+
+
+def _shape(box: Box) -> dict[str, Any]:
+    """A box as a footprint; one across the antimeridian is cut there, as GeoJSON asks."""
+    parts = [box_geometry(part) for part in split_box(box)]
+    if len(parts) == 1:
+        return parts[0]
+    if any(part["type"] != "Polygon" for part in parts):
+        return {"type": "GeometryCollection", "geometries": parts}
+    return {"type": "MultiPolygon", "coordinates": [part["coordinates"] for part in parts]}
+
+
+def _spelled(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
