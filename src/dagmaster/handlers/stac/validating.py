@@ -60,6 +60,9 @@ def _check(kind: str, document: dict[str, Any], name: str) -> None:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise invalid(f"{name} is not valid STAC at {_place(first['loc'])}: {first['msg']}") from None
     found = best_match(_validator(kind).iter_errors({**document, "stac_version": VERSION}))
+    if found is not None and list(found.absolute_path) == ["collection"]:
+        # The schema says that 'x' should not be valid under {}.
+        raise invalid(f"{name} names a collection: it has to have a link to it, of rel 'collection', too")
     if found is not None:
         raise invalid(f"{name} is not valid STAC at {_place(found.absolute_path)}: {found.message[:300]}")
 
