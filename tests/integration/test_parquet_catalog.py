@@ -1,0 +1,228 @@
+"""The catalog in a directory: all or nothing at every step of a write, and readable by others."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import stac_geoparquet.arrow
+
+from dagmaster.adapters import parquet_catalog, parquet_parts
+from dagmaster.adapters.parquet_catalog import ParquetCatalog
+from dagmaster.errors import CatalogUnavailable
+from dagmaster.ports.catalog import Registered, Search
+from tests.conformance.catalogs import a_collection, an_item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+USER = Path(__file__).parents[1] / "conformance" / "catalog_user.py"
+
+
+class Died(BaseException):
+    """The process is gone. Nothing catches it, and nothing is tidied up."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = ParquetCatalog(tmp_path / "catalog")
+    made.ensure_collection(a_collection())
+    made.register([an_item("old"), an_item("changed"), an_item("removed")])
+    return tmp_path / "catalog"
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], die_at: int | None) -> int:
+    """Do something, and die before the n-th step that touches the disk. How many steps it took."""
+    taken = 0
+
+    def counted(original: Callable[..., object]) -> Callable[..., object]:
+        def step(*arguments: object, **named: object) -> object:
+            nonlocal taken
+            taken += 1
+            if taken == die_at:
+                raise Died
+            return original(*arguments, **named)
+
+        return step
+
+    with monkeypatch.context() as patch:
+        for place, name in (
+            (os, "fsync"),
+            (Path, "replace"),
+            (Path, "unlink"),
+            (parquet_catalog, "write_items"),
+            (parquet_catalog, "_write_table"),
+            (parquet_parts, "_write_text"),
+        ):
+            patch.setattr(place, name, counted(getattr(place, name)))
+        work()
+    return taken
+
+
+CHANGED = an_item("changed", properties={"v": 2})
+WORK = {
+    "register": (lambda catalog: catalog.register([an_item("new"), CHANGED]), ["changed", "new", "old", "removed"]),
+    "remove": (lambda catalog: catalog.remove("scenes", ["removed"]), ["changed", "old"]),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_a_writer_that_dies_at_any_step_leaves_all_or_nothing(root, monkeypatch, name, tmp_path):
+    work, after = WORK[name]
+    before = list(ParquetCatalog(root).items("scenes"))
+    total = steps(monkeypatch, lambda: work(ParquetCatalog(root)), None)
+    done = list(ParquetCatalog(root).items("scenes"))
+    assert [item["id"] for item in done] == after
+    seen = set()
+    for die_at in range(1, total + 1):
+        place = tmp_path / str(die_at)
+        again = ParquetCatalog(place)
+        again.ensure_collection(a_collection())
+        again.register(before)
+        with pytest.raises(Died):
+            steps(monkeypatch, partial(work, ParquetCatalog(place)), die_at)
+        found = list(ParquetCatalog(place).items("scenes"))
+        assert found in (before, done)
+        seen.add(found == done)
+        # The next writer is not disturbed, and sweeps what was left.
+        work(ParquetCatalog(place))
+        assert list(ParquetCatalog(place).items("scenes")) == done
+        ParquetCatalog(place).register([an_item("z")])
+        parts = json.loads((place / "catalog.json").read_text())["parts"]
+        named = {f"{folder}/{part['name']}" for part in parts for folder in ("items", "index")}
+        assert files(place) == named | {"catalog.json", ".lock", "collections/scenes.json"}
+    assert seen == {True, False}
+
+
+def test_a_merge_that_dies_changes_nothing(tmp_path, monkeypatch):
+    def filled(place: Path) -> ParquetCatalog:
+        made = ParquetCatalog(place)
+        made.ensure_collection(a_collection())
+        for number in range(7):
+            made.register([an_item(f"i{number}")])
+        return made
+
+    whole = [an_item(f"i{number}") for number in range(8)]
+    total = steps(monkeypatch, lambda: filled(tmp_path / "x").register([an_item("i7")]), None)
+    last = steps(monkeypatch, lambda: filled(tmp_path / "y"), None)
+    assert len(ParquetCatalog(tmp_path / "x")._parts.current()) == 1
+    for die_at in range(1, total - last + 1, 2):
+        place = tmp_path / str(die_at)
+        catalog = filled(place)
+        with pytest.raises(Died):
+            steps(monkeypatch, partial(catalog.register, [an_item("i7")]), die_at)
+        assert list(ParquetCatalog(place).items("scenes")) in (whole, whole[:-1])
+        ParquetCatalog(place).register(whole)
+        assert list(ParquetCatalog(place).items("scenes")) == whole
+
+
+def test_writers_that_are_killed_lose_no_call_that_was_answered(tmp_path):
+    place = tmp_path / "catalog"
+    users = [
+        subprocess.Popen([sys.executable, str(USER), str(place), str(number), "1000", "2"], stdout=subprocess.DEVNULL)
+        for number in range(3)
+    ]
+    catalog = ParquetCatalog(place)
+    enough = 30
+    for user in users:
+        while len(catalog.search(Search(limit=enough))) < enough and user.poll() is None:
+            pass
+        enough += 20
+        user.send_signal(signal.SIGKILL)
+        user.wait()
+    found = [item["id"] for item in catalog.items("shared")]
+    assert len(found) == len(set(found)) >= 30
+    # Calls are whole: two items of its own, and two that all have.
+    calls = {tuple(name.split("-")[:-1]) for name in found}
+    assert len(found) == 2 * len(calls)
+    assert catalog.register([an_item("z", collection="shared")]) == Registered(created=1)
+
+
+def test_many_small_parts_become_few_and_nothing_is_lost(root):
+    catalog = ParquetCatalog(root)
+    for number in range(40):
+        catalog.register([an_item(f"i{number:02}", properties={"v": number if number % 2 else str(number)})])
+    assert len(catalog._parts.current()) <= 15
+    assert [item["id"] for item in catalog.items("scenes")][1:-2] == [f"i{number:02}" for number in range(40)]
+    assert catalog.counts() == {"scenes": 43}
+
+
+def test_a_reader_whose_parts_are_merged_away_reads_the_newer_ones(root, monkeypatch):
+    catalog = ParquetCatalog(root)
+    stale = catalog._parts.current()
+    ParquetCatalog(root).register([CHANGED])
+    answers = [stale]
+    real = catalog._parts.current
+    monkeypatch.setattr(catalog._parts, "current", lambda: answers.pop() if answers else real())
+    assert catalog.item("scenes", "changed") == CHANGED
+
+
+def test_a_disk_that_is_full_is_told_and_leaves_nothing(root, monkeypatch):
+    before = files(root)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parquet_parts, "_write_text", full)
+    with pytest.raises(CatalogUnavailable, match="No space left"):
+        ParquetCatalog(root).register([an_item("new")])
+    monkeypatch.undo()
+    assert ParquetCatalog(root).item("scenes", "new") is None
+    ParquetCatalog(root).register([])
+    assert ParquetCatalog(root).remove("scenes", ["none"]) == 0
+    assert files(root) == before
+
+
+def test_what_is_not_ours_is_told(root):
+    (root / "catalog.json").write_text('{"format": 99, "parts": []}')
+    with pytest.raises(CatalogUnavailable, match="format 99"):
+        ParquetCatalog(root).search(Search())
+    (root / "catalog.json").write_text("{")
+    with pytest.raises(CatalogUnavailable, match="cannot be read"):
+        ParquetCatalog(root).register([an_item("x")])
+
+
+def test_others_read_the_items_as_stac_geoparquet(root):
+    catalog = ParquetCatalog(root)
+    catalog.register([an_item(f"i{number}", properties={"cloud": number / 2, "odd": {}}) for number in range(3)])
+    catalog.register([an_item("wild", properties={"cloud": "none", "odd": [1, "x"]}, assets={})])
+    catalog.register([CHANGED])
+    paths = sorted(root.glob("items/*.parquet"))
+    expected = sorted(item["id"] for item in catalog.items("scenes"))
+    rows = duckdb.execute(
+        f"SELECT id, bbox.xmin FROM read_parquet('{root}/items/*.parquet', union_by_name = true)"
+    ).fetchall()
+    assert sorted(row[0] for row in rows) == expected
+    assert {row[1] for row in rows} == {10.0}
+    geopandas = pytest.importorskip("geopandas")
+    frames = [geopandas.read_parquet(path) for path in paths]
+    assert sorted(name for frame in frames for name in frame["id"]) == expected
+    assert {tuple(bounds) for frame in frames for bounds in frame.geometry.bounds.to_numpy()} == {(10, 50, 11, 51)}
+    items = [item for path in paths for item in stac_geoparquet.arrow.stac_table_to_items(pq.read_table(path))]
+    assert sorted(item["id"] for item in items) == expected
+    (plain,) = [item for item in items if item["id"] == "old"]
+    assert plain["geometry"] == an_item()["geometry"]
+    assert plain["assets"]["data"]["href"] == "file:///silver/old.tif"
+
+
+def test_assets_named_after_their_files_make_no_table_of_thousands_of_columns(root):
+    catalog = ParquetCatalog(root)
+    items = [an_item(f"i{number}", assets={f"file-{number}": {"href": "x"}}) for number in range(600)]
+    catalog.register(items)
+    widest = max(len(pq.read_schema(path).field("assets").type) for path in root.glob("items/*.parquet"))
+    assert widest < 10
+    assert catalog.item("scenes", "i7") == items[7]
