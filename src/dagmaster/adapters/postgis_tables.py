@@ -149,10 +149,7 @@ class PostgisTables:
                 for name, kind in spec.columns.items()
             ]
             wanted.append(sql.SQL("ST_AsBinary({})").format(sql.Identifier(spec.geometry_column)))
-            mark = sql.Identifier(CHUNK_COLUMN)
-            command = sql.SQL('SELECT {} FROM {} ORDER BY {} COLLATE "C", ctid').format(
-                sql.SQL(", ").join(wanted), _quoted(table), mark
-            )
+            command = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(wanted), _quoted(table))
             with connection.cursor(binary=True) as cursor:
                 found = cursor.execute(command).fetchall()
         schema = features.arrow_schema(spec)

@@ -11,6 +11,7 @@ from dagmaster.authoring.handlers import Announced
 
 _RASTER: Final = "dagmaster.handlers.raster.handlers"
 _FATHOM: Final = "dagmaster.handlers.fathom.handlers"
+_VECTOR: Final = "dagmaster.handlers.vector.handlers"
 
 __handlers__: Final = {
     "raster.create_cog": Announced(
@@ -35,4 +36,10 @@ __handlers__: Final = {
     "fathom.spatial_merge": Announced(_FATHOM, aliases=("fathom_spatial_merge",)),
     "fathom.stac_register": Announced(_FATHOM, aliases=("fathom_stac_register",)),
     "fathom.tile_inventory": Announced(_FATHOM, aliases=("fathom_tile_inventory",)),
+    "vector.create_stac": Announced(_VECTOR, aliases=("vector_create_stac",)),
+    "vector.dissolve": Announced(_VECTOR, aliases=("vector_dissolve",)),
+    "vector.prepare": Announced(_VECTOR, aliases=("vector_prepare",)),
+    "vector.process_complete": Announced(_VECTOR, aliases=("vector_docker_complete", "vector_process_complete")),
+    "vector.simplify": Announced(_VECTOR, aliases=("vector_simplify",)),
+    "vector.upload_chunk": Announced(_VECTOR, aliases=("vector_upload_chunk",)),
 }

@@ -83,7 +83,7 @@ class Tables(Protocol):
         """What is in it."""
 
     def read(self, table: str) -> Any:
-        """All of it, as an Arrow table, chunk by chunk, without the columns that the storage added."""
+        """All of it, as an Arrow table, in any order, without the columns that the storage added."""
 
     def drop(self, table: str) -> bool:
         """Take it away."""

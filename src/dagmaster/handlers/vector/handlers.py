@@ -1,0 +1,127 @@
+"""The vector handlers: params at the door, a plain function inside, a table and its facts as the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagmaster.authoring.handlers import handler
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.extras import extra
+from dagmaster.handlers.vector.words import (
+    Completed,
+    CompleteParams,
+    Described,
+    DissolveParams,
+    Generalized,
+    Prepared,
+    PrepareParams,
+    SimplifyParams,
+    StacParams,
+    Uploaded,
+    UploadParams,
+)
+from dagmaster.ports.handler import HandlerContext
+
+LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
+
+
+@handler("vector.prepare", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
+def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
+    """Load a file of features, repair and reproject it, and cut it into chunks for a table."""
+    with extra("vector"):
+        from dagmaster.handlers.vector import working
+    return working.prepare_source(ctx, params)
+
+
+@handler("vector.upload_chunk", queue=LIGHT, timeout_seconds=1800, aliases=["vector_upload_chunk"])
+def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
+    """Put one chunk into its table. Twice is once: what the chunk had before goes in the same step."""
+    with extra("vector"):
+        from dagmaster.handlers.vector import working
+    chunk = params.chunk
+    table = params.table or (chunk and chunk.table)
+    chunk_id = params.chunk_id or (chunk and chunk.chunk_id)
+    href = params.href or (chunk and chunk.href)
+    if not (table and chunk_id and href):
+        raise PermanentError("name a chunk: an item of vector.prepare's chunks, or table, chunk_id and href",
+                             kind="invalid_params")  # fmt: skip
+    return Uploaded(table=table, chunk_id=chunk_id, rows=working.upload(ctx, table, chunk_id, href))
+
+
+@handler("vector.create_stac", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
+def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
+    """Describe a table as a STAC item and register it. The chunks of earlier runs are taken away first."""
+    with extra("vector"):
+        from dagmaster.handlers.vector import working
+    return working.describe(ctx, params)
+
+
+@handler("vector.simplify", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
+def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
+    """Give features fewer points. Borders that are shared stay shared, where all features are a coverage."""
+    with extra("vector"):
+        from dagmaster.handlers.vector import generalizing, working
+    return working.generalize(ctx, params, "simplified", lambda all_: generalizing.simplify(all_, params.tolerance))
+
+
+@handler("vector.dissolve", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
+def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
+    """Merge features that have the same values, and sum their numbers."""
+    with extra("vector"):
+        from dagmaster.handlers.vector import generalizing, working
+    return working.generalize(
+        ctx, params, "dissolved", lambda all_: generalizing.dissolve(all_, params.by, params.sums)
+    )
+
+
+@handler(
+    "vector.process_complete",
+    queue=HEAVY,
+    timeout_seconds=14_400,
+    aliases=["vector_docker_complete", "vector_process_complete"],
+)
+def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
+    """Prepare, upload and register in one task. Another attempt goes on after the last chunk that was uploaded."""
+    with extra("vector"):
+        from dagmaster.handlers.vector import working
+    saved: dict[str, Any] = ctx.checkpoint_data or {}
+    if "prepared" in saved:
+        prepared = Prepared.model_validate(saved["prepared"])
+    else:
+        prepared = working.prepare_source(ctx, params)
+    done = int(saved.get("done", 0))
+    told = prepared.model_dump(mode="json", by_alias=True)
+    if "prepared" not in saved:
+        ctx.checkpoint("prepared", {"prepared": told, "done": 0}, [chunk.href for chunk in prepared.chunks])
+    for number, chunk in enumerate(prepared.chunks[done:], done + 1):
+        ctx.raise_if_cancelled()
+        working.upload(ctx, prepared.table, chunk.chunk_id, chunk.href)
+        ctx.checkpoint(f"chunk {number}", {"prepared": told, "done": number})
+        ctx.progress(number, len(prepared.chunks), f"uploaded {chunk.chunk_id}")
+    described = working.describe(
+        ctx,
+        StacParams(
+            table=prepared.table,
+            chunks=[chunk.chunk_id for chunk in prepared.chunks],
+            collection_id=params.collection_id,
+            item_id=params.item_id,
+            title=params.title,
+            when=params.when,
+            source=prepared.source,
+            expected_rows=prepared.counts["rows"],
+        ),
+    )
+    return Completed(
+        table=prepared.table,
+        href=described.href,
+        rows=described.rows,
+        chunks=len(prepared.chunks),
+        resumed_from=done,
+        schema=prepared.table_schema,
+        counts=prepared.counts,
+        crs=prepared.crs,
+        bbox=described.bbox,
+        item=described.item,
+        item_id=described.item_id,
+        collection_id=described.collection_id,
+    )

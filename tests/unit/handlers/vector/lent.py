@@ -1,0 +1,78 @@
+"""What a vector handler is lent in a test: storage and tables in a folder, a catalog in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.adapters.object_storage import ObjectStorage
+from dagmaster.adapters.parquet_tables import ParquetTables
+from dagmaster.authoring.handlers import discover
+from dagmaster.ports.catalog import Registered
+from dagmaster.ports.handler import Checkpoint, HandlerContext
+from dagmaster.ports.services import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dagmaster.ports.tables import Tables
+
+REGISTRY = discover(["dagmaster.handlers.vector.handlers"], entry_points=False)
+
+
+class MemoryCatalog:
+    """As much of a catalog as the vector handlers use."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, Any]] = {}
+        self.registered: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+        is_new = collection["id"] not in self.made
+        self.made.setdefault(collection["id"], collection)
+        return is_new
+
+    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+        for item in items:
+            assert item["collection"] in self.made
+            self.registered[item["collection"], item["id"]] = item
+        return Registered(created=len(items))
+
+
+class Lent:
+    """Services in one folder. What lies in it may be read."""
+
+    def __init__(self, place: Path, tables: Tables | None = None) -> None:
+        self.place = place
+        zones = {zone: (place / zone).as_uri() for zone in ("bronze", "silver", "gold")}
+        self.blobs = ObjectStorage(zones, roots=[place])
+        self.catalog: Any = MemoryCatalog()
+        self.tables: Tables = tables or ParquetTables(place / "tables")
+        self.share = Share(scratch=place / "scratch")
+
+    def run(self, handler: str, checkpoint: Checkpoint | None = None, reporter: Any = None, **params: Any) -> Any:
+        """Call a handler as a worker does, and give its output as JSON."""
+        spec = REGISTRY.get(handler)
+        ctx = HandlerContext(
+            params=params,
+            services=self,
+            handler=spec.name,
+            handler_version=spec.version,
+            workflow="vector_etl v1",
+            last_checkpoint=checkpoint,
+            reporter=reporter,
+        )
+        try:
+            return json.loads(spec.call(ctx).model_dump_json(by_alias=True))
+        finally:
+            ctx.close()
+            assert not [one for one in (self.place / "scratch").rglob("*") if one.is_file()]
+
+    def put(self, name: str, text: str | bytes | dict[str, Any]) -> str:
+        """Have a file, and give its path."""
+        path = self.place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = json.dumps(text) if isinstance(text, dict) else text
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return str(path)
