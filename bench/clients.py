@@ -64,7 +64,9 @@ class Client:
     intake: Intake
     watching: asyncpg.Connection[Any]
 
-    async def run(self, graph: Graph, inputs: Mapping[str, Any] | None = None) -> tuple[float, int]:
+    async def run(
+        self, graph: Graph, inputs: Mapping[str, Any] | None = None, limit_seconds: float = LIMIT_SECONDS
+    ) -> tuple[float, int]:
         """Submit a job and wait for its end: the seconds, and its id."""
         woken = asyncio.Event()
         begun = time.perf_counter()
@@ -83,8 +85,8 @@ class Client:
             if status in ("PENDING", "RUNNING"):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), 2)
-            if time.perf_counter() - begun > LIMIT_SECONDS:
-                raise TimeoutError(f"job {job_id} is {status} after {LIMIT_SECONDS:.0f} s")
+            if time.perf_counter() - begun > limit_seconds:
+                raise TimeoutError(f"job {job_id} is {status} after {limit_seconds:.0f} s")
         taken = time.perf_counter() - begun
         await self.watching.remove_listener(channel, wake)
         assert status == "COMPLETED", f"job {job_id}: {status}"

@@ -49,8 +49,9 @@ def environment() -> dict[str, str]:
 class Stack:
     """A running `dagmaster dev`."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *arguments: str) -> None:
         self.data_dir = data_dir
+        self._arguments = arguments
         self.dsn = dsn_of(data_dir)
         self.said: list[str] = []
         self.pids: dict[str, int] = {}
@@ -60,7 +61,7 @@ class Stack:
     def __enter__(self) -> Self:
         begun = time.perf_counter()
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            [DAGMASTER, "dev", "--data-dir", str(self.data_dir)],
+            [DAGMASTER, "dev", "--data-dir", str(self.data_dir), *self._arguments],
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.DEVNULL,
