@@ -10,10 +10,14 @@ from typing import Final
 from dagmaster.authoring.handlers import Announced
 
 _RASTER: Final = "dagmaster.handlers.raster.handlers"
-_FATHOM: Final = "dagmaster.handlers.fathom.handlers"
+_STAC: Final = "dagmaster.handlers.stac.handlers"
 _VECTOR: Final = "dagmaster.handlers.vector.handlers"
+_FATHOM: Final = "dagmaster.handlers.fathom.handlers"
+_MAINTENANCE: Final = "dagmaster.handlers.maintenance.handlers"
 
 __handlers__: Final = {
+    "raster.blob_to_mount": Announced(_RASTER, aliases=("raster_blob_to_mount",)),
+    "raster.clip": Announced(_RASTER, aliases=("raster_clip",)),
     "raster.create_cog": Announced(
         _RASTER,
         aliases=(
@@ -27,19 +31,36 @@ __handlers__: Final = {
     "raster.generate_tiling_scheme": Announced(
         _RASTER, aliases=("raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme")
     ),
+    "raster.list_files": Announced(_RASTER, aliases=("list_raster_files", "raster_list_files")),
+    "raster.ml_predict": Announced(_RASTER, aliases=("ml_predict", "raster_ml_predict")),
     "raster.mosaic": Announced(_RASTER, aliases=("raster_mosaic",)),
+    "raster.process_complete": Announced(_RASTER, aliases=("raster_process_complete",)),
     "raster.process_tile_batch": Announced(_RASTER, aliases=("raster_process_tile_batch",)),
     "raster.reproject": Announced(_RASTER, aliases=("raster_reproject",)),
+    "raster.stats_zonal": Announced(_RASTER, aliases=("stats_zonal", "raster_stats_zonal")),
+    "raster.thumbnail": Announced(_RASTER, aliases=("raster_thumbnail",)),
     "raster.validate": Announced(_RASTER, aliases=("raster_validate",)),
-    "fathom.band_stack": Announced(_FATHOM, aliases=("fathom_band_stack",)),
-    "fathom.grid_inventory": Announced(_FATHOM, aliases=("fathom_grid_inventory",)),
-    "fathom.spatial_merge": Announced(_FATHOM, aliases=("fathom_spatial_merge",)),
-    "fathom.stac_register": Announced(_FATHOM, aliases=("fathom_stac_register",)),
-    "fathom.tile_inventory": Announced(_FATHOM, aliases=("fathom_tile_inventory",)),
+    "stac.catalog_container": Announced(_STAC, aliases=("stac_catalog_container",)),
+    "stac.ensure_collection": Announced(_STAC, aliases=("raster.stac_ensure_collection", "stac_ensure_collection")),
+    "stac.extract_metadata": Announced(_STAC, aliases=("extract_stac_metadata",)),
+    "stac.rebuild": Announced(_STAC, aliases=("rebuild_stac",)),
+    "stac.register_collection": Announced(_STAC, aliases=("stac_register_collection",)),
+    "stac.register_item": Announced(
+        _STAC, aliases=("stac_register", "stac_register_item", "raster.stac_register_item")
+    ),
+    "stac.register_items": Announced(_STAC, aliases=("raster.stac_register_items",)),
+    "stac.repair_items": Announced(_STAC, aliases=("repair_stac_items",)),
     "vector.create_stac": Announced(_VECTOR, aliases=("vector_create_stac",)),
     "vector.dissolve": Announced(_VECTOR, aliases=("vector_dissolve",)),
     "vector.prepare": Announced(_VECTOR, aliases=("vector_prepare",)),
     "vector.process_complete": Announced(_VECTOR, aliases=("vector_docker_complete", "vector_process_complete")),
     "vector.simplify": Announced(_VECTOR, aliases=("vector_simplify",)),
     "vector.upload_chunk": Announced(_VECTOR, aliases=("vector_upload_chunk",)),
+    "fathom.band_stack": Announced(_FATHOM, aliases=("fathom_band_stack",)),
+    "fathom.grid_inventory": Announced(_FATHOM, aliases=("fathom_grid_inventory",)),
+    "fathom.spatial_merge": Announced(_FATHOM, aliases=("fathom_spatial_merge",)),
+    "fathom.stac_register": Announced(_FATHOM, aliases=("fathom_stac_register",)),
+    "fathom.tile_inventory": Announced(_FATHOM, aliases=("fathom_tile_inventory",)),
+    "maintenance.detect_orphan_blobs": Announced(_MAINTENANCE, aliases=("detect_orphan_blobs",)),
+    "maintenance.register_silver_blobs": Announced(_MAINTENANCE, aliases=("register_silver_blobs",)),
 }
