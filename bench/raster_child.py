@@ -1,0 +1,87 @@
+"""One COG, or the raster that it is made of, in a process of its own: what `bench.raster` starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import rasterio
+import rasterio.shutil
+from affine import Affine
+from rasterio.windows import Window
+
+from dagmaster.handlers.gdal import gdal
+from dagmaster.handlers.raster.cogs import CogOptions, check_cog, make_cog
+from dagmaster.handlers.raster.grids import Warp
+from dagmaster.ports.services import Share
+
+MEGABYTE = 1_000_000
+
+
+def make(path: Path, megabytes: int) -> None:
+    """A raster as of a satellite: three bands of 16 bits, hills and noise, in tiles, not compressed."""
+    side = int((megabytes * MEGABYTE / 3 / 2) ** 0.5) // 512 * 512 or 512
+    noise = np.random.default_rng(1).integers(0, 64, (3, 512, 512), dtype="uint16")
+    with rasterio.open(
+        path,
+        "w",
+        driver="GTiff",
+        width=side,
+        height=side,
+        count=3,
+        dtype="uint16",
+        crs="EPSG:32633",
+        transform=Affine(10, 0, 300_000, 0, -10, 5_000_000),
+        tiled=True,
+        blockxsize=512,
+        blockysize=512,
+        bigtiff="IF_SAFER",
+    ) as raster:
+        for row in range(0, side, 512):
+            for column in range(0, side, 512):
+                y, x = np.mgrid[row : row + 512, column : column + 512]
+                hills = (np.sin(x / 700) * np.cos(y / 900) * 4_000 + 5_000).astype("uint16")
+                raster.write(hills + np.roll(noise, row + column, axis=2), window=Window(column, row, 512, 512))
+
+
+def by_us(source: Path, to: Path, share: Share) -> None:
+    """As the handler does it."""
+    _hash(source)
+    make_cog(source, to, CogOptions(), share, warp=Warp())
+    check_cog(to)
+    _hash(to)
+
+
+def by_gdal(source: Path, to: Path, share: Share) -> None:
+    """As GDAL does it, with the same settings."""
+    with rasterio.open(source) as raster:
+        options = CogOptions().creation(raster, share)
+    rasterio.shutil.copy(str(source), str(to), driver="COG", **options)
+
+
+def _hash(path: Path) -> None:
+    with path.open("rb") as file:
+        hashlib.file_digest(file, "sha256")
+
+
+def main(who: str, source: Path, to: Path, cache_mb: int) -> None:
+    """Make one, and print what it took."""
+    share = Share(threads=1, cache_mb=cache_mb)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with gdal(share):
+        {"ours": by_us, "gdal": by_gdal}[who](source, to, share)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({"cpu": cpu, "rss_mb": after.ru_maxrss * 1024 / MEGABYTE}))
+
+
+if __name__ == "__main__":
+    what, place, *rest = sys.argv[1:]
+    if what == "make":
+        make(Path(place), int(rest[0]))
+    else:
+        main(what, Path(place), Path(rest[0]), int(rest[1]))
