@@ -56,8 +56,11 @@ def arrow_schema(spec: TableSpec) -> pa.Schema:
 def fit(rows: Any, spec: TableSpec) -> pa.Table:
     """The rows in the columns and types of a table. `invalid_input` where they do not fit."""
     schema = arrow_schema(spec)
-    missing = [name for name in schema.names if name not in rows.column_names]
-    more = [name for name in rows.column_names if name not in schema.names]
+    # Arrow makes a new list of names each time it is asked: with 3,000 columns that took 20 s.
+    wanted, given = schema.names, rows.column_names
+    asked, there = set(wanted), set(given)
+    missing = [name for name in wanted if name not in there]
+    more = [name for name in given if name not in asked]
     if missing or more:
         said = [
             f"{', '.join(names[:10])} {what}" for names, what in ((missing, "missing"), (more, "too many")) if names

@@ -20,10 +20,10 @@ LON: Final = ("lon", "lng", "long", "longitude", "x")
 LAT: Final = ("lat", "latitude", "y")
 WKT: Final = ("wkt", "geometry", "geom", "the_geom")
 BLOCK: Final = 4 * 1024 * 1024
-# 007 is a name, not a number; and a number that fits no 64 bits would lose digits.
+# 007 is a name, not a number; and of a whole number that fits no 64 bits, a double would lose digits.
 _PATTERNS: Final = {
     "integer": (r"^-?(0|[1-9][0-9]*)$", pa.int64()),
-    "number": (r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$", pa.float64()),
+    "number": (r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]+)?$", pa.float64()),
     "boolean": (r"^(true|false)$", pa.bool_()),
     "date": (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", pa.date32()),
     "timestamp": (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?Z?$", pa.timestamp("us", tz="UTC")),

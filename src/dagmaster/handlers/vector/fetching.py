@@ -11,6 +11,7 @@ import mmap
 import re
 import shutil
 import stat
+import struct
 import zipfile
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -48,6 +49,8 @@ _MAGIC: Final = {
     "ESRI Shapefile": b"\0\0\x27\x0a",
     "GeoParquet": b"PAR1",
 }
+_SHP_HEADER: Final = 100
+_DBF_HEADER: Final = 32
 _LINKED_CRS: Final = re.compile(rb'"type"\s*:\s*"(link|url)"', re.IGNORECASE)
 
 
@@ -204,11 +207,35 @@ def look(path: Path, format_: str) -> None:
     magic = _MAGIC.get(format_)
     if magic is not None and not head.startswith(magic):
         raise invalid(f"the file is no {format_}: it begins with {head[:16]!r}")
+    if format_ == "ESRI Shapefile":
+        _check_shapefile(path)
     if format_ == "GeoJSON":
         begins = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
         if begins != b"{":
             raise invalid(f"the file is no GeoJSON: an object {{…}} was expected, and it begins with {head[:16]!r}")
         _refuse_links(path)
+
+
+def _check_shapefile(path: Path) -> None:
+    """Refuse a shapefile that is cut off, or whose parts are not of one: GDAL reads such features as empty ones."""
+    rows = {}
+    for suffix in (".shp", ".shx"):
+        part = path.with_suffix(suffix)
+        with part.open("rb") as file:
+            head = file.read(_SHP_HEADER)
+        if len(head) < _SHP_HEADER or part.stat().st_size < 2 * struct.unpack(">i", head[24:28])[0]:
+            raise invalid(f"the {suffix} of the shapefile is cut off: it is shorter than it says")
+        rows[suffix] = (2 * struct.unpack(">i", head[24:28])[0] - _SHP_HEADER) // 8
+    dbf = path.with_suffix(".dbf")
+    with dbf.open("rb") as file:
+        head = file.read(_DBF_HEADER)
+    if len(head) < _DBF_HEADER:
+        raise invalid("the .dbf of the shapefile is cut off: it has no header")
+    count, start, width = struct.unpack("<IHH", head[4:12])
+    if dbf.stat().st_size < start + count * width:
+        raise invalid(f"the .dbf of the shapefile is cut off: it is shorter than its {count:,} rows")
+    if count != rows[".shx"]:
+        raise invalid(f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf")
 
 
 def _refuse_links(path: Path) -> None:

@@ -205,7 +205,7 @@ def test_lines_are_simplified_plainly(lent):
 
 def collection(*shapes: Any) -> dict[str, Any]:
     made = [
-        {"type": "Feature", "properties": {"n": at}, "geometry": one and shapely.geometry.mapping(one)}
+        {"type": "Feature", "properties": {"n": at}, "geometry": None if one is None else shapely.geometry.mapping(one)}
         for at, one in enumerate(shapes)
     ]
     return {"type": "FeatureCollection", "features": made}
