@@ -7,6 +7,7 @@ one collection may disagree about both.
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.ports.stac import KnownItem
+
+# It tells the size of every batch, at a level that is for what a user wants to know.
+logging.getLogger("stac_geoparquet").setLevel(logging.WARNING)
 
 MOST_COLUMNS: Final = 400
 """Of properties, and of assets. An asset named after its file would make a column for each item."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["LiveDisplay", "NoDisplay", "PlainDisplay", "duration", "spell_error"]
 
 _FRAMES_PER_SECOND: Final = 12
+PROGRESS_SECONDS: Final = 2.0
+"""How often a line tells how far one node is."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,7 @@ class PlainDisplay:
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.shares: dict[str, int] = {}
+        self._tell_at: dict[str, float] = {}
         self.main: str | None = None
 
     def __enter__(self) -> Self:
@@ -176,8 +179,12 @@ class PlainDisplay:
                 self._share(node, child)
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
-        """Say how far a handler is."""
-        if progress.message and job_id == self.main:
+        """Say how far a handler is, now and then; children of fan-outs are told by their number."""
+        now = time.monotonic()
+        if not progress.message or job_id != self.main or "__" in node_id:
+            return
+        if now >= self._tell_at.get(node_id, 0.0):
+            self._tell_at[node_id] = now + PROGRESS_SECONDS
             self._say(f"{node_id}: {progress.message}")
 
     def _share(self, fan: FanOut, child: str) -> None:
