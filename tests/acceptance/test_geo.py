@@ -1,0 +1,159 @@
+"""The raster workflows that ship, on real data, with results checked for truth. No process is started here.
+
+What a death in between changes is tried by examples/landsat.py, with real processes: see the last test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import rasterio.warp
+from rio_cogeo.cogeo import cog_validate
+from shapely.geometry import box, shape
+
+from dagmaster.authoring.compiler import compile_file
+from dagmaster.bootstrap import find_handlers, lending, one_process
+from dagmaster.ports.catalog import Search
+from dagmaster.ports.services import LentLater
+from dagmaster.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+SCENE = ROOT / "examples" / "data" / "landsat7_olinda.tif"
+HANDLERS = find_handlers(settings=Settings())
+
+
+class Place:
+    """A folder with zones, catalog and tables, and the scene in bronze."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "bronze").mkdir(parents=True)
+        shutil.copy(SCENE, folder / "bronze")
+        self.settings = Settings(blob_dir=folder, scratch_dir=folder / "scratch", concurrency=2)
+        self.services = LentLater(lending(self.settings, folder))
+
+    def run(self, file: str, **inputs):
+        """Run a workflow to its end, in this process."""
+        path = ROOT / file
+        process = one_process(HANDLERS, path, settings=self.settings)
+        report = asyncio.run(process.run(compile_file(path, handlers=HANDLERS).graph, inputs))
+        assert report.status == "COMPLETED", report.error
+        return report
+
+    def path(self, url: str) -> Path:
+        return Path(url.removeprefix("file://"))
+
+    def item(self, collection: str, item_id: str) -> dict:
+        found = self.services.catalog.item(collection, item_id)
+        assert found is not None
+        return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return Place(tmp_path_factory.mktemp("geo") / "blobs")
+
+
+def is_cog(path: Path) -> bool:
+    valid, errors, warnings = cog_validate(str(path))
+    return valid and not errors and not warnings
+
+
+def test_a_tiled_raster_is_put_together_pixel_by_pixel_and_found_where_it_lies(place):
+    result = place.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=100).result
+    path = place.path(result["cog_url"])
+    with rasterio.open(SCENE) as scene, rasterio.open(path) as made:
+        assert np.array_equal(scene.read(), made.read())
+        assert made.crs == scene.crs
+        assert made.transform.almost_equals(scene.transform)
+        west, south, east, north = rasterio.warp.transform_bounds(scene.crs, "OGC:CRS84", *scene.bounds)
+    assert is_cog(path)
+    assert result["tiles"] == 16
+    (found,) = place.services.catalog.search(Search(bbox=(west, south, east, north), collections=("rasters",)))
+    assert found["id"] == result["item_id"]
+    assert box(west, south, east, north).buffer(1e-5).contains(shape(found["geometry"]))
+    assert found["bbox"] == pytest.approx([west, south, east, north], abs=1e-5)
+
+
+def test_a_second_run_makes_nothing_new(place):
+    first = place.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=128).result
+    before = sorted(path for path in place.settings.blob_dir.rglob("*.tif"))
+    second = place.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=128).result
+    assert second == first
+    assert sorted(path for path in place.settings.blob_dir.rglob("*.tif")) == before
+
+
+@pytest.mark.parametrize("file", ["workflows/process_raster.yaml", "examples/sources/process_raster.yaml"])
+def test_a_raster_is_brought_to_degrees_as_gdal_does_it(place, file):
+    place_of = {"container_name": "bronze", "file_name": "landsat7_olinda.tif", "dataset_id": "olinda"}
+    report = place.run(file, **place_of)
+    path = place.path(report.nodes["cog_translate"]["output"]["cog_path"])
+    with rasterio.open(SCENE) as scene, rasterio.open(path) as made:
+        assert made.crs.to_epsg() == 4326
+        expected = rasterio.warp.transform_bounds(scene.crs, made.crs, *scene.bounds, densify_pts=21)
+        assert made.bounds == pytest.approx(expected, abs=2 * max(made.res))
+        assert made.count == scene.count
+    assert is_cog(path)
+    item = place.item("olinda", report.nodes["update_stac"]["output"]["item_id"])
+    data = [asset for asset in item["assets"].values() if "data" in asset.get("roles", ())]
+    assert [place.path(asset["href"]) for asset in data] == [path]
+    if file.startswith("workflows"):
+        thumbnails = [asset["href"] for asset in item["assets"].values() if "thumbnail" in asset.get("roles", ())]
+        assert [place.path(href).read_bytes()[:8] for href in thumbnails] == [b"\x89PNG\r\n\x1a\n"]
+
+
+@pytest.mark.parametrize("file", ["workflows/raster_processing.yaml", "examples/sources/raster_processing_v1.yaml"])
+def test_a_small_raster_takes_the_small_path(place, file):
+    report = place.run(file, container_name="bronze", blob_name="landsat7_olinda.tif", collection_id="by-size")
+    statuses = {name: report.nodes[name]["status"] for name in ("process_fa", "process_docker_memory")}
+    assert statuses == {"process_fa": "COMPLETED", "process_docker_memory": "SKIPPED"}
+    made = report.nodes["process_fa"]["output"]
+    with rasterio.open(SCENE) as scene, rasterio.open(place.path(made["cog_url"])) as cog:
+        assert np.array_equal(scene.read(), cog.read())
+    item = place.item("by-size", report.nodes["register_stac"]["output"]["item_id"])
+    assert made["cog_url"] in [asset["href"] for asset in item["assets"].values()]
+
+
+def test_the_sum_of_zones_is_the_sum_of_their_pixels(place):
+    west, south, east, north = -34.90, -8.03, -34.84, -7.97
+    middle = (west + east) / 2
+    zones = [("west", (west, south, middle, north)), ("east", (middle, south, east, north))]
+    features = [
+        {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(json.dumps(box(*bounds).__geo_interface__))}
+        for name, bounds in zones
+    ]
+    report = place.run(
+        "workflows/user_pipeline.yaml",
+        href="landsat7_olinda.tif",
+        aoi=[west, south, east, north],
+        zones={"type": "FeatureCollection", "features": features},
+    )
+    with rasterio.open(place.path(report.result["clipped"])) as clipped:
+        band = clipped.read(1, masked=True)
+        inside = rasterio.warp.transform_bounds("OGC:CRS84", clipped.crs, west, south, east, north)
+        assert box(*clipped.bounds).intersection(box(*inside)).area == pytest.approx(box(*inside).area, rel=0.02)
+    first = [zone for zone in report.result["statistics"] if zone.get("band", 1) == 1]
+    assert sum(zone["count"] for zone in first) == pytest.approx(band.count(), rel=0.03)
+    assert sum(zone["sum"] for zone in first) == pytest.approx(float(band.sum()), rel=0.03)
+
+
+def test_a_killed_worker_changes_no_pixel(tmp_path):
+    folder = Path("/var/tmp") / f"dagmaster-geo-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    env = {**os.environ, "DAGMASTER_DATA_DIR": str(folder / "data"), "DAGMASTER_SCRATCH_DIR": str(tmp_path)}
+    try:
+        command = [sys.executable, str(ROOT / "examples" / "landsat.py"), "--chaos"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=170)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "killed the worker" in done.stdout
+        assert "✘" not in done.stdout.split("is it true?")[1]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
