@@ -82,6 +82,7 @@ class LazyGroup(click.Group):
         "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
         "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
         "blobs": ("dagmaster.cli.blobs:blobs", "Bring data, and look at results."),
+        "stac": ("dagmaster.cli.stac:stac", "Find what was made, by place and time."),
         "storm": ("dagmaster.cli.storm:storm", "Try a workflow in thousands of simulated storms."),
         "fleet": ("dagmaster.cli.fleet:fleet", "Show the orchestrators, the workers and the queues."),
         "orchestrator": ("dagmaster.cli.services:orchestrator", "Run an orchestrator."),
@@ -125,10 +126,14 @@ def _leave_pipe() -> None:
 def _code_of(error: click.ClickException) -> int:
     from dagmaster.errors import (  # noqa: PLC0415 - after a mistake
         BlobsUnavailable,
+        CatalogUnavailable,
         DatabaseUnavailable,
         EmbeddedPostgresUnavailable,
     )
 
-    if isinstance(error.__cause__, DatabaseUnavailable | EmbeddedPostgresUnavailable | BlobsUnavailable):
+    if isinstance(
+        error.__cause__,
+        BlobsUnavailable | CatalogUnavailable | DatabaseUnavailable | EmbeddedPostgresUnavailable,
+    ):
         return UNAVAILABLE
     return BAD_INPUT if error.exit_code == 1 else error.exit_code
