@@ -23,11 +23,13 @@ help: ## Print this help
 
 setup: $(STAMP) ## Make .venv and install dagmaster with its tools (the others do it by themselves)
 
-run: $(STAMP) ## Run the demo workflow
-	@$(BIN)/dagmaster run workflows/demo.yaml
+run: $(STAMP) ## Turn a satellite image into a COG and a STAC item (CHAOS=1: with a worker killed in between)
+	@$(BIN)/python examples/landsat.py $(if $(CHAOS),--chaos)
 	@echo
 	@echo "What to try next:"
-	@echo "  $(BIN)/dagmaster run workflows/demo.yaml -i size_mb=50             the other branch"
+	@echo "  make run CHAOS=1                                                  the same, with a worker killed in between"
+	@echo "  $(BIN)/dagmaster jobs map last -o run.png                          the tiles on a map"
+	@echo "  $(BIN)/dagmaster run workflows/demo.yaml                           a retry, a conditional, a skipped branch"
 	@echo "  $(BIN)/dagmaster run workflows/fan_out.yaml -i count=100000        100,000 tasks"
 	@echo "  $(BIN)/dagmaster jobs list                                         what ran, and jobs events, jobs logs"
 	@echo "  $(BIN)/dagmaster dev                                               the services; then submit and jobs watch"
