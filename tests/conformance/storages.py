@@ -37,9 +37,13 @@ class Place:
         """All names that are truly there, below the zones, also those that no list shows."""
         home = self.storage.in_zone("bronze")
         if home.scheme == "file":
-            return sorted(str(path) for path in Path(f"/{home.name}").rglob("*") if path.is_file())
+            return sorted(str(path) for path in Path(f"/{home.name}").parent.rglob("*") if path.is_file())
         stores: Any = self.storage._room(home)
-        return sorted(meta["path"] for batch in obstore.list(stores._store(home), f"{home.name}/") for meta in batch)
+        return sorted(
+            meta["path"]
+            for batch in obstore.list(stores._store(home), home.name.removesuffix("bronze"))
+            for meta in batch
+        )
 
 
 def zones_at(url: str) -> ObjectStorage:

@@ -24,6 +24,8 @@ from tests.conformance.storages import BACKENDS, Place, place_of, served
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dagmaster.ports.storage import BlobInfo
+
 LARGE = PIECE + 1_000_003
 ODD_NAMES = ["a b", "p%20q%", "ü/ñ/日本.tif", "x#y", "q?z", "til~de+*&()[]{}'\"^|", "12:30", "dot.", "-"]
 
@@ -80,6 +82,27 @@ def test_what_is_there_stays_and_the_answer_is_about_it(place, tmp_path, size):
     assert second == replace(first, created=False)
     assert place.storage.read(uri) == data_of(size, b"first")
     assert place.storage.publish(tmp_path / "made", place.storage.in_zone("silver", "other.bin")).created
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_twin_that_was_faster_stays(place, tmp_path, size):
+    """It comes after we looked, and before we are done."""
+    uri = place.storage.in_zone("silver", "one.bin")
+    ours = a_file(tmp_path, data_of(size, b"ours"))
+    twins = a_file(tmp_path, data_of(size, b"twin"), "twin")
+    first: list[BlobInfo] = []
+
+    def meanwhile(_done: int) -> None:
+        if not first:
+            # On another thread: obstore calls this from inside itself.
+            twin = threading.Thread(target=lambda: first.append(place.again().publish(twins, uri)))
+            twin.start()
+            twin.join()
+
+    assert place.storage.publish(ours, uri, meanwhile) == replace(first[0], created=False)
+    assert first[0].created
+    assert place.storage.read(uri) == data_of(size, b"twin")
+    assert len(place.everything()) == 1
 
 
 PUBLISHER = """

@@ -181,6 +181,7 @@ class Storage(Protocol):
         """Put a local file of any size there, piece by piece, unless something is there already: that stays.
 
         The answer is about what is there then. Of twins that publish at once one creates, and both hear the same.
+        `on_bytes` hears the sum, and does not ask the storage for anything: it is called from inside of it.
         """
 
     def delete(self, uri: BlobUri) -> bool:
