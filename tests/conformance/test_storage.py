@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import re
+import resource
 import subprocess
 import sys
 import threading
@@ -249,6 +252,40 @@ def test_what_is_not_there_is_missing(place, tmp_path):
     with pytest.raises(BlobMissing, match="there is nothing at"):
         place.storage.fetch(uri, tmp_path / "got")
     assert list(tmp_path.glob("*got*")) == []
+
+
+def test_a_fetch_to_a_disk_that_takes_no_more_leaves_nothing_and_can_be_done_again(place, tmp_path):
+    uri = place.storage.in_zone("bronze", "a.bin")
+    place.storage.publish(a_file(tmp_path, data_of(LARGE)), uri)
+    (tmp_path / "to").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        with pytest.raises(BlobsUnavailable, match="to/got cannot be written: it is larger than a file may be"):
+            place.storage.fetch(uri, tmp_path / "to" / "got")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((tmp_path / "to").iterdir()) == []
+    assert place.storage.fetch(uri, tmp_path / "to" / "got").size == LARGE
+
+
+def test_azure_refuses_a_wrong_key_and_it_is_not_told(place, tmp_path, monkeypatch):
+    if not place.url.startswith("az"):
+        pytest.skip("moto takes every key; a wrong one for S3 is tried in tests/unit/adapters")
+    wrong = base64.b64encode(b"hunter2" * 9).decode()
+    text = re.sub("AccountKey=[^;]*", f"AccountKey={wrong}", place.env["AZURE_STORAGE_CONNECTION_STRING"])
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    storage = place.again()
+    uri = storage.in_zone("bronze", "x")
+    for do in (
+        lambda: storage.find(uri),
+        lambda: storage.fetch(uri, tmp_path / "got"),
+        lambda: list(storage.under(uri)),
+        lambda: storage.publish(a_file(tmp_path, b"1"), uri),
+    ):
+        with pytest.raises(BlobsUnavailable, match=r"refuses the credentials\. They come from AZURE_STORAGE") as error:
+            do()
+        assert wrong not in str(error.value)
 
 
 def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):

@@ -47,7 +47,11 @@ def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it. Each is a name in the one above, and that has to last as well."""
+    """Make a folder and those above it. Each is a name in the one above, and that has to last as well.
+
+    One that another process made a moment ago is taken for lasting: the sync of our file, which is younger, writes its
+    making too, where there is a journal (ext4, xfs, btrfs).
+    """
     missing = []
     while not folder.is_dir():
         missing.append(folder)
