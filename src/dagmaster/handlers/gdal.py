@@ -88,7 +88,7 @@ def working(*sources: Path | str) -> Iterator[None]:
     except (*GDAL_ERRORS, OSError) as error:
         for source in sources:
             check_readable(source)
-        raise BlobsUnavailable(f"the result cannot be written: {error}") from error
+        raise BlobsUnavailable(f"the result cannot be written: {str(error)[:500]}") from error
 
 
 def check_readable(path: Path | str) -> None:

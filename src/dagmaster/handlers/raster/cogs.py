@@ -22,7 +22,7 @@ from dagmaster.handlers.raster.grids import (
     target_grid,
     warped,
 )
-from dagmaster.handlers.raster.vrts import Part, composed
+from dagmaster.handlers.raster.vrts import Part, composed, mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def make_cog(
     """
     with opened(path, share, whole=window is None) as raster:
         require_place(raster)
-        with working(path), _wanted(raster, path, to, share, warp=warp, window=window) as source:
+        with working(path), _wanted(raster, path, share, warp=warp, window=window) as source:
             write_cog(source, to, options, share)
 
 
@@ -100,7 +100,7 @@ def check_cog(path: Path) -> None:
 
 @contextlib.contextmanager
 def _wanted(
-    raster: DatasetReader, path: Path | str, to: Path, share: Share, *, warp: Warp, window: Rectangle | None
+    raster: DatasetReader, path: Path | str, share: Share, *, warp: Warp, window: Rectangle | None
 ) -> Iterator[Any]:
     if window is None:
         with warped(raster, target_grid(raster, warp, share), warp) as source:
@@ -121,8 +121,8 @@ def _wanted(
         with warped(raster, part_of(raster, grid, window), replace(warp, tolerance=EXACT)) as source:
             yield source
         return
-    part = Part(path=str(path), size=(raster.width, raster.height), window=window)
-    with composed(to.with_suffix(".vrt"), raster, grid.window(*window), [part], nodata=raster.nodata) as source:
+    part = Part(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_of(raster))
+    with composed(raster, grid.window(*window), [part], nodata=raster.nodata) as source:
         yield source
 
 

@@ -19,6 +19,7 @@ from rasterio.warp import calculate_default_transform
 
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
 from dagmaster.handlers.raster.footprints import footprint
+from dagmaster.handlers.raster.vrts import Part, composed, has_alpha, has_mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,11 +173,18 @@ def _across(source: Grid, crs: CRS, warp: Warp) -> tuple[Affine, int, int] | Non
 
 @contextlib.contextmanager
 def warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
-    """The raster on this grid, warped block by block as it is read; as it is, where it has that grid already."""
+    """The raster on this grid, warped block by block as it is read; as it is, where it has that grid already.
+
+    Names, units and colours of its bands are kept. Pixels that no pixel of the source reaches are nodata; where whole
+    numbers have no such value, they are masked. So are those that the source had masked.
+    """
     if grid == grid_of(raster) and warp.nodata in (None, raster.nodata):
         yield raster
         return
     exact = standing(raster) == "mirrored" and grid == north_up(raster)
+    nodata = _nodata(raster, warp, exact=exact)
+    is_masked = nodata is None and not has_alpha(raster) and (has_mask(raster) or not exact)
+    known = {} if nodata is None else {"nodata": nodata}
     with WarpedVRT(
         raster,
         crs=grid.crs,
@@ -185,9 +193,15 @@ def warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
         height=grid.height,
         resampling=Resampling.nearest if exact else Resampling[warp.resampling],
         tolerance=EXACT if exact else warp.tolerance,
-        **_nodata(raster, warp, exact=exact),
+        add_alpha=is_masked,
+        **known,
+        **({} if raster.nodata is None else {"src_nodata": raster.nodata}),
     ) as there:
-        yield there
+        text = there.tags(ns="xml:VRT")["xml:VRT"]
+        size = (grid.width, grid.height)
+        part = Part(path=text, size=size, window=(0, 0, *size), mask=str(raster.count + 1) if is_masked else None)
+        with composed(raster, grid, [part], nodata=nodata) as kept:
+            yield kept
 
 
 def crs_text(crs: CRS) -> str:
@@ -196,14 +210,12 @@ def crs_text(crs: CRS) -> str:
     return str(crs.to_wkt()) if code is None else f"EPSG:{code}"
 
 
-def _nodata(raster: DatasetReader, warp: Warp, *, exact: bool) -> dict[str, Any]:
+def _nodata(raster: DatasetReader, warp: Warp, *, exact: bool) -> float | None:
     """What stands where no pixel of the source is. Zeros would look like measurements."""
     wanted = raster.nodata if warp.nodata is None else warp.nodata
     if wanted is None and not exact and np.dtype(_plain(raster.dtypes[0])).kind == "f":
         wanted = math.nan
-    if wanted is None:
-        return {}
-    return {"nodata": wanted} if raster.nodata is None else {"nodata": wanted, "src_nodata": raster.nodata}
+    return wanted
 
 
 def _plain(kind: str) -> str:

@@ -11,7 +11,7 @@ from affine import Affine
 from dagmaster.handlers.gdal import invalid, opened, working
 from dagmaster.handlers.raster.cogs import write_cog
 from dagmaster.handlers.raster.grids import Grid, crs_text, require_north_up, require_place
-from dagmaster.handlers.raster.vrts import Part, composed, has_mask
+from dagmaster.handlers.raster.vrts import Part, composed, mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class _Facts:
     crs: CRS
     dtypes: tuple[str, ...]
     nodata: float | None
-    has_mask: bool
+    mask: str | None
     affine: Affine
     width: int
     height: int
@@ -71,7 +71,7 @@ def mosaic(
         )
     known = facts[0].nodata if nodata is None else nodata
     has_gaps, overlaps = _covered(parts)
-    if has_gaps and known is None and not facts[0].has_mask:
+    if has_gaps and known is None and not facts[0].mask:
         raise invalid(
             "the sources leave gaps between them and have no nodata value: zeros there would look like measurements."
             " Give nodata"
@@ -83,7 +83,7 @@ def mosaic(
         opened(paths[0], share) as like,
         working(*paths),
         # Only sources that overlap need a look at each pixel.
-        composed(to.with_suffix(".vrt"), like, grid, parts, nodata=known, mix=overlaps) as source,
+        composed(like, grid, parts, nodata=known, mix=overlaps, to=to.with_suffix(".vrt")) as source,
     ):
         write_cog(source, to, options, share)
 
@@ -97,7 +97,7 @@ def _facts(path: Path, share: Share) -> _Facts:
             crs=raster.crs,
             dtypes=tuple(raster.dtypes),
             nodata=raster.nodata,
-            has_mask=has_mask(raster),
+            mask=mask_of(raster),
             affine=raster.transform,
             width=raster.width,
             height=raster.height,
@@ -112,7 +112,7 @@ def _check_alike(facts: list[_Facts], names: list[str]) -> None:
             ("number of bands", len(one.dtypes), len(other.dtypes)),
             ("data types", ", ".join(one.dtypes), ", ".join(other.dtypes)),
             ("nodata value", str(one.nodata), str(other.nodata)),
-            ("mask", one.has_mask, other.has_mask),
+            ("mask", one.mask, other.mask),
         ):
             if mine != theirs:
                 raise invalid(
@@ -141,7 +141,8 @@ def _placed(facts: list[_Facts], names: list[str]) -> tuple[Grid, list[Part]]:
                 " pixels; warp them to one first"
             )
         size = (one.width, one.height)
-        parts.append(Part(path=one.path, size=size, window=(0, 0, *size), at=(round(column), round(row))))
+        at = (round(column), round(row))
+        parts.append(Part(path=one.path, size=size, window=(0, 0, *size), at=at, mask=one.mask))
     width = max(part.at[0] + part.size[0] for part in parts)
     height = max(part.at[1] + part.size[1] for part in parts)
     affine = Affine(across, 0, left, 0, down, top)

@@ -34,30 +34,47 @@ class Part:
     """Width and height of that raster: so GDAL need not open it before its turn."""
     window: Rectangle
     at: tuple[int, int] = (0, 0)
+    mask: str | None = None
+    """Where its mask is, in GDAL's words, if it has one."""
 
 
 @contextlib.contextmanager
 def composed(
-    to: Path, like: DatasetReader, grid: Grid, parts: Sequence[Part], *, nodata: float | None, mix: bool = False
+    like: DatasetReader,
+    grid: Grid,
+    parts: Sequence[Part],
+    *,
+    nodata: float | None,
+    mix: bool = False,
+    to: Path | None = None,
 ) -> Iterator[DatasetReader]:
-    """Open a raster made of parts, with bands as `like` has them. `mix`: nodata of a part lets others shine through."""
-    to.write_bytes(_document(like, grid, parts, nodata=nodata, mix=mix))
-    with DatasetReader(UnparsedPath(str(to)), driver="VRT", sharing=False) as raster:
+    """Open a raster made of parts, with bands as `like` has them. `mix`: a part without data lets others shine through.
+
+    It stands in a file at `to`; a short one may go without.
+    """
+    text = _document(like, grid, parts, nodata=nodata, mix=mix)
+    if to is not None:
+        to.write_text(text, encoding="utf-8")
+    with DatasetReader(UnparsedPath(text if to is None else str(to)), driver="VRT", sharing=False) as raster:
         yield raster
+
+
+def mask_of(raster: DatasetReader) -> str | None:
+    """Where the mask of a raster is, if it has one of its own."""
+    return "mask,1" if has_mask(raster) else None
 
 
 def has_mask(raster: DatasetReader) -> bool:
     """Whether it has a mask of its own, beside its bands."""
-    return (
-        bool(raster.mask_flag_enums) and MaskFlags.per_dataset in raster.mask_flag_enums[0] and not _has_alpha(raster)
-    )
+    return bool(raster.mask_flag_enums) and MaskFlags.per_dataset in raster.mask_flag_enums[0] and not has_alpha(raster)
 
 
-def _has_alpha(raster: DatasetReader) -> bool:
+def has_alpha(raster: DatasetReader) -> bool:
+    """Whether one of its bands tells what is seen."""
     return bool(raster.mask_flag_enums) and MaskFlags.alpha in raster.mask_flag_enums[0]
 
 
-def _document(like: DatasetReader, grid: Grid, parts: Sequence[Part], *, nodata: float | None, mix: bool) -> bytes:
+def _document(like: DatasetReader, grid: Grid, parts: Sequence[Part], *, nodata: float | None, mix: bool) -> str:
     root = Element("VRTDataset", rasterXSize=str(grid.width), rasterYSize=str(grid.height))
     SubElement(root, "SRS").text = grid.crs.to_wkt()
     a, b, c, d, e, f = tuple(grid.affine)[:6]
@@ -65,11 +82,12 @@ def _document(like: DatasetReader, grid: Grid, parts: Sequence[Part], *, nodata:
     _tags(root, like.tags())
     for number in like.indexes:
         _band(root, like, number, parts, nodata=nodata, mix=mix)
-    if has_mask(like):
+    if any(part.mask for part in parts):
         mask = SubElement(SubElement(root, "MaskBand"), "VRTRasterBand", dataType="Byte")
         for part in parts:
-            _source(mask, part, "mask,1", "Byte", None)
-    return tostring(root)
+            # Where one part has data, another that has none there takes nothing away.
+            _source(mask, part, part.mask or "mask,1", "Byte", "0" if mix else None)
+    return tostring(root, encoding="unicode")
 
 
 def _band(
@@ -95,11 +113,12 @@ def _band(
         for colour in like.colormap(number).values():
             SubElement(table, "Entry", {f"c{place}": str(one) for place, one in enumerate(colour, 1)})
     for part in parts:
-        _source(band, part, str(number), name, _number(nodata, kind) if mix and nodata is not None else None)
+        without = None if nodata is None or not mix else _number(nodata, kind)
+        _source(band, part, str(number), name, without, by_mask=mix and part.mask is not None)
 
 
-def _source(band: Element, part: Part, which: str, kind: str, nodata: str | None) -> None:
-    source = SubElement(band, "SimpleSource" if nodata is None else "ComplexSource")
+def _source(band: Element, part: Part, which: str, kind: str, nodata: str | None, *, by_mask: bool = False) -> None:
+    source = SubElement(band, "SimpleSource" if nodata is None and not by_mask else "ComplexSource")
     SubElement(source, "SourceFilename", relativeToVRT="0").text = part.path
     SubElement(source, "SourceBand").text = which
     width, height = part.size
@@ -109,6 +128,8 @@ def _source(band: Element, part: Part, which: str, kind: str, nodata: str | None
     SubElement(source, "DstRect", xOff=str(part.at[0]), yOff=str(part.at[1]), xSize=str(wide), ySize=str(high))
     if nodata is not None:
         SubElement(source, "NODATA").text = nodata
+    elif by_mask:
+        SubElement(source, "UseMaskBand").text = "true"
 
 
 def _tags(parent: Element, tags: dict[str, Any]) -> None:

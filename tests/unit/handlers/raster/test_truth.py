@@ -131,7 +131,7 @@ def test_where_sources_overlap_the_first_with_data_wins_or_the_last(bed: Bed):
     one, two = numbers(seed=1, dtype="float32"), numbers(seed=2, dtype="float32")
     one[:, 50:60, 100:120] = np.nan
     bed.bronze("one.tif", one, nodata=np.nan)
-    bed.bronze("two.tif", two, nodata=np.nan, transform=UTM * Affine.translation(50, 20))
+    bed.bronze("two.tif", two, nodata=np.nan, transform=UTM @ Affine.translation(50, 20))
     canvas = np.full((1, 220, 350), np.nan, "float32")
     first, last = canvas.copy(), canvas.copy()
     first[:, 20:, 50:] = two
@@ -193,3 +193,47 @@ def test_pixels_that_no_source_reaches_are_nodata(bed: Bed):
     given = bed.run("raster_reproject", href="whole.tif", target_crs="EPSG:4326", nodata=65535)
     assert given.metadata["nodata"] == 65535
     assert set(np.unique(bed.read(given.cog_url))) <= {*range(1, 200), 65535}
+
+
+def test_whole_numbers_without_nodata_are_masked_where_no_source_reaches(bed: Bed):
+    mask = np.full((200, 300), 255, "uint8")
+    mask[50:90, 100:250] = 0
+    bed.bronze("plain.tif", numbers(bands=2, dtype="uint8"))
+    bed.bronze("masked.tif", numbers(bands=2, dtype="uint8"), mask=mask)
+    shares = {}
+    for name in ("plain.tif", "masked.tif"):
+        made = bed.run("raster_reproject", href=name, target_crs="EPSG:4326")
+        with rasterio.open(bed.path(made.cog_url)) as cog:
+            known = cog.dataset_mask() > 0
+            assert (cog.count, cog.nodata) == (2, None)
+            assert cog.read()[:, known].min() >= 1
+            shares[name] = known.sum() / (200 * 300)
+    assert shares["plain.tif"] == pytest.approx(1, abs=0.01)
+    assert shares["masked.tif"] == pytest.approx(1 - 40 * 150 / (200 * 300), abs=0.01)
+
+
+def test_a_warp_keeps_names_units_and_scales(bed: Bed):
+    bed.bronze("rich.tif", numbers(bands=2, dtype="int16"), nodata=-9999)
+    with rasterio.open(bed.folder / "bronze" / "rich.tif", "r+") as raster:
+        raster.descriptions, raster.units = ("red", "near"), ("m", "K")
+        raster.scales, raster.offsets = (0.1, 1.0), (-5.0, 0.0)
+    made = bed.run("raster_reproject", href="rich.tif", target_crs="EPSG:4326")
+    with rasterio.open(bed.path(made.cog_url)) as cog:
+        assert (cog.descriptions, cog.units, cog.scales) == (("red", "near"), ("m", "K"), (0.1, 1.0))
+        assert cog.nodata == -9999
+
+
+def test_where_masked_sources_overlap_data_shines_through(bed: Bed):
+    mask = np.full((200, 300), 255, "uint8")
+    mask[50:60, 100:120] = 0
+    one, two = numbers(seed=1, dtype="uint8"), numbers(seed=2, dtype="uint8")
+    bed.bronze("one.tif", one, mask=mask)
+    bed.bronze("two.tif", two, mask=np.full((200, 300), 255, "uint8"), transform=UTM @ Affine.translation(50, 20))
+    made = bed.run("raster.mosaic", sources=["one.tif", "two.tif"])
+    with rasterio.open(bed.path(made.cog_url)) as cog:
+        found, known = cog.read(1), cog.dataset_mask() > 0
+    assert np.array_equal(found[50:60, 100:120], two[0, 30:40, 50:70])
+    assert np.array_equal(found[:50, :300], one[0, :50])
+    expected = np.zeros((220, 350), bool)
+    expected[:200, :300] = expected[20:, 50:] = True
+    assert np.array_equal(known, expected)
