@@ -38,6 +38,7 @@ MAX_BLOCK: Final = 512 * 1024 * 1024
 GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
 """What rasterio raises: some of GDAL's own errors come out as they are, and have another parent."""
 
+_NO_RASTER: Final = "not recognized as being in a supported file format"
 _CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
 _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
@@ -70,6 +71,8 @@ def opened(path: Path | str, share: Share, *, whole: bool = True) -> Iterator[Da
             # Not `rasterio.open`: that takes one driver, and reads URLs and schemes out of a path.
             raster = DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
     except GDAL_ERRORS as error:
+        if _is_remote(path) and _NO_RASTER not in str(error):
+            raise BlobsUnavailable(f"{path} cannot be read where it lies: {error}") from error
         raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
     with raster:
         _check_size(raster, path, share, whole=whole)
@@ -100,6 +103,11 @@ def check_readable(path: Path | str) -> None:
                     try:
                         raster.read(band, window=window)
                     except GDAL_ERRORS as error:
+                        if _is_remote(path):
+                            raise BlobsUnavailable(
+                                f"{path} cannot be read where it lies: the storage does not answer, or the raster is"
+                                f" damaged or cut off: {error}"
+                            ) from error
                         raise invalid(
                             f"the raster is damaged or cut off: the block in row {row:,}, column {column:,} of band"
                             f" {band} cannot be read. Expected a whole file: copy it again"
@@ -165,6 +173,11 @@ def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole:
             f"{raster.width:,} x {raster.height:,} pixels in {raster.count} bands are {pixels:,}: at most"
             f" {share.max_pixels:,} are worked through at once (DAGMASTER_RASTER_MAX_PIXELS); tile it"
         )
+
+
+def _is_remote(path: Path | str) -> bool:
+    """Whether GDAL reads it over a network: then a failure tells nothing of the raster."""
+    return str(path).startswith("/vsi")
 
 
 def _what_it_is(path: Path | str) -> str:

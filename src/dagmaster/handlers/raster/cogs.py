@@ -87,6 +87,9 @@ def make_cog(
 
 def write_cog(source: DatasetReader | Any, to: Path, options: CogOptions, share: Share) -> None:
     """Write all of an open raster (or a WarpedVRT) as a COG. It is read and written block by block."""
+    unfit = [kind for kind in source.dtypes if "complex" in kind or kind in ("int64", "uint64")]
+    if options.compression == "LERC" and unfit:
+        raise invalid(f"LERC cannot hold {unfit[0]}: use DEFLATE or ZSTD")
     rasterio.shutil.copy(source, str(to), driver="COG", **options.creation(source, share))
 
 

@@ -12,8 +12,9 @@ from dagmaster.handlers.raster.cog_handlers import clip, create_cog, mosaic, pro
 from dagmaster.handlers.raster.file_handlers import blob_to_mount, list_files
 from dagmaster.handlers.raster.looking_handlers import ml_predict, stats_zonal, thumbnail
 from dagmaster.handlers.raster.making import HEAVY, LIGHT
+from dagmaster.handlers.raster.placing import in_place
 from dagmaster.handlers.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
-from dagmaster.handlers.sources import SourceParams, local_file
+from dagmaster.handlers.sources import SourceParams
 from dagmaster.ports.handler import HandlerContext
 
 __all__ = [
@@ -51,7 +52,7 @@ class Validated(BaseModel):
     crs: str
     bounds: list[float] = Field(description="In its own coordinate system.")
     bbox: list[float] = Field(description="West, south, east, north, in degrees; west beyond east: across 180°.")
-    sha256: str
+    sha256: str | None = Field(description="Of its bytes; None where it was only looked at, in an object store.")
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, how it stands.")
 
 
@@ -61,8 +62,9 @@ def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster import validating
-    source = local_file(ctx, params.uri(ctx))
-    with gdal(ctx.share):
+    # A large blob is not brought here to be looked at.
+    source = in_place(ctx, params.uri(ctx), hashed=True)
+    with gdal(ctx.share, **source.options):
         facts = validating.describe(source.path, ctx.share)
     size_mb = round(source.size / 1e6, 6)
     return Validated(

@@ -22,6 +22,7 @@ class InPlace:
     path: str
     version: str
     size: int
+    sha256: str | None = None
     modified: float | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -52,5 +53,12 @@ def in_place(
     path = ctx.blobs.local_path(uri)
     if path is None or hashed or version is None:
         file = local_file(ctx, uri)
-        return InPlace(uri=uri, path=str(file.path), version=file.sha256, size=file.size, modified=info.modified)
+        return InPlace(
+            uri=uri,
+            path=str(file.path),
+            version=file.sha256,
+            sha256=file.sha256,
+            size=file.size,
+            modified=info.modified,
+        )
     return InPlace(uri=uri, path=str(path), version=version, size=info.size, modified=info.modified)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ EXTENSIONS: Final = (
 )
 COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
 _TYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _TAGGED: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
 
 
@@ -124,17 +126,22 @@ def raster_collection(collection_id: str, *, title: str = "", description: str =
 def provenance(made: Made) -> dict[str, Any]:
     """What made it, of what."""
     said = {
-        "processing:software": _software(),
+        "processing:software": dict(_software()),
         "dagmaster:handler": made.handler and f"{made.handler} v{made.handler_version}",
         "dagmaster:workflow": made.workflow,
-        "dagmaster:sources": [{"href": href, "file:checksum": multihash(sha256)} for href, sha256 in made.sources],
+        "dagmaster:sources": [{"href": href, **_version(known)} for href, known in made.sources],
     }
     return {key: value for key, value in said.items() if value}
 
 
+def _version(known: str) -> dict[str, str]:
+    """A checksum, or the storage's own word for a blob that nobody has read all of."""
+    return {"file:checksum": multihash(known)} if _SHA256.fullmatch(known) else {"version": known}
+
+
 def multihash(sha256: str) -> str:
     """As the file extension writes it: which function (0x12: SHA-256), how long (0x20), the digest."""
-    return f"1220{sha256}" if re.fullmatch(r"[0-9a-f]{64}", sha256) else sha256
+    return f"1220{sha256}"
 
 
 def moment(text: str) -> str:
@@ -197,6 +204,7 @@ def _special(value: float) -> float | str:
     return {float("inf"): "inf", float("-inf"): "-inf"}.get(value, value)
 
 
+@cache
 def _software() -> dict[str, str]:
     found = {"gdal": rasterio.__gdal_version__, "rasterio": rasterio.__version__}
     try:

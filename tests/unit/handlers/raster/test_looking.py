@@ -221,6 +221,18 @@ class Reports:
         return checkpoint
 
 
+def test_all_at_once_is_found_in_the_catalog_and_registered_once(bed: Bed):
+    from dagmaster.ports.catalog import Search
+
+    first, second = (bed.run("raster_process_complete", href=str(LANDSAT), target_crs="EPSG:4326") for _ in range(2))
+    assert first.registered["created"] == 1
+    assert second.registered == {"created": 0, "updated": 0, "unchanged": 1}
+    west, south, east, north = first.bbox
+    (found,) = bed.services.catalog.search(Search(collections=("rasters",), bbox=(west, south, east, north)))
+    assert (found["id"], found["assets"]["data"]["href"]) == (first.item_id, first.cog_url)
+    assert bed.services.catalog.search(Search(bbox=(10, 10, 11, 11))) == []
+
+
 def test_all_at_once_goes_on_after_what_was_done(tmp_path: Path):
     bed = Bed(tmp_path)
     shelf = Shelf(fails=True)
