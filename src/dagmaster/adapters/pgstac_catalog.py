@@ -32,11 +32,12 @@ T = TypeVar("T")
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 PAGE: Final = 500
-ATTEMPTS: Final = 8
-"""Two that make their first partitions at once may deadlock, and PostgreSQL ends one of them."""
+ATTEMPTS: Final = 5
 CONNECT_SECONDS: Final = 10
 _MIGRATING: Final = 0x5_7AC_1917
 """The lock of those who change the schema."""
+_PARTITIONING: Final = _MIGRATING + 1
+"""The lock of those who make a partition."""
 
 _AGAIN: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 _NOT_THERE: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction, errors.UndefinedColumn)
@@ -47,7 +48,10 @@ _PATH: Final = "SET LOCAL search_path TO pgstac, public"
 _ITEM: Final = (
     "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL ELSE content_hydrate(i)::text END"
 )
-_HOLD_COLLECTIONS: Final = "SELECT id FROM collections WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
+_HOLD_COLLECTIONS: Final = (
+    "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL FROM collections WHERE id = ANY(%s)"
+    " ORDER BY id FOR NO KEY UPDATE"
+)
 _THERE: Final = (
     f"SELECT i.collection, i.id, {_ITEM} FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"  # noqa: S608 - ours
     " JOIN items i ON i.collection = w.collection AND i.id = w.id"
@@ -157,7 +161,7 @@ class PgstacCatalog:
                     if lost:
                         self.close()
                     # A connection that lay idle may be gone, and a new one works; a new one that fails tells the truth.
-                    if attempt == ATTEMPTS or not ((lost and was_open) or isinstance(error, _AGAIN)):
+                    if attempt == ATTEMPTS or not ((lost and was_open) or _may_pass(error)):
                         raise self._in_words(error) from None
                     time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - so that two do not meet again
         raise AssertionError
@@ -176,6 +180,11 @@ class PgstacCatalog:
 
     def _in_words(self, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
         return in_words(self._url, error)
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    """Whether others were in the way: a deadlock, or a partition that was not made because of one."""
+    return isinstance(error, _AGAIN) or (isinstance(error, errors.UndefinedTable) and '"_items_' in str(error))
 
 
 def migrate(url: str) -> str:
@@ -203,9 +212,12 @@ def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavaila
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
-        # The driver's own words hold the address, and that may hold the password.
+        parts = {"host": "@"}
+    if "@" in str(parts.get("host", "")):
+        # The driver's own words hold what it could not read, and that may be of the password.
         return CatalogUnavailable(
-            "DAGMASTER_CATALOG_URL is no address of PostgreSQL: write postgresql://user:password@host:5432/database"
+            "DAGMASTER_CATALOG_URL is no address of PostgreSQL: write postgresql://user:password@host:5432/database,"
+            " and what is special in a password as %40 for @"
         )
     place = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -223,12 +235,16 @@ def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavaila
 
 def _register(cursor: Cursor, known: Sequence[KnownItem]) -> Registered:
     names = sorted({one.collection for one in known})
-    held = {row[0] for row in cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall()}
+    held: dict[str, bool] = dict(cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall())
     missing = [name for name in names if name not in held]
     if missing:
         raise invalid(
             f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with stac.ensure_collection"
         )
+    if not all(held.values()):
+        # The first item of a collection makes its partition, and that locks all items. Two who do so and have read
+        # items wait for each other; and pgstac does not tell that PostgreSQL ended its attempt to make the table.
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONING])
     there = _digests(cursor, known)
     fresh = [one for one in known if one.key not in there]
     changed = [one for one in known if one.key in there and there[one.key] != one.digest]
