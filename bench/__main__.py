@@ -1,8 +1,8 @@
 """`make bench`: run the benchmarks, print a table, write bench/results.json.
 
 `python -m bench runtime` runs one part and writes nothing. The parts are engine, language, commands, runtime,
-raster and vector; floor is in runtime, and can be run alone. `python -m bench fathom` rehearses flood maps, which takes minutes
-and room on the disk: it is not in `make bench`; `python -m bench.fathom --help` tells its sizes.
+raster and vector; floor is in runtime, and can be run alone. `python -m bench fathom` rehearses flood maps, which takes
+minutes and room on the disk: it is not in `make bench`; `python -m bench.fathom --help` tells its sizes.
 """
 
 from __future__ import annotations

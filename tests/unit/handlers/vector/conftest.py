@@ -1,4 +1,4 @@
-"""Each test has services of its own."""
+"""Each test has services of its own; those that want PostGIS share a server."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 from tests.unit.handlers.vector.lent import Lent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture
 def lent(tmp_path: Path) -> Lent:
     return Lent(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def postgis() -> Iterator[str]:
+    if PROGRAMS is None:
+        pytest.skip(MISSING)
+    with postgis_server() as url:
+        yield url

@@ -13,13 +13,10 @@ import pytest
 import shapely
 
 from dagmaster.errors import PermanentError
-from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 from tests.conformance.table_worker import tables_at
 from tests.unit.handlers.vector.lent import REGISTRY, Lent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dagmaster.ports.handler import Checkpoint
 
 SHAPEFILE = Path(__file__).parents[4] / "examples/data/naturalearth_lowres/naturalearth_lowres.shp"
@@ -32,14 +29,6 @@ def countries() -> Any:
     """As GDAL reads them."""
     _, table = pyogrio.raw.read_arrow(SHAPEFILE)
     return table
-
-
-@pytest.fixture(scope="module")
-def postgis() -> Iterator[str]:
-    if PROGRAMS is None:
-        pytest.skip(MISSING)
-    with postgis_server() as url:
-        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,61 @@
+"""The workflow that ships: countries into chunks, into a table, into the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyogrio
+import pytest
+import shapely
+
+from dagmaster.adapters.parquet_catalog import ParquetCatalog
+from dagmaster.authoring.compiler import compile_file
+from dagmaster.bootstrap import find_handlers
+from dagmaster.ports.catalog import Search
+from dagmaster.ports.footprints import footprint_of
+from dagmaster.testing.one_process import OneProcess
+from tests.conformance.table_worker import tables_at
+from tests.unit.handlers.vector.test_truth import COUNTRIES, SHAPEFILE, as_multi, shapes_of
+
+ROOT = Path(__file__).parents[4]
+
+
+def run(services: Any, **inputs: Any) -> Any:
+    handlers = find_handlers()
+    graph = compile_file(ROOT / "workflows/vector_etl.yaml", handlers=handlers).graph
+    return asyncio.run(OneProcess(handlers, services=services, concurrency=4, alone=True).run(graph, inputs))
+
+
+@pytest.mark.parametrize("target", ["parquet", "postgis"])
+def test_countries_become_a_table_that_is_found_by_place(request, lent, target):
+    if target == "postgis":
+        lent.tables = tables_at(request.getfixturevalue("postgis"))
+    lent.catalog = ParquetCatalog(lent.place / "catalog")
+    shutil.copytree(SHAPEFILE.parent, lent.place / "bronze")
+    report = run(lent, href="naturalearth_lowres.shp", chunk_rows=25, table="world")
+    assert report.status == "COMPLETED", report
+    assert (report.result["table"], report.result["rows"]) == ("world", COUNTRIES)
+    _, countries = pyogrio.raw.read_arrow(SHAPEFILE)
+    countries, back = countries.sort_by("name"), lent.tables.read("world").sort_by("name")
+    assert back["gdp_md_est"].to_pylist() == countries["gdp_md_est"].to_pylist()
+    assert shapely.equals_identical(shapes_of(back), as_multi(shapes_of(countries))).all()
+    found = lent.catalog.search(Search(collections=("vectors",), bbox=(10, 50, 11, 51)))
+    assert [item["id"] for item in found] == ["world"]
+    assert found[0]["properties"]["table:row_count"] == COUNTRIES
+    # Fewer chunks the next time: those of the first run are gone, and nothing is there twice.
+    again = run(lent, href="naturalearth_lowres.shp", chunk_rows=100, table="world")
+    assert again.result["rows"] == COUNTRIES
+    info = lent.tables.describe("world")
+    assert info is not None
+    assert info.chunks == ("c00001", "c00002")
+
+
+def test_a_chunk_says_where_it_lies(lent):
+    shutil.copytree(SHAPEFILE.parent, lent.place / "bronze")
+    prepared = lent.run("vector.prepare", href="naturalearth_lowres.shp", chunk_rows=50, target_crs="EPSG:6933", outside="clip")  # fmt: skip
+    places = [footprint_of(chunk) for chunk in prepared["chunks"]]
+    assert all(-180 <= west < east <= 180 and -90 <= south < north <= 90 for west, south, east, north in places)
+    assert places[0] != prepared["chunks"][0]["bbox"]
