@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,28 @@ async def test_a_worker_that_drains_hands_back_the_rest_and_no_retry_is_used_up(
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 2})
     assert await world.attempts(job, "a") == ["HANDED_BACK", "COMPLETED"]
     assert await world.types(job, "AttemptHandedBack", "AttemptLost", "AttemptFailed") == ["AttemptHandedBack"]
+
+
+async def test_a_result_that_comes_while_a_worker_drains_is_reported_and_no_work_is_done_twice(world: World):
+    began = Gate()
+
+    @handler("long", queue="q", isolation="thread")
+    def long(ctx: HandlerContext) -> dict[str, Any]:
+        began.open()
+        while not ctx._cancelled:
+            # Where no handler looks: it ends after it was asked to stop, and without knowing.
+            time.sleep(0.01)
+        return {"attempt": ctx.attempt}
+
+    world.handlers.append(long)
+    await world.orchestrator()
+    worker = await world.worker(drain_seconds=6)
+    job = await world.submit("{name: n, nodes: {a: {handler: long, retry: none}}}")
+    await began.wait()
+    await world.stop(worker)
+    report = await world.over(job)
+    assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 1})
+    assert await world.attempts(job, "a") == ["COMPLETED"]
 
 
 async def test_a_task_that_is_asked_to_stop_saves_a_checkpoint_and_goes_on_elsewhere(world: World):

@@ -88,6 +88,7 @@ class HandlerContext:
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
+    _noticed: bool = field(default=False, init=False, repr=False)
 
     @property
     def logger(self) -> TaskLogger:
@@ -106,7 +107,13 @@ class HandlerContext:
     @property
     def cancelled(self) -> bool:
         """Whether this attempt was asked to stop, or has run out of time."""
+        self._noticed = self._noticed or self._cancelled
         return self._cancelled
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the handler saw that it was asked to stop. What it returns after that may be half of a result."""
+        return self._noticed
 
     @property
     def blobs(self) -> Storage:
@@ -167,7 +174,7 @@ class HandlerContext:
 
     def raise_if_cancelled(self) -> None:
         """End the handler here if it was asked to stop: long loops call this once a round."""
-        if self._cancelled:
+        if self.cancelled:
             raise PermanentError("the task was asked to stop", kind="cancelled")
 
     def cancel(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.decorator import HandlerSpec, HandlerStyle
 from dagmaster.worker.json_copy import json_copy
-from dagmaster.worker.outcomes import NOTHING, absorb, failure_of, outcome_of
+from dagmaster.worker.outcomes import NOTHING, absorb, failed, failure_of, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -36,7 +36,7 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
         context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
         value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
-        return outcome_of(value, spec)
+        return _half() if context.noticed else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error)
     finally:
@@ -50,11 +50,17 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
         context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
         value = await (produced if spec.style is HandlerStyle.ASYNC else _drained(produced, context))
-        return outcome_of(value, spec)
+        # A coroutine is interrupted when it is asked: it always knows.
+        return _half() if context.cancelled else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error)
     finally:
         context.close()
+
+
+def _half() -> Outcome:
+    """The outcome of one that was asked to stop, and knew: it may have left out the rest."""
+    return failed("cancelled", "the task was asked to stop", permanent=True)
 
 
 async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> Any:

@@ -19,7 +19,7 @@ from dagmaster.authoring.handlers import HandlerSpec, HandlerStyle, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import HandlerUnknown, PermanentError
 from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
-from dagmaster.ports.task import HandedBack, Outcome, TaskMessage
+from dagmaster.ports.task import HandedBack, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.calling import blocks, run_on_loop, run_on_thread
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.frames import frame
@@ -225,7 +225,8 @@ class _Run:
             executor.services,
             workflow=message.workflow,
         )
-        # What was decided before the handler came to its end: then its own end does not count.
+        # What was decided before the handler came to its end: then its own end does not count. A whole result does, of
+        # one that was to be handed back: nobody has to do the work again.
         self._ending: Outcome | None = None
         self.begun_at: float | None = None
         self._request = b""
@@ -332,7 +333,8 @@ class _Run:
             self._log.flush()
             self._log = None
         if not self.finished.done():
-            self.finished.set_result(outcome if self._ending is None else self._ending)
+            is_whole = isinstance(outcome, Succeeded) and isinstance(self._ending, HandedBack)
+            self.finished.set_result(outcome if self._ending is None or is_whole else self._ending)
 
     # ── before the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -172,6 +172,15 @@ def meet(ctx: HandlerContext, fifo: str) -> dict[str, Any]:
 
 
 @handler()
+def meet_and_look(ctx: HandlerContext, fifo: str) -> dict[str, Any]:
+    """Likewise, and look whether to stop."""
+    meet(ctx, fifo)
+    while not ctx.cancelled:
+        pass
+    return {"half": True}
+
+
+@handler()
 def writing(word: str, times: int = 1) -> None:
     for _ in range(times):
         print(f"{word} printed")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.task import Failed, HandedBack, Outcome
+from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded
 from tests.unit.worker.processes_running import (
     HANDLERS,
     Watched,
@@ -191,6 +191,24 @@ def test_closing_hands_back_what_runs():
 
     handed_back = HandedBack("the worker was closed")
     assert with_processes(main, grace_seconds=0.05) == [handed_back, handed_back, False, False]
+
+
+@pytest.mark.parametrize(("handler", "counts"), [("meet", True), ("meet_and_look", False)])
+def test_a_result_that_comes_while_the_worker_closes_counts_unless_the_handler_knew(handler, counts, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    async def main(executor: Executor, watched: Watched) -> tuple[Outcome, float | None]:
+        running = asyncio.create_task(executor.execute(task(handler, fifo=str(gate))))
+        pid = (await watched.first()).current
+        closing = asyncio.create_task(executor.close(60))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(gate.write_bytes, b"1")
+        await closing
+        return await running, pid
+
+    outcome, pid = with_processes(main)
+    assert outcome == (Succeeded({"pid": pid}) if counts else HandedBack("the worker was closed"))
 
 
 def test_cancelling_execute_kills_the_process_and_waits_for_its_end():

@@ -14,6 +14,8 @@ from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded
 from tests.unit.worker.running import A_WHILE, Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dagmaster.worker.executor import Executor
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,6 +215,63 @@ def test_closing_hands_back_what_runs_and_what_comes_later():
         return [await running, await executor.execute(a_task("2"))]
 
     assert with_executor(forever, main) == [HandedBack("the worker was closed"), HandedBack("the worker is closed")]
+
+
+def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> Outcome:
+    started, release = threading.Event(), threading.Event()
+
+    def function(ctx: HandlerContext) -> dict[str, Any]:
+        started.set()
+        release.wait(A_WHILE)
+        return ending(ctx)
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.to_thread(started.wait, A_WHILE)
+        closing = asyncio.create_task(executor.close(A_WHILE))
+        await asyncio.sleep(0)
+        release.set()
+        await closing
+        return await running
+
+    outcome: Outcome = with_executor(function, main)
+    return outcome
+
+
+def test_a_plain_function_that_ends_while_the_executor_closes_has_its_result():
+    def saves(ctx: HandlerContext) -> dict[str, Any]:
+        ctx.checkpoint("sixty", {"of": 60})
+        return {"all": "of it"}
+
+    assert closed_while_it_runs(lambda _: {"all": "of it"}) == Succeeded({"all": "of it"})
+    assert closed_while_it_runs(saves) == Succeeded({"all": "of it"})
+
+
+def test_a_plain_function_that_saw_that_it_is_to_stop_is_handed_back():
+    # It may have stopped half way.
+    assert closed_while_it_runs(lambda ctx: {"cut": ctx.cancelled}) == HandedBack("the worker was closed")
+
+
+def test_a_plain_function_that_fails_while_the_executor_closes_is_handed_back():
+    assert closed_while_it_runs(lambda _: {"no": 1 / 0}) == HandedBack("the worker was closed")
+
+
+def test_a_coroutine_that_returns_when_it_is_interrupted_is_handed_back():
+    async def function() -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return {"half": True}
+        return {}
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await executor.close()
+        return await running
+
+    assert with_executor(function, main) == HandedBack("the worker was closed")
 
 
 def test_cancelling_execute_cancels_the_handler_and_waits_for_its_end():
