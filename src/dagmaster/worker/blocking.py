@@ -59,7 +59,7 @@ class LoopWatch:
         # A process that was stopped as a whole was not blocked for so long.
         passed = min(now - self._looked_at, 2 * self.look_seconds)
         self._looked_at = now
-        if self._lane.answered:
+        if self._lane.answered or self._lane.is_idle:
             self._silent, self._log, self._is_told = 0.0, None, False
             self._lane.ask()
             return None
@@ -87,7 +87,9 @@ class LoopWatch:
         return self._silent >= grace_seconds and now >= deadline + grace_seconds
 
     def _warn(self, task: TaskMessage | None, frame: FrameType | None) -> None:
-        where = "".join(traceback.format_list(traceback.extract_stack(frame)[-MAX_FRAMES:]))
+        # Without a frame this would show the stack of who looks.
+        stack = [] if frame is None else traceback.extract_stack(frame)[-MAX_FRAMES:]
+        where = "".join(traceback.format_list(stack)) or "where nobody sees it"
         what = f"has not awaited for {self._silent:.0f} s, and blocks the event loop"
         if task is None:
             _LOGGER.warning("something %s of the async handlers. It is here:\n%s", what, where)

@@ -133,6 +133,11 @@ class ThreadLane:
         self._loop.call_soon_threadsafe(self._on_loop, "hand_back_waiting")
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for this loop: it has no tasks, or has come to its end."""
+        return not self._tasks or not self._thread.is_alive()
+
+    @property
     def thread_id(self) -> int | None:
         """The thread of the loop."""
         return self._thread.ident

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from dagmaster.ports.store import ClaimedTask
 from dagmaster.ports.task import TaskMessage
 from dagmaster.worker import blocking
 from dagmaster.worker.blocking import Blocker, LoopWatch
+from dagmaster.worker.lanes import ThreadLane
 from dagmaster.worker.notes import Notes
 
 
@@ -28,6 +32,7 @@ class Lane:
         self.answered = False
         self.tasks: dict[Any, tuple[TaskMessage, float, float]] = {}
         self.asked: set[str] = set()
+        self.is_idle = False
 
     def ask(self) -> None:
         self.answered = False
@@ -109,3 +114,30 @@ def test_a_task_that_was_asked_to_stop_has_its_grace_and_no_more(scene: Scene):
 
 def test_what_is_no_tasks_is_told_and_goes_on(scene: Scene):
     assert [scene.look() for _ in range(100)] == [None] * 100
+
+
+def test_a_loop_that_nobody_waits_for_blocks_nobody(scene: Scene, caplog: pytest.LogCaptureFixture):
+    scene.lane.is_idle = True
+    assert [scene.look() for _ in range(100)] == [None] * 100
+    assert caplog.messages == []
+
+
+def test_the_stack_of_who_looks_is_never_shown(scene: Scene, caplog: pytest.LogCaptureFixture):
+    for _ in range(10):
+        scene.look()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith("It is here:\nwhere nobody sees it")
+
+
+def test_a_lane_is_idle_without_tasks_and_when_its_loop_is_over():
+    async def main() -> list[bool]:
+        runner: Any = Mock(executor=Mock(close=AsyncMock()))
+        lane = ThreadLane(lambda: runner, 1, lambda _reports: None)
+        found = [lane.is_idle]
+        # One that never comes to an end.
+        lane._tasks["5"] = ClaimedTask("5", 7, "1", "a", 1, "it", "{}", None, 60.0, 0.0, None)
+        found.append(lane.is_idle)
+        await lane.close()
+        return [*found, lane.is_idle]
+
+    assert asyncio.run(main()) == [True, False, True]
