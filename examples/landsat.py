@@ -1,7 +1,7 @@
 """What `make run` shows: a satellite image becomes tiles, one Cloud-Optimized GeoTIFF and a STAC item, and is checked.
 
-    python examples/landsat.py             the workflow, as `dagmaster run` runs it
-    python examples/landsat.py --chaos     with an orchestrator and two workers, of which one is killed in between
+python examples/landsat.py             the workflow, as `dagmaster run` runs it
+python examples/landsat.py --chaos     with an orchestrator and two workers, of which one is killed in between
 """
 
 from __future__ import annotations

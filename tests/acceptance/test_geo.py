@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ class Place:
     def path(self, url: str) -> Path:
         return Path(url.removeprefix("file://"))
 
-    def item(self, collection: str, item_id: str) -> dict:
+    def item(self, collection: str, item_id: str) -> dict[str, Any]:
         found = self.services.catalog.item(collection, item_id)
         assert found is not None
         return found
@@ -127,7 +128,11 @@ def test_the_sum_of_zones_is_the_sum_of_their_pixels(place):
     middle = (west + east) / 2
     zones = [("west", (west, south, middle, north)), ("east", (middle, south, east, north))]
     features = [
-        {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(json.dumps(box(*bounds).__geo_interface__))}
+        {
+            "type": "Feature",
+            "properties": {"name": name},
+            "geometry": json.loads(json.dumps(box(*bounds).__geo_interface__)),
+        }
         for name, bounds in zones
     ]
     report = place.run(

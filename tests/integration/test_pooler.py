@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -35,15 +36,14 @@ def pooled():
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
             f"pool_mode = transaction\ndefault_pool_size = 1\nmax_client_conn = 100\nlogfile = {place}/log\n"
         )
-        user = {}
+        user: dict[str, Any] = {}
         if os.geteuid() == 0:
             user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
             shutil.chown(place, "nobody", "nogroup")
         process = subprocess.Popen([str(PGBOUNCER), f"{place}/pooler.ini"], cwd="/", stderr=subprocess.PIPE, **user)
         try:
-            for line in process.stderr:
-                if b"process up" in line:
-                    break
+            assert process.stderr is not None
+            next(line for line in process.stderr if b"process up" in line)
             yield f"postgresql://{given['user'][0]}@127.0.0.1:{port}/{TEMPLATE}"
         finally:
             process.terminate()
@@ -63,9 +63,9 @@ def test_statements_of_sessions_that_share_a_connection_are_not_mixed_up(pooled)
     async def ask(number):
         session = Session(Address(dsn=pooled, is_pooled=True), f"client {number}")
         query = compiled("ask", f"SELECT {number} AS number, :given::integer AS given", "")
-        rows = [await session.row(query, {"given": given}) for given in range(20)]
+        rows = [await session.fetch(query, {"given": given}) for given in range(20)]
         await session.close()
-        return [(row["number"], row["given"]) for row in rows]
+        return [(row["number"], row["given"]) for (row,) in rows]
 
     async def all_of_them():
         return await asyncio.gather(*(ask(number) for number in range(8)))

@@ -20,7 +20,7 @@ from stac_geoparquet.arrow._api import stac_items_to_arrow
 from dagmaster.ports.stac import item_box, read_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dagmaster.ports.stac import KnownItem
 
@@ -52,7 +52,9 @@ def as_table(known: Sequence[KnownItem]) -> pa.Table:
     """Items as an Arrow table."""
     items = [one.item for one in known]
     # Each way takes more than the one before it, and the last takes all.
-    for simplified in (lambda: items, lambda: _plain(items), lambda: [_core(item) for item in items]):
+    ways: Sequence[Callable[[], list[dict[str, Any]]]]
+    ways = (lambda: items, lambda: _plain(items), lambda: [_core(item) for item in items])
+    for simplified in ways:
         try:
             table = pa.Table.from_batches([stac_items_to_arrow(simplified())])
         except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError):

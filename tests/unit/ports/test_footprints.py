@@ -1,3 +1,5 @@
+"""A footprint, however it is written."""
+
 import json
 
 import pytest
