@@ -139,7 +139,7 @@ def test_the_sum_of_zones_is_the_sum_of_their_pixels(place):
         "workflows/user_pipeline.yaml",
         href="landsat7_olinda.tif",
         aoi=[west, south, east, north],
-        zones={"type": "FeatureCollection", "features": features},
+        zones=features,
     )
     with rasterio.open(place.path(report.result["clipped"])) as clipped:
         band = clipped.read(1, masked=True)
