@@ -18,6 +18,7 @@ from dagmaster.handlers.raster.making import (
     Resampling,
     cog_uri,
     made_cog,
+    name_of,
 )
 from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
@@ -101,8 +102,9 @@ def _warped_cog(
     def make(to: Path) -> None:
         make_cog(source.path, to, options, ctx.share, warp=warp)
 
-    uri = cog_uri(ctx, source.uri.stem, params, origin, shape)
-    return made_cog(ctx, uri, params, origin, make, name=source.uri.stem, shape=shape)
+    name = name_of(source.uri)
+    uri = cog_uri(ctx, name, params, origin, shape)
+    return made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
 
 
 class MosaicParams(CogParams):
@@ -233,7 +235,7 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     def make(to: Path) -> None:
         clipping.clip(source.path, to, options, ctx.share, wanted, all_touched=params.all_touched, on_round=on_round)
 
-    name = f"{source.uri.stem}_clip"
+    name = f"{name_of(source.uri)}_clip"
     uri = cog_uri(ctx, name, params, origin, shape, folder="clips")
     made = made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
     return Clipped(**made.model_dump(), clipped_path=made.cog_path)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.handlers.extras import extra
-from dagmaster.handlers.raster.making import HEAVY, LIGHT, CogMade, CogParams, Origin, cog_uri, made_cog
+from dagmaster.handlers.raster.making import HEAVY, LIGHT, CogMade, CogParams, Origin, cog_uri, made_cog, name_of
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import SourceParams, local_file
 from dagmaster.ports.handler import HandlerContext
@@ -56,7 +56,7 @@ def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
         from dagmaster.handlers.raster import thumbnails
     source = local_file(ctx, params.uri(ctx))
     shape = params.model_dump(include={"size", "bands", "percentiles"})
-    uri = result_uri(ctx, source.uri.stem, ".png", sources=[source.sha256], params=shape, folder="thumbnails")
+    uri = result_uri(ctx, name_of(source.uri), ".png", sources=[source.sha256], params=shape, folder="thumbnails")
     to = ctx.scratch / "thumbnail.png"
     with gdal(ctx.share):
         width, height = thumbnails.thumbnail(source.path, to, ctx.share, **shape)
@@ -97,7 +97,8 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     to = ctx.scratch / "statistics.json"
     to.write_text(told, encoding="utf-8")
     # What is told names the zones and what was found in them: that is the fingerprint.
-    uri = result_uri(ctx, source.uri.stem, ".json", sources=[source.sha256], params={"told": told}, folder="statistics")
+    name = name_of(source.uri)
+    uri = result_uri(ctx, name, ".json", sources=[source.sha256], params={"told": told}, folder="statistics")
     publish(ctx, to, uri)
     return Zonal(zones=rows, zone_count=len(wanted), stats_url=str(uri))
 
@@ -135,8 +136,9 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
         weights = model.path.read_bytes()
         predict(source.path, to, options, ctx.share, model=weights, how=how, on_round=_each(ctx, "window"))
 
-    uri = cog_uri(ctx, source.uri.stem, params, origin, shape, folder="predictions")
-    made = made_cog(ctx, uri, params, origin, make, name=source.uri.stem, shape=shape)
+    name = name_of(source.uri)
+    uri = cog_uri(ctx, name, params, origin, shape, folder="predictions")
+    made = made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
     return Predicted(**made.model_dump(), prediction_path=made.cog_path)
 
 

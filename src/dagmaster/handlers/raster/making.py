@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 MAX_DEFLATE = 12
+_FINGERPRINT = re.compile(r"-[0-9a-f]{16}$")
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 Overviews = Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"]
@@ -100,6 +102,11 @@ class Origin:
         return cls(
             sources=[(str(one.uri), one.sha256) for one in files], modified=None if info is None else info.modified
         )
+
+
+def name_of(uri: BlobUri) -> str:
+    """What a result of this blob is called: its name, without the fingerprint that a step before gave it."""
+    return _FINGERPRINT.sub("", uri.stem) or uri.stem
 
 
 def cog_uri(

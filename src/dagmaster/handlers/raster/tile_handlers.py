@@ -10,7 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from dagmaster.authoring.handlers import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
-from dagmaster.handlers.raster.making import HEAVY, LIGHT, CogMade, CogParams, Origin, Resampling, cog_uri, made_cog
+from dagmaster.handlers.raster.making import (
+    HEAVY,
+    LIGHT,
+    CogMade,
+    CogParams,
+    Origin,
+    Resampling,
+    cog_uri,
+    made_cog,
+    name_of,
+)
 from dagmaster.handlers.raster.placing import in_place
 from dagmaster.handlers.sources import SourceParams
 from dagmaster.ports.handler import HandlerContext
@@ -150,9 +160,10 @@ def tile_cog(ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str
     if warp.crs is not None:
         shape = {**shape, "resampling": warp.resampling}
     where = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
-    name = f"{source.uri.stem}_{where}"
+    base = name_of(source.uri)
+    name = f"{base}_{where}"
     origin = Origin(sources=[(str(source.uri), source.version)], modified=source.modified)
-    uri = cog_uri(ctx, name, params, origin, shape, folder=f"{TILES_FOLDER}/{source.uri.stem}")
+    uri = cog_uri(ctx, name, params, origin, shape, folder=f"{TILES_FOLDER}/{base}")
     options, window = params.options(), spec.window
     with gdal(ctx.share, **source.options):
         return made_cog(

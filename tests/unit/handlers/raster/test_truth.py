@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,12 @@ def test_another_source_or_another_way_gives_another_blob(bed: Bed):
     assert len({cog.cog_url for cog in made}) == len(bed.silver()) == 3
     # It is an item of the same thing, which replaces the one before.
     assert made[0].item["id"] == made[2].item["id"]
+
+
+def test_a_result_of_a_result_has_one_fingerprint_in_its_name(bed: Bed):
+    warped = bed.run("raster_reproject", href=str(LANDSAT), target_crs="EPSG:4326")
+    made = bed.run("create_cog", href=warped.reprojected_path)
+    assert re.fullmatch(r"landsat7_olinda-[0-9a-f]{16}\.tif", bed.path(made.cog_url).name)
 
 
 def test_a_cog_keeps_nodata_names_units_scales_and_tags(bed: Bed):
