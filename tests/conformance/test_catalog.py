@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -57,6 +58,9 @@ def catalog(place: str) -> Catalog:
     made = open_catalog(place)
     made.ensure_collection(a_collection())
     return made
+
+
+PROCESSES = 5
 
 
 def names(found: list[dict[str, Any]]) -> list[str]:
@@ -386,19 +390,22 @@ def test_a_search_finds_what_a_plain_comparison_finds(catalog, boxes, wanted, ac
 def test_many_processes_register_at_once_and_nothing_is_lost_or_there_twice(place):
     command = [sys.executable, str(Path(__file__).with_name("catalog_user.py")), place]
     users = [
-        subprocess.Popen([*command, str(number), "10", "3"], stdout=subprocess.PIPE, text=True) for number in range(8)
+        subprocess.Popen([*command, str(number), "5", "3"], stdout=subprocess.PIPE, text=True)
+        for number in range(PROCESSES)
     ]
     catalog = open_catalog(place)
     while any(user.poll() is None for user in users):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            users[0].wait(0.1)
         # Who reads meanwhile sees whole calls: of each call's common items, all or none.
         found = names(catalog.search(Search(limit=10_000)))
         assert len(found) == len(set(found))
         calls = [name.split("-")[1] for name in found if name.startswith("common")]
         assert all(calls.count(call) == 3 for call in set(calls))
     created = [int(user.communicate()[0]) for user in users]
-    assert [user.returncode for user in users] == [0] * 8
-    expected = {f"own-{n}-{c}-{i}" for n in range(8) for c in range(10) for i in range(3)}
-    expected |= {f"common-{c}-{i}" for c in range(10) for i in range(3)}
+    assert [user.returncode for user in users] == [0] * PROCESSES
+    expected = {f"own-{n}-{c}-{i}" for n in range(PROCESSES) for c in range(5) for i in range(3)}
+    expected |= {f"common-{c}-{i}" for c in range(5) for i in range(3)}
     assert sorted(names(list(catalog.items("shared")))) == sorted(expected)
     # Each item was made by exactly one of them.
     assert sum(created) == len(expected)
