@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import stac_geoparquet.arrow
 
-from dagmaster.adapters import parquet_catalog, parquet_parts
+from dagmaster.adapters import parquet_catalog, parquet_parts, stac_columns
 from dagmaster.adapters.parquet_catalog import ParquetCatalog
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.ports.catalog import Registered, Search
@@ -66,7 +66,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], die_at: i
             (os, "fsync"),
             (Path, "replace"),
             (Path, "unlink"),
-            (parquet_catalog, "write_items"),
+            (stac_columns, "write_items"),
             (parquet_catalog, "_write_table"),
             (parquet_parts, "_write_text"),
         ):

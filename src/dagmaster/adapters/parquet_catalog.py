@@ -17,7 +17,6 @@ import shapely
 import shapely.geometry
 
 from dagmaster.adapters.parquet_parts import Part, Parts
-from dagmaster.adapters.stac_columns import write_items
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.ports.catalog import Registered
 from dagmaster.ports.stac import (
@@ -223,6 +222,9 @@ class ParquetCatalog:
         return parts
 
     def _write(self, parts: Sequence[Part], known: Sequence[KnownItem]) -> Part:
+        # Two thirds of what this module would take to import; who only searches writes nothing.
+        from dagmaster.adapters.stac_columns import write_items  # noqa: PLC0415
+
         newest_first = sorted(known, key=lambda one: (-_micros(one.begins), one.id))
         name = self._parts.new_name(parts)
         self._parts.write(self._parts.items / name, partial(write_items, newest_first))
