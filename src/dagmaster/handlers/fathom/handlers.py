@@ -6,10 +6,12 @@ tells, so that eight terabytes need not be read to learn that nothing changed. T
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.handlers import handler
-from dagmaster.errors import PermanentError
+from dagmaster.errors import BlobMissing, PermanentError
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.fathom.inventories import find_cells, find_tiles, is_wanted, sources_of
 from dagmaster.handlers.fathom.names import PATTERNS, Grammar, bbox_of, union
@@ -31,7 +33,7 @@ from dagmaster.handlers.fathom.params import (
 )
 from dagmaster.handlers.fathom.values import band_name
 from dagmaster.handlers.results import publish, result_uri
-from dagmaster.handlers.sources import local_file
+from dagmaster.handlers.sources import LocalFile, local_file
 from dagmaster.ports.handler import HandlerContext
 
 if TYPE_CHECKING:
@@ -91,9 +93,9 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
     return TileInventory(
         tiles=[_planned(tile, params.return_periods) for tile in to_do],
         done=done,
-        waiting=[
+        planned=[
             {"tile": tile.tile, "group": tile.group, "facets": tile.facets}
-            for tile in [*(tile for tile, _ in lacking), *later]
+            for tile in [*to_do, *(tile for tile, _ in lacking), *later]
         ],
         incomplete=[
             {"tile": tile.tile, "group": tile.group, "missing": [band_name(one) for one in missing]}
@@ -264,7 +266,7 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
         if id(cell) in is_held:
             continue
         uri = _cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
-        if uri.name in there:
+        if _item_uri(uri).name in there:
             done.append({"cell": cell.cell, "group": cell.group, "facets": cell.facets, "href": str(uri)})
         else:
             to_do.append(cell)
@@ -293,26 +295,31 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
     """Merge the stacks of one cell into one COG, band by band. An attempt that follows another begins at its band."""
     with extra("raster"):
         from dagmaster.handlers.fathom import merging
-        from dagmaster.handlers.fathom.layers import read_bands
         from dagmaster.handlers.gdal import gdal, working
         from dagmaster.handlers.raster.cogs import check_cog
     stacks = dict(sorted(params.stacks.items()))
     uri = _cell_uri(ctx, params, params.cell, params.group, stacks)
     found = ctx.blobs.find(uri)
+    made = ctx.scratch / f"{params.cell}.tif"
     with gdal(ctx.share), working():
         if found is None:
             files = {tile: local_file(ctx, ctx.blobs.resolve(href)) for tile, href in stacks.items()}
             canvas = merging.lay_out({tile: file.path for tile, file in files.items()}, ctx.share)
             parts = [_part(ctx, canvas, band, uri) for band in range(1, len(canvas.bands) + 1)]
-            made = ctx.scratch / f"{params.cell}.tif"
             ctx.progress(len(parts), len(parts) + 1, f"writing {params.cell}")
             tags = {"sources": {tile: [str(file.uri), file.sha256] for tile, file in files.items()}}
             merging.put_together(canvas, parts, made, options=_options(params), share=ctx.share, tags=tags)
             check_cog(made)
             found = publish(ctx, made, uri)
-            bands = list(canvas.bands)
-        else:
-            bands = read_bands(local_file(ctx, uri).path, ctx.share)
+        # What was there is another's: the item is of that, not of what was made here.
+        file = LocalFile(uri=uri, path=made, size=found.size, sha256=found.sha256)
+        file = file if found.created else local_file(ctx, uri)
+        item = _item(ctx, params, file)
+    # After the file, and before it counts as done: an item is beside whatever is merged.
+    beside = ctx.scratch / "item.json"
+    beside.write_text(json.dumps(item, sort_keys=True), encoding="utf-8")
+    publish(ctx, beside, _item_uri(uri))
+    bands = [band["name"] for band in item["assets"]["data"]["bands"]]
     for band in range(1, len(bands) + 1):
         ctx.blobs.delete(_part_uri(uri, band))
     return SpatialMerge(
@@ -324,9 +331,35 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
         tiles=len(stacks),
         bands=bands,
         bbox=union([bbox_of(tile) for tile in stacks]),
-        size_mb=round(found.size / 1e6, 6),
+        size_mb=round(file.size / 1e6, 6),
         created=found.created,
+        item=item,
     )
+
+
+def _item(ctx: HandlerContext, params: SpatialMergeParams, file: LocalFile) -> dict[str, Any]:
+    from dagmaster.handlers.fathom.layers import read_tags
+    from dagmaster.handlers.stac.items import Made, Told, raster_item
+
+    year = params.facets.get("year", "")
+    told = Told(
+        item_id=f"{params.group}-{params.cell}",
+        href=str(file.uri),
+        sha256=file.sha256,
+        size=file.size,
+        when=f"{year}-01-01" if year.isdecimal() else None,
+        assumed=0.0,
+        properties={
+            "fathom:cell": params.cell,
+            **{f"fathom:{name}": value for name, value in params.facets.items()},
+        },
+    )
+    sources = [(href, sha256) for href, sha256 in read_tags(file.path, ctx.share)["sources"].values()]
+    return raster_item(file.path, ctx.share, told, Made.by(ctx, sources))
+
+
+def _item_uri(uri: BlobUri) -> BlobUri:
+    return replace(uri, name=f"{uri.name.removesuffix('.tif')}.json")
 
 
 def _part(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
@@ -350,7 +383,7 @@ def _part(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
 
 def _part_uri(uri: BlobUri, band: int) -> BlobUri:
     folder, _, word = uri.name.rpartition("/")
-    return type(uri)(uri.scheme, uri.container, f"{folder}/parts/{word.removesuffix('.tif')}/band{band}.tif")
+    return replace(uri, name=f"{folder}/parts/{word.removesuffix('.tif')}/band{band}.tif")
 
 
 def _cell_uri(ctx: HandlerContext, params: CogParams, cell: str, group: str, stacks: Mapping[str, str]) -> BlobUri:
@@ -365,21 +398,19 @@ def _cell_uri(ctx: HandlerContext, params: CogParams, cell: str, group: str, sta
 
 @handler("fathom.stac_register", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_stac_register"])
 def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegistered:
-    """Register the merged cells in the catalog: a collection, and an item for each cell and group."""
+    """Register the merged cells in the catalog: a collection, and the item of each cell and group."""
     with extra("stac"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.stac.items import raster_collection
+        from dagmaster.handlers.stac.items import moment, raster_collection
+    when = {} if params.when is None else {"datetime": moment(params.when)}
     cells = sorted([*params.done, *(one for one in params.merged if one)], key=lambda one: (one["group"], one["cell"]))
-    ctx.catalog.ensure_collection(
-        raster_collection(params.collection_id, title=params.title, description=params.description)
-    )
+    collection = raster_collection(params.collection_id, title=params.title, description=params.description)
+    ctx.catalog.ensure_collection(collection)
     counts = {"created": 0, "updated": 0, "unchanged": 0}
     ids: list[str] = []
     for first in range(0, len(cells), BATCH):
         ctx.raise_if_cancelled()
         ctx.progress(first, len(cells), "registering")
-        with gdal(ctx.share):
-            items = [_item(ctx, params, cell) for cell in cells[first : first + BATCH]]
+        items = [_registered(ctx, cell, params.collection_id, when) for cell in cells[first : first + BATCH]]
         told = ctx.catalog.register(items)
         for name in counts:
             counts[name] += getattr(told, name)
@@ -387,23 +418,21 @@ def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegist
     return StacRegistered(collection_id=params.collection_id, item_ids=ids, **counts)
 
 
-def _item(ctx: HandlerContext, params: StacRegisterParams, cell: Mapping[str, Any]) -> dict[str, Any]:
-    from dagmaster.handlers.fathom.layers import read_tags
-    from dagmaster.handlers.stac.items import Made, Told, raster_item
+def _registered(
+    ctx: HandlerContext, cell: Mapping[str, Any], collection_id: str, when: Mapping[str, str]
+) -> dict[str, Any]:
+    """The item of a cell, in its collection. It lies beside the cell, which is not read again."""
+    item: dict[str, Any] = cell.get("item") or _read_item(ctx, str(cell["href"]))
+    link = {"rel": "collection", "href": f"./{collection_id}.json", "type": "application/json"}
+    return {**item, "collection": collection_id, "links": [link], "properties": {**item["properties"], **when}}
 
-    file = local_file(ctx, ctx.blobs.resolve(str(cell["href"])))
-    facets: dict[str, str] = dict(cell.get("facets") or {})
-    year = facets.get("year", "")
-    told = Told(
-        item_id=f"{cell['group']}-{cell['cell']}",
-        href=str(file.uri),
-        sha256=file.sha256,
-        size=file.size,
-        collection=params.collection_id,
-        when=params.when or (f"{year}-01-01" if year.isdecimal() else None),
-        assumed=0.0,
-        properties={"fathom:cell": cell["cell"], **{f"fathom:{name}": value for name, value in facets.items()}},
-    )
-    sources = [(href, sha256) for href, sha256 in read_tags(file.path, ctx.share)["sources"].values()]
-    made = Made(handler=MERGE[0], handler_version=MERGE[1], workflow=ctx.workflow, sources=sources)
-    return raster_item(file.path, ctx.share, told, made)
+
+def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:
+    uri = _item_uri(ctx.blobs.resolve(href))
+    try:
+        item: dict[str, Any] = json.loads(ctx.blobs.read(uri))
+    except BlobMissing as error:
+        raise PermanentError(
+            f"{href} has no item beside it, at {uri}: merge its cell again (redo: true)", kind="invalid_input"
+        ) from error
+    return item

@@ -117,9 +117,3 @@ def read_tags(path: Path, share: Share) -> dict[str, Any]:
     with opened(path, share, whole=False) as raster:
         told: dict[str, Any] = json.loads(raster.tags().get(TAG, "{}"))
     return told
-
-
-def read_bands(path: Path, share: Share) -> list[str]:
-    """The names of the bands of a file."""
-    with opened(path, share, whole=False) as raster:
-        return [name or "" for name in raster.descriptions]

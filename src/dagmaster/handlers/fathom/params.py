@@ -80,8 +80,8 @@ class TileInventory(BaseModel):
 
     tiles: list[PlannedTile] = Field(description="To be stacked.")
     done: list[dict[str, Any]] = Field(description="Stacked already, of these very files: tile, group, facets, href.")
-    waiting: list[dict[str, Any]] = Field(
-        description="Neither: incomplete, or beyond the limit. Their cells are lacking them."
+    planned: list[dict[str, Any]] = Field(
+        description="All that is not done: to be stacked now, incomplete, or beyond the limit. A cell may lack them."
     )
     incomplete: list[dict[str, Any]] = Field(description="Left out: tile, group and the return periods that it lacks.")
     unparsed: list[str] = Field(description="Names that no pattern fits; the first 100.")
@@ -180,6 +180,7 @@ class SpatialMerge(BaseModel):
     bbox: BBox
     size_mb: float
     created: bool
+    item: dict[str, Any] = Field(description="Its STAC item; the same lies beside the COG.")
 
 
 class StacRegisterParams(Params):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from dagmaster.adapters.object_storage import ObjectStorage
 from dagmaster.bootstrap import find_handlers
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.fathom import merging, synthetic
+from dagmaster.ports.catalog import Registered
 from dagmaster.ports.handler import Checkpoint, HandlerContext
 from dagmaster.ports.services import Share
 from tests.unit.handlers.fathom.rasters import pixels
@@ -119,8 +121,9 @@ def test_a_tile_that_lacks_return_periods_is_left_out_and_told_or_fails(world):
     (world.folder / "bronze/maps/fluvial/defended/2020/present/1in10/n50e009.tif").unlink()
     found = world.inventory()
     assert found["incomplete"] == [{"tile": "n50e009", "group": "fluvial-defended-2020-present", "missing": ["1in10"]}]
-    assert [tile["tile"] for tile in found["waiting"]] == ["n50e009"]
     assert [tile["tile"] for tile in found["tiles"]] == ["n49e009", "n49e010", "n50e010"]
+    # Its cell is lacking it.
+    assert [tile["tile"] for tile in found["planned"]] == ["n49e009", "n49e010", "n50e010", "n50e009"]
     assert "1 of 4 tiles are incomplete: n50e009" in refused(world.inventory, incomplete="fail")
 
 
@@ -146,9 +149,9 @@ def test_what_is_stacked_is_done_until_a_file_changes(world):
 def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
     found = world.inventory(limit=1)
     assert [tile["tile"] for tile in found["tiles"]] == ["n49e009"]
-    assert len(found["waiting"]) == found["counts"]["later"] == 3
+    assert len(found["planned"]) - 1 == found["counts"]["later"] == 3
     grid = world.call(
-        "fathom.grid_inventory", stacks=[world.stack(found["tiles"][0])], planned=found["waiting"], cell_degrees=5
+        "fathom.grid_inventory", stacks=[world.stack(found["tiles"][0])], planned=found["planned"], cell_degrees=5
     )
     # n49e009 is alone in its cell: its neighbours are beyond 50 N and 10 E.
     assert [cell["cell"] for cell in grid["cells"]] == ["n45e005_5deg"]
@@ -219,8 +222,66 @@ def test_cells_are_merged_once_and_are_done_then(world):
     assert [done["href"] for done in again["done"]] == [merged["href"]]
     assert again["cells"] == []
     assert world.call("fathom.spatial_merge", **cell) == merged | {"created": False}
-    # One stack for each tile and the cell: no part stays.
-    assert len(world.files()) == 5
+    # One stack for each tile, the cell and its item: no part stays.
+    assert len(world.files()) == 6
+
+
+def test_a_cell_without_its_item_is_not_done(world):
+    """Its worker died between the two."""
+    cell = cells_of(world)["cells"][0]
+    merged = world.call("fathom.spatial_merge", **cell)
+    (item,) = (world.folder / "silver").rglob("*.json")
+    said = item.read_text()
+    item.unlink()
+    world.catalog = Catalog()
+    assert "no item beside it" in refused(world.call, "fathom.stac_register", done=[merged | {"item": None}])
+    assert cells_of(world)["counts"]["to_do"] == 1
+    again = world.call("fathom.spatial_merge", **cell)
+    assert again == merged | {"created": False}
+    assert item.read_text() == said
+
+
+def test_the_item_of_a_cell_tells_what_it_is_and_what_it_is_made_of(world):
+    cell = cells_of(world)["cells"][0]
+    merged = world.call("fathom.spatial_merge", **cell)
+    item = merged["item"]
+    path = world.blobs.local_path(world.blobs.resolve(merged["href"]))
+    assert item["assets"]["data"]["file:checksum"] == f"1220{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    assert item["bbox"] == pytest.approx([9, 49, 11, 51])
+    assert item["properties"]["datetime"] == "2020-01-01T00:00:00Z"
+    assert [one["href"] for one in item["properties"]["dagmaster:sources"]] == list(cell["stacks"].values())
+
+
+def test_cells_are_registered_in_a_collection_with_the_item_that_lies_beside_them(world):
+    cell = cells_of(world)["cells"][0]
+    merged = world.call("fathom.spatial_merge", **cell)
+    world.catalog = Catalog()
+    now = world.call("fathom.stac_register", merged=[merged, None], collection_id="floods")
+    later = world.call("fathom.stac_register", done=cells_of(world)["done"], collection_id="floods", when="2021-05-05")
+    first, second = world.catalog.registered
+    assert (now["item_ids"], now["created"]) == (later["item_ids"], 1) == ([f"{cell['group']}-n30e000_30deg"], 1)
+    assert first["collection"] == second["collection"] == world.catalog.made["id"] == "floods"
+    assert [one["properties"].pop("datetime") for one in (first, second)] == [
+        "2020-01-01T00:00:00Z",
+        "2021-05-05T00:00:00Z",
+    ]
+    assert first == second
+
+
+class Catalog:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Any] = {}
+        self.registered: list[dict[str, Any]] = []
+
+    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+        self.made = collection
+        return True
+
+    def register(self, items: list[dict[str, Any]]) -> Registered:
+        self.registered += items
+        return Registered(created=len(items))
 
 
 def test_a_cell_that_lacks_a_tile_is_held_back_or_merged_without_it(world):
