@@ -280,7 +280,7 @@ class Worker:
 
     async def _patiently_report(self, reports: list[TaskReport]) -> None:
         accepted: set[str] | None = None
-        is_refused = False
+        is_refused = is_unanswered = False
         while accepted is None:
             try:
                 for report in reports:
@@ -290,6 +290,7 @@ class Worker:
                     await self._store_notes({report.task_id for report in reports})
                 accepted = await self.store.report(reports)
             except DatabaseUnavailable as error:
+                is_unanswered = True
                 await self._rest(error)
             except StatementFailed as error:
                 if len(reports) > 1:
@@ -314,7 +315,7 @@ class Worker:
             self.counters[what] += 1
             dropped += [report.task_id] if what == "dropped" else []
         if dropped:
-            _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(dropped), dropped[:3])
+            _tell_dropped(dropped, is_unanswered=is_unanswered)
         self._has_room.set()
         if self._has_more:
             self.store.woken.set()
@@ -429,3 +430,12 @@ def _refuse(report: TaskReport, error: StatementFailed) -> None:
     _LOGGER.error("the report of task %s was refused: %s", report.task_id, error)
     report.status, report.permanent, report.output, report.metrics = "FAILED", True, None, None
     report.error = json.dumps({"kind": "internal", "message": f"the report was refused: {error}"})
+
+
+def _tell_dropped(task_ids: list[str], *, is_unanswered: bool) -> None:
+    if is_unanswered:
+        # The commit may have arrived, and only its answer was lost.
+        said = "%d reports had arrived before the connection was lost, or others hold these tasks by now: %s"
+        _LOGGER.info(said, len(task_ids), task_ids[:3])
+    else:
+        _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(task_ids), task_ids[:3])
