@@ -18,6 +18,8 @@ import asyncpg
 import pytest
 from asyncpg.exceptions import (
     CheckViolationError,
+    InterfaceError,
+    InternalClientError,
     LockNotAvailableError,
     PostgresError,
     QueryCanceledError,
@@ -32,7 +34,7 @@ from dagmaster.ports.handler import HandlerContext
 from dagmaster.settings import load_settings
 from dagmaster.store import migrate
 from dagmaster.store.embedded import EmbeddedPostgres
-from dagmaster.store.session import Address, Session
+from dagmaster.store.session import Address, Session, translated
 from dagmaster.store.working import PostgresWorkerStore
 from tests.runtime.world import A_LONG_WHILE, Gate, World
 
@@ -284,6 +286,17 @@ def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: Postgres
     told = Session(Address(dsn=""), "test")._translated(error, "turn")
     assert type(told) is means
     assert "canary" not in str(told)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
+        InterfaceError("cannot perform operation: another operation is in progress"),
+    ],
+)
+def test_what_the_driver_says_of_itself_is_not_told(error: Exception):
+    assert str(translated(error, "turn")) == "the connection to the database was lost"
 
 
 async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -220,6 +220,11 @@ def translated(error: BaseException, where: str) -> DagmasterError:
         return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
     if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
         return DatabaseUnavailable(f"the database lets nobody in: {error}")
+    if isinstance(error, InternalClientError) or (
+        isinstance(error, InterfaceError) and not isinstance(error, ValueError)
+    ):
+        # What the driver says here is about itself: in which state it was when the connection went.
+        return DatabaseUnavailable("the connection to the database was lost")
     if isinstance(error, _LOST):
         said = str(error).split("\n", 1)[0] or type(error).__name__
         return DatabaseUnavailable(f"the database cannot be reached: {said}")
