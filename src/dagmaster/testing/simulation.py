@@ -14,17 +14,19 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
+from dagmaster.engine.status import JobStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.intake import Intake, Submission
 from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.ports.events import EventType
 from dagmaster.ports.store import StoredWorkflow
 from dagmaster.testing.memory_orchestrating import MemoryOrchestratorStore
 from dagmaster.testing.memory_submitting import MemorySubmitStore
 from dagmaster.testing.memory_working import MemoryWorkerStore
-from dagmaster.testing.mocks import MockHandlers
+from dagmaster.testing.mocks import MockHandlers, learn_shapes
 from dagmaster.testing.oracle import Oracle, Violation
 from dagmaster.testing.simulated_loop import START, SimulatedLoop, Stuck
 from dagmaster.testing.simulated_network import Door, Faults, Network
@@ -36,9 +38,12 @@ from dagmaster.worker.service import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dagmaster.authoring.handlers import Registry
     from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.ports.events import StoredEvent
     from dagmaster.ports.store import JsonText
-    from dagmaster.testing.memory_database import MemoryDatabase
+    from dagmaster.testing.memory_database import JobRecord, MemoryDatabase
+    from dagmaster.testing.shapes import Shapes
     from dagmaster.testing.simulated_loop import Host
 
 LEASE_SECONDS: Final = 3.0
@@ -78,6 +83,18 @@ class Case:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     children: Sequence[Graph] = ()
     asks: Sequence[Ask] = ()
+    failing: float = 1.0
+    """In which share of the schedules a handler may fail for good."""
+    known: Registry | None = None
+    """The handlers themselves, which are not run: their models say what the mocks give."""
+    _shapes: Shapes | None = field(default=None, init=False, repr=False)
+
+    @property
+    def shapes(self) -> Shapes:
+        """What the mocks give: the same in every schedule, so it is found out once."""
+        if self._shapes is None:
+            self._shapes = learn_shapes([*self.graphs, *self.children], self.known)
+        return self._shapes
 
     @property
     def is_left_alone(self) -> bool:
@@ -93,6 +110,21 @@ class Doors:
     worker: Callable[..., MemoryWorkerStore] = MemoryWorkerStore
 
 
+class Reason(NamedTuple):
+    """Why a job did not complete: the node that failed first, if one did, and its error."""
+
+    node: str | None
+    error: dict[str, Any]
+
+
+class Told(NamedTuple):
+    """One event of a schedule: when, of which workflow, and what."""
+
+    at: float
+    workflow_id: str
+    event: StoredEvent
+
+
 @dataclass(slots=True)
 class Outcome:
     """What became of one schedule."""
@@ -105,6 +137,8 @@ class Outcome:
     statuses: dict[str, str]
     ends: dict[str, dict[str, Any]] = field(repr=False)
     trace: list[tuple[float, str, str]] = field(repr=False)
+    reasons: dict[str, Reason] = field(repr=False)
+    story: list[Told] = field(repr=False)
 
 
 def simulate(seed: int, case: Case, *, faults: Faults | None = None, doors: Doors | None = None) -> Outcome:
@@ -117,8 +151,8 @@ def simulate(seed: int, case: Case, *, faults: Faults | None = None, doors: Door
         faults = Faults() if chance.random() < CALM_SHARE else Faults.drawn(chance)
     outcome = _schedule(seed, chance, case, faults, doors or Doors())
     if outcome.violation is None and outcome.steps and case.is_left_alone and seed % COMPARED == 0:
-        calm = _schedule(seed, random.Random(seed), case, Faults(), Doors())  # noqa: S311
-        outcome.violation = calm.violation or _difference(calm, outcome)
+        undisturbed = calm(seed, case)
+        outcome.violation = undisturbed.violation or _difference(undisturbed, outcome)
     return outcome
 
 
@@ -145,7 +179,25 @@ def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, door
         for job in network.database.jobs.values()
         if job.new.idempotency_key is not None
     }
-    return Outcome(seed, violation, network.steps, loop.time(), len(network.trace), statuses, ends, network.trace)
+    jobs = network.database.jobs
+    reasons = {job_id: _reason(job) for job_id, job in jobs.items() if job.row.status is JobStatus.FAILED}
+    story = [Told(event.at - START, job.new.workflow_id, event) for job in jobs.values() for event in job.events]
+    story.sort(key=lambda told: told.at)
+    trace = network.trace
+    return Outcome(seed, violation, network.steps, loop.time(), len(trace), statuses, ends, trace, reasons, story)
+
+
+def calm(seed: int, case: Case) -> Outcome:
+    """Run a schedule in which nothing goes wrong but what handlers do."""
+    return _schedule(seed, random.Random(seed), case, Faults(), Doors())  # noqa: S311 - to be drawn again
+
+
+def _reason(job: JobRecord) -> Reason:
+    """The first node that failed for good; else what the job itself says."""
+    failed = [event for event in job.events if event.type == EventType.NODE_FAILED]
+    if failed:
+        return Reason(failed[0].node, failed[0].data.get("error") or {})
+    return Reason(None, job.error or {})
 
 
 def _difference(calm: Outcome, stormy: Outcome) -> str | None:
@@ -201,7 +253,8 @@ class World:
         self._chance = chance
         self._case = case
         self._doors = doors
-        self._mocks = MockHandlers([*case.graphs, *case.children], seed, self.oracle.failures)
+        graphs = [*case.graphs, *case.children]
+        self._mocks = MockHandlers(graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes)
         self._count = 0
         self._starts: dict[Host, Callable[[], None]] = {}
         self._services: dict[Host, Orchestrator | SimulatedWorker] = {}

@@ -81,3 +81,51 @@ def test_a_workflow_that_rests_longer_than_the_calm_breaks_no_promise(tmp_path, 
     file.write_text("{workflow_id: f, nodes: {rest: {type: wait, seconds: 1200, next: a}, a: {handler: h, queue: q}}}")
     told: Any = json.loads(stormed(capsys, file, "--seeds", 2, "--json")[1])
     assert told["violation"] is None
+
+
+HELLO = """
+workflow_id: hello
+nodes:
+  greet: {handler: nobody_has_it, queue: q, next: route}
+  route:
+    type: conditional
+    condition_field: "{{ nodes.greet.output.message | length }}"
+    branches: [{name: short, condition: "< 20", next: shout}, {name: long, default: true}]
+  shout: {handler: other, queue: q, params: {said: "{{ nodes.greet.output.message | upper }}"}}
+"""
+HOPELESS = """
+workflow_id: hopeless
+inputs: {text: {type: string, default: abc}}
+nodes: {a: {handler: h, queue: q, params: {sum: "{{ inputs.text * 2 }}"}}}
+"""
+
+
+def test_most_schedules_complete_and_the_others_say_why(tmp_path, capsys):
+    file = tmp_path / "flow.yaml"
+    file.write_text(HELLO)
+    told = json.loads(stormed(capsys, file, "--seeds", 30, "--json")[1])
+    assert told["ends"]["COMPLETED"] > 20
+    assert sum(each["jobs"] for each in told["reasons"]) == told["ends"].get("FAILED", 0)
+    assert told["calm"] is None
+
+
+def test_a_workflow_that_never_completes_is_warned_of_with_the_reason(tmp_path, capsys):
+    file = tmp_path / "flow.yaml"
+    file.write_text(HOPELESS)
+    with pytest.raises(SystemExit) as left:
+        main(["storm", str(file), "--seeds", "3"])
+    said = capsys.readouterr()
+    assert left.value.code == 0
+    assert "The most common reason (3 of the 3 that failed): a: `*` needs two numbers" in said.out
+    assert "WARNING: no job completed in any schedule" in said.err
+    assert "Without any fault: FAILED: a: `*` needs two numbers" in said.err
+    told = json.loads(stormed(capsys, file, "--seeds", 3, "--json")[1])
+    assert told["reasons"][0]["node"] == told["calm"]["reasons"][0]["node"] == "a"
+
+
+def test_a_seed_is_told_by_its_nodes_and_traced_on_request(flow, capsys):
+    told = stormed(capsys, flow, "--seed", 7)[1]
+    assert "a waits for a worker" in told
+    assert "b completed" in told
+    assert "heartbeat" not in told
+    assert "heartbeat" in stormed(capsys, flow, "--seed", 7, "--trace")[1]
