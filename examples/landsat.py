@@ -130,11 +130,13 @@ def busiest_worker() -> tuple[int, int]:
 
 
 def status_of(job: str) -> dict[str, Any]:
+    """The job, as `jobs show --json` tells it."""
     document: dict[str, Any] = json.loads(ask("jobs", "show", job, "--json"))
     return document
 
 
 def result_of(job: str) -> dict[str, Any]:
+    """What a job gave, if it completed."""
     document = status_of(job)
     if document["status"] != "COMPLETED":
         raise SystemExit(f"the job ended {document['status']}: dagmaster jobs why {job}")
@@ -143,11 +145,12 @@ def result_of(job: str) -> dict[str, Any]:
 
 
 def until(is_so: Any, seconds: float = 120) -> None:
+    """Look once a second until it is so."""
     end = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > end:
             raise SystemExit(f"nothing happened for {seconds:g} seconds: is a service down?")
-        time.sleep(0.2)
+        time.sleep(1)
 
 
 def ask(*arguments: str, fails: bool = False) -> str:
@@ -159,6 +162,7 @@ def ask(*arguments: str, fails: bool = False) -> str:
 
 
 def say(text: str) -> None:
+    """A headline."""
     print(f"\n› {text}", flush=True)
 
 

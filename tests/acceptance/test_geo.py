@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 import rasterio
 import rasterio.warp
+from PIL import Image
 from rio_cogeo.cogeo import cog_validate
+from shapely import unary_union
 from shapely.geometry import box, shape
 
 from dagmaster.authoring.compiler import compile_file
@@ -156,9 +158,27 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
     env = {**os.environ, "DAGMASTER_DATA_DIR": str(folder / "data"), "DAGMASTER_SCRATCH_DIR": str(tmp_path)}
     try:
         command = [sys.executable, str(ROOT / "examples" / "landsat.py"), "--chaos"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=170)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "killed the worker" in done.stdout
         assert "✘" not in done.stdout.split("is it true?")[1]
+
+        def ask(*arguments: str) -> str:
+            command = [sys.executable, "-m", "dagmaster", *arguments]
+            return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+
+        tiles = json.loads(ask("jobs", "footprints", "last"))["features"]
+        assert {tile["properties"]["status"] for tile in tiles} == {"COMPLETED"}
+        with rasterio.open(SCENE) as scene:
+            bounds = rasterio.warp.transform_bounds(scene.crs, "OGC:CRS84", *scene.bounds)
+            across, down = -(-scene.width // 24), -(-scene.height // 24)
+        assert len(tiles) == across * down
+        assert unary_union([shape(tile["geometry"]) for tile in tiles]).bounds == pytest.approx(bounds, abs=1e-5)
+        ask("jobs", "map", "last", "-o", str(tmp_path / "run.png"), "--width", "400")
+        with Image.open(tmp_path / "run.png") as picture:
+            # The sea, the land, and tiles that are done.
+            pixels = np.asarray(picture.convert("RGB")).astype(int)
+        red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
+        assert ((green > red + 40) & (green > blue + 20)).mean() > 0.3
     finally:
         shutil.rmtree(folder, ignore_errors=True)
