@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 FEW = 1000
 """Ids among which the nearest one to a wrong one is looked for."""
-WIDEST = 40
-"""Letters of a column that are shown before others give way."""
 
 
 @click.group(cls=LazyGroup)
@@ -127,18 +125,16 @@ def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     if not found:
         _say_empty()
         return COMPLETED
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.text import Text  # noqa: PLC0415 - likewise
-
-    table = _table("collection", "items", "title", "when", "where")
+    rows = []
     for one in found:
         extent = one.get("extent") or {}
         begins, ends = ((extent.get("temporal") or {}).get("interval") or [[None, None]])[0]
         boxes = (extent.get("spatial") or {}).get("bbox") or [[]]
         when = "" if begins is None and ends is None else f"{_day(begins) or '..'}/{_day(ends) or '..'}"
+        title = str(one.get("title") or "")
         count = f"{counts.get(one['id'], 0):,}"
-        table.add_row(Text(str(one["id"]), style="bold"), count, str(one.get("title") or ""), when, _where(boxes[0]))
-    Console().print(table)
+        rows.append((str(one["id"]), count, title if title != one["id"] else "", when, _where(boxes[0])))
+    _print_table(("collection", "items", "title", "when", "where"), rows, give_way=("title", "where"))
     return COMPLETED
 
 
@@ -266,19 +262,11 @@ def _say_empty() -> None:
 
 
 def _print_items(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.text import Text  # noqa: PLC0415 - likewise
-
     rows = [
         (item["id"], str(item["collection"]), _when(item), _where(item.get("bbox") or []), _data(item))
         for item in found
     ]
-    # An id is there to be copied; a name of a file gives way first.
-    whole = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:4]]
-    table = _table("item", "collection", "when", "where", "data", whole=whole)
-    for name, *others in rows:
-        table.add_row(Text(name, style="bold"), *others)
-    Console().print(table)
+    _print_table(("item", "collection", "when", "where", "data"), rows, give_way=("data", "collection"))
 
 
 def _data(item: dict[str, Any]) -> str:
@@ -288,16 +276,24 @@ def _data(item: dict[str, Any]) -> str:
     return str(ordered[0].get("href", "")).rstrip("/").rpartition("/")[2] if ordered else ""
 
 
-def _table(*columns: str, whole: Sequence[int] = ()) -> Any:
-    """`whole`: how wide the first columns are at least, within reason."""
-    from rich.table import Table  # noqa: PLC0415 - slow to import
+def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, give_way: Sequence[str]) -> None:
+    """An id is there to be copied: where there is no room for all columns, some give way, one after the other."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.markup import escape  # noqa: PLC0415 - likewise
+    from rich.table import Table  # noqa: PLC0415 - likewise
 
+    console = Console()
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    for name in give_way:
+        if sum(max(len(one) for one in (head, *cells)) + 2 for head, cells in columns.items()) > console.width + 2:
+            del columns[name]
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for number, name in enumerate(columns):
-        least = min(whole[number], WIDEST) if number < len(whole) else None
         side: Any = "right" if name == "items" else "left"
-        table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side, min_width=least)
-    return table
+        table.add_column(name, no_wrap=True, justify=side, style="" if number else "bold")
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*map(escape, cells))
+    console.print(table)
 
 
 def _when(item: dict[str, Any]) -> str:
