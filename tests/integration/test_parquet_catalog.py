@@ -170,6 +170,18 @@ def test_a_reader_whose_parts_are_merged_away_reads_the_newer_ones(root, monkeyp
     assert catalog.item("scenes", "changed") == CHANGED
 
 
+def test_a_search_looks_on_where_the_first_rows_only_seem_to_fit(root, monkeypatch):
+    monkeypatch.setattr(parquet_catalog, "AT_FIRST", 1)
+    triangle = {"type": "Polygon", "coordinates": [[[30, 0], [40, 0], [30, 10], [30, 0]]]}
+    seeming = [
+        an_item(f"i{number}", geometry=triangle, bbox=[30, 0, 40, 10], when="2026-02-01T00:00:00Z")
+        for number in range(9)
+    ]
+    catalog = ParquetCatalog(root)
+    catalog.register([*seeming, an_item("met", box=(38, 8, 39, 9))])
+    assert [item["id"] for item in catalog.search(Search(bbox=(38, 8, 39, 9), limit=2))] == ["met"]
+
+
 def test_a_disk_that_is_full_is_told_and_leaves_nothing(root, monkeypatch):
     before = files(root)
 

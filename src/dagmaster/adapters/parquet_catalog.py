@@ -46,6 +46,7 @@ MOST_BYTES: Final = 32_000_000
 FAN_IN: Final = 8
 """So many parts of about one size are made into one: a catalog of 20,000 items has at most a few dozen."""
 PAGE: Final = 500
+AT_FIRST: Final = 100
 READ_ATTEMPTS: Final = 10
 
 _SCHEMA: Final = pa.schema(
@@ -169,11 +170,16 @@ class ParquetCatalog:
             return [text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, read.limit]).fetchall()]
         shape = shapely.union_all([shapely.geometry.shape(box_geometry(box)) for box in read.boxes])
         shapely.prepare(shape)
-        found: list[str] = []
-        rows = self._query(parts, query, values)
-        while len(found) < read.limit and (page := rows.fetchmany(PAGE)):
-            meets = shapely.intersects(shape, shapely.from_wkb([wkb for wkb, _ in page]))
-            found += [text for (wkb, text), met in zip(page, meets, strict=True) if wkb is None or met]
+        # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort them all 40
+        # (November 2026).
+        most = 2 * read.limit + AT_FIRST
+        page = self._query(parts, f"{query} LIMIT ?", [*values, most]).fetchall()
+        found = _meeting(shape, page)
+        if len(found) < read.limit and len(page) == most:
+            found = []
+            rows = self._query(parts, query, values)
+            while len(found) < read.limit and (page := rows.fetchmany(PAGE)):
+                found += _meeting(shape, page)
         return found[: read.limit]
 
     def _find(self, parts: Sequence[Part], keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
@@ -285,6 +291,12 @@ class ParquetCatalog:
         except (OSError, ValueError) as error:
             raise CatalogUnavailable(f"{path} cannot be read: {error}") from error
         return found
+
+
+def _meeting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Of pairs of a geometry and an item, the items that meet a shape. One whose geometry was left out does."""
+    meets = shapely.intersects(shape, shapely.from_wkb([wkb for wkb, _ in rows])) if rows else []
+    return [text for (wkb, text), met in zip(rows, meets, strict=True) if wkb is None or met]
 
 
 def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
