@@ -1,13 +1,12 @@
 """A process that uploads chunks as it is told, and can be killed in the middle of one.
 
 python -m tests.conformance.table_worker PLACE TABLE ROUNDS CHUNK…    uploads each chunk, ROUNDS times
-python -m tests.conformance.table_worker PLACE TABLE halfway CHUNK    says `half` in the middle, and waits for ever
+python -m tests.conformance.table_worker PLACE TABLE halfway CHUNK    says `half` in the middle, and waits for a line
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,21 +38,23 @@ def rows_of(chunk: str, count: int = ROWS) -> pa.Table:
 
 
 def halfway() -> None:
-    """Stop for ever in the middle of the next chunk: after half of a COPY, or before a file is moved to its place."""
+    """Stop in the middle of the next chunk until a line comes: after half of a COPY, or before a file is moved."""
 
     def wait() -> None:
         print("half", flush=True)  # noqa: T201 - its output is its report
-        threading.Event().wait()
+        sys.stdin.readline()
 
     whole = copying.copy_pieces
 
-    def half(*arguments: Any) -> Iterator[bytes]:
+    def halted(*arguments: Any) -> Iterator[bytes]:
         pieces = list(whole(*arguments))
         assert len(pieces) > 2
-        yield from pieces[: len(pieces) // 2 + 1]
+        half = len(pieces) // 2 + 1
+        yield from pieces[:half]
         wait()
+        yield from pieces[half:]
 
-    vars(postgis_tables)["copy_pieces"] = half
+    vars(postgis_tables)["copy_pieces"] = halted
     written = features.write_file
 
     def unmoved(*arguments: Any) -> Any:

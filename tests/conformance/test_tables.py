@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -271,7 +272,7 @@ def test_nothing_goes_into_a_table_that_is_not_there(tables, name):
 
 def uploading(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.conformance.table_worker", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_many_processes_upload_the_same_and_other_chunks_and_nothing_is_lost_or_double(tables, place, name):
@@ -291,7 +292,7 @@ def test_a_process_killed_in_the_middle_of_a_chunk_leaves_what_was_there(tables,
     tables.replace_chunk(name, "a", rows_of("a", 3))
     worker = uploading(place, name, "halfway", "a")
     assert worker.stdout is not None
-    with worker, worker.stdout:
+    with worker:
         assert worker.stdout.readline() == "half\n"
         worker.kill()
     assert names_in(tables, name) == ["a/0", "a/1", "a/2"]
@@ -301,6 +302,26 @@ def test_a_process_killed_in_the_middle_of_a_chunk_leaves_what_was_there(tables,
 
 
 # ── Each in its own way ──
+
+
+def test_of_two_that_upload_one_chunk_to_postgis_the_second_waits_for_the_first(postgis, name):
+    import psycopg
+
+    tables = tables_at(postgis)
+    tables.create(spec(name))
+    first = uploading(postgis, name, "halfway", "a")
+    assert first.stdout is not None
+    second = threading.Thread(target=tables.replace_chunk, args=(name, "a", rows_of("a")))
+    with first, psycopg.connect(postgis, autocommit=True) as connection:
+        assert first.stdout.readline() == "half\n"
+        second.start()
+        # Until the second waits for a lock, or does not and is through.
+        while second.is_alive() and not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+            second.join(0.01)
+        first.communicate("go on\n", timeout=A_LONG_WHILE)
+        assert first.returncode == 0
+    second.join(A_LONG_WHILE)
+    assert names_in(tables, name) == sorted(rows_of("a")["name"].to_pylist())
 
 
 def test_a_server_that_is_not_there_may_come_back():

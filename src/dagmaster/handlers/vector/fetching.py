@@ -7,7 +7,6 @@ others.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import re
 import shutil
 import stat
@@ -51,6 +50,9 @@ _MAGIC: Final = {
 }
 _SHP_HEADER: Final = 100
 _DBF_HEADER: Final = 32
+_PIECE: Final = 4 * 1024 * 1024
+_NEAR: Final = 2_000
+_IN_CRS: Final = re.compile(rb'"crs"\s*:\s*\{[^{}]*\Z')
 _LINKED_CRS: Final = re.compile(rb'"type"\s*:\s*"(link|url)"', re.IGNORECASE)
 
 
@@ -240,11 +242,15 @@ def _check_shapefile(path: Path) -> None:
 
 def _refuse_links(path: Path) -> None:
     """A CRS given as a link would be fetched from wherever that leads."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for found in _LINKED_CRS.finditer(data):
-            around = data[max(0, found.start() - 2_000) : found.start()]
-            if re.search(rb'"crs"\s*:\s*\{[^{}]*$', around):
-                raise invalid('the GeoJSON has its "crs" as a link to elsewhere: write it as a name, or leave it out')
+    before = b""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            window = before + piece
+            for found in _LINKED_CRS.finditer(window):
+                if _IN_CRS.search(window, max(0, found.start() - _NEAR), found.start()):
+                    raise invalid('the GeoJSON has its "crs" as a link to elsewhere: name it, or leave it out')
+            # What stands on both sides of a cut is looked at with the next piece.
+            before = window[-2 * _NEAR :]
 
 
 def invalid(message: str) -> PermanentError:

@@ -98,6 +98,28 @@ def test_a_geojson_whose_crs_is_elsewhere_is_refused(lent, kind):
     assert lent.run("vector.prepare", href=lent.put("y.geojson", data))["counts"]["rows"] == 1
 
 
+def test_a_link_that_is_written_otherwise_is_not_followed(lent):
+    import http.server
+    import threading
+
+    asked = []
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        crs = {"type": "link", "properties": {"href": f"http://127.0.0.1:{server.server_port}/crs", "type": "proj4"}}
+        text = json.dumps({**collection(BOX), "crs": crs}).replace('"crs":', '"\\u0063rs":')
+        assert lent.run("vector.prepare", href=lent.put("x.geojson", text))["counts"]["rows"] == 1
+        server.shutdown()
+        thread.join()
+    assert asked == []
+
+
 def test_a_database_that_is_no_geopackage_is_refused(lent):
     with sqlite3.connect(lent.place / "x.gpkg") as database:
         database.execute("CREATE TABLE a (b)")
@@ -353,6 +375,15 @@ def test_longitudes_beyond_180_are_brought_back(lent):
 
 def test_the_pole_on_a_mercator_map_is_refused(lent):
     refused(lent, "beyond what EPSG:3857 can show", href=lent.put("x.geojson", collection(shapely.Point(0, 90))), target_crs="EPSG:3857")  # fmt: skip
+
+
+def test_a_place_that_a_map_folds_onto_another_is_refused(lent):
+    # Sydney on the map of Switzerland has coordinates. They are those of another place.
+    sydney = lent.put("x.geojson", collection(shapely.Point(151.2, -33.9)))
+    refused(lent, "beyond what EPSG:2056 can show", href=sydney, target_crs="EPSG:2056")
+    bern = lent.put("y.geojson", collection(shapely.Point(7.438632, 46.951083)))
+    _, back = loaded(lent, bern, target_crs="EPSG:2056")
+    assert shapely.get_coordinates(shapes_of(back))[0] == pytest.approx([2600000, 1200000], abs=2)
 
 
 # ── Geometries ──
