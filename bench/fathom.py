@@ -62,6 +62,7 @@ class Sizes:
     rounds: int = 3
     tasks: int = 2_000
     task_seconds: float = 0.2
+    sleep: bool = False
     cores: int = 16
     machines: tuple[int, ...] = (1, 10, 50)
 
@@ -79,8 +80,9 @@ class Sizes:
 def measure(sizes: Sizes | None = None) -> Iterator[Row]:
     """Measure the flood workflow and a fan-out of tiles."""
     sizes = sizes or Sizes()
-    with folder() as place:
-        yield from _maps(place, sizes)
+    if sizes.rounds:
+        with folder() as place:
+            yield from _maps(place, sizes)
     if sizes.tasks:
         with folder() as place:
             yield from _fan_out(place, sizes)
@@ -260,16 +262,19 @@ def _register(paths: list[Path], place: Path) -> None:
 
 
 def _fan_out(place: Path, sizes: Sizes) -> Iterator[Row]:
-    """CPU time is burnt, not slept: what dagmaster itself computes has to come from somewhere."""
-    task = {"handler": "burn", "params": {"seconds": sizes.task_seconds, "tile": "{{ item }}"}}
+    """CPU time is burnt: what dagmaster itself computes has to come from somewhere.
+
+    On a machine that others use, `--sleep` tells at least how long a process is without a tile.
+    """
+    task = {"handler": "burn", "params": {"seconds": sizes.task_seconds, "tile": "{{ item }}", "asleep": sizes.sleep}}
     sources, handlers = list(range(sizes.tasks)), find_handlers((BURNING,))
     nodes = {"tiles": {"type": "fan_out", "source": sources, "task": task}}
     text = json.dumps({"workflow_id": "tiles", "version": 1, "nodes": nodes})
     graph = compile_text(text, handlers=handlers).graph
     with _pool(sizes.processes) as pool:
-        list(pool.map(burn_one, [0.1] * 4 * sizes.processes))
+        list(pool.map(burn_one, [(0.1, sizes.sleep)] * 4 * sizes.processes))
         begun = time.perf_counter()
-        list(pool.map(burn_one, [sizes.task_seconds] * sizes.tasks))
+        list(pool.map(burn_one, [(sizes.task_seconds, sizes.sleep)] * sizes.tasks))
         plain = time.perf_counter() - begun
     with Stack(place / "data", "--concurrency", str(sizes.processes), "--handlers", BURNING) as running:
         warm = compile_text(text.replace(str(sources), str(sources[: 4 * sizes.processes])), handlers=handlers).graph
@@ -278,7 +283,7 @@ def _fan_out(place: Path, sizes: Sizes) -> Iterator[Row]:
         taken = asyncio.run(_run(running.dsn, graph))
         beside = _cpu_beside_tasks(running) - before
     own = sizes.tasks * sizes.task_seconds
-    what = f"{sizes.tasks:,} tiles of {sizes.task_seconds * 1000:.0f} ms of CPU"
+    what = f"{sizes.tasks:,} tiles of {sizes.task_seconds * 1000:.0f} ms {'asleep' if sizes.sleep else 'of CPU'}"
     yield Row(f"fan-out of {what}, {sizes.processes} processes", taken, "s", floor=plain)
     yield Row("fan-out of tiles, over a process pool", 100 * (taken / plain - 1), "%", at_most=5)
     yield Row("fan-out of tiles, over the tiles' own time", 100 * (taken * sizes.processes / own - 1), "%", at_most=5)
@@ -304,6 +309,7 @@ def main() -> None:
     for name in ("columns", "rows", "pixels", "cell_degrees", "processes", "rounds", "tasks", "cores"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(default, name))
     parser.add_argument("--task-seconds", type=float, default=default.task_seconds)
+    parser.add_argument("--sleep", action="store_true", help="the tiles of the fan-out sleep: for a busy machine")
     parser.add_argument("--machines", type=lambda text: tuple(map(int, text.split(","))), default=default.machines)
     print("load:", os.getloadavg())
     for row in measure(Sizes(**vars(parser.parse_args()))):
