@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import asyncpg
 import pytest
@@ -34,6 +34,7 @@ from dagmaster.ports.handler import HandlerContext
 from dagmaster.settings import load_settings
 from dagmaster.store import migrate
 from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.queries import Query
 from dagmaster.store.session import Address, Session, translated
 from dagmaster.store.working import PostgresWorkerStore
 from tests.runtime.world import A_LONG_WHILE, Gate, World
@@ -45,6 +46,8 @@ CUT = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datna
 STEPS = ", ".join(f"n{n}: {{handler: count, depends_on: n{n - 1}}}" for n in range(1, 10))
 CHAIN = f"{{name: chain, nodes: {{n0: {{handler: count}}, {STEPS}}}}}"
 FAN = "{name: fan, nodes: {p: {handler: make_chunks, params: {count: 200}, next: f}, f: {type: fan_out, source: '{{ nodes.p.output.chunks }}', max_parallel: 20, task: {handler: count}, next: s}, s: {type: fan_in, aggregation: collect}}, outputs: {n: '{{ nodes.s.output.count }}'}}"
+
+SAID = ["trying again until it is there", "the database is there again"]
 
 
 class Counted:
@@ -195,6 +198,60 @@ async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
     assert await world.log(job, "a") == "line 0\nline 1\nline 2\n"
 
 
+class Listening(logging.Handler):
+    """Hears what a logger says, until the database is there again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.is_back = Gate()
+        self._logger = logging.getLogger(name)
+
+    def __enter__(self) -> Self:
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        if "there again" in self.lines[-1]:
+            self.is_back.open()
+
+
+@pytest.mark.parametrize("name", ["orchestrator", "worker"])
+async def test_who_loses_a_connection_that_rests_says_so_and_that_it_is_back(world: World, name: str):
+    await world.start()
+    await world.run("{name: n, nodes: {a: {handler: echo}}}")
+    session = {"orchestrator": "dagmaster orchestrator, reads", "worker": "dagmaster worker, reports"}[name]
+    with Listening(f"dagmaster.{name}") as said:
+        # The next call finds the server, and has nothing to complain of.
+        assert await world.value(f"{CUT} AND application_name = '{session}'") == 1
+        async with asyncio.timeout(A_LONG_WHILE):
+            await said.is_back.wait()
+    assert [line.rpartition("; ")[2] for line in said.lines if "there" in line] == SAID
+
+
+async def test_who_leaves_or_is_cancelled_has_lost_nothing(world: World):
+    lost = 0
+
+    def count() -> None:
+        nonlocal lost
+        lost += 1
+
+    session = Session(Address(dsn=world.dsn), "test", lost=count)
+    slow = asyncio.create_task(session.fetch(Query("slow", "Wait.", "SELECT pg_sleep(60)", ()), {}))
+    await world.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+    await session.open()
+    await session.close()
+    await asyncio.sleep(0)
+    assert lost == 0
+
+
 # ── A server that dies ──
 
 
@@ -268,6 +325,18 @@ class TestAServerThatDies:
         assert (await world.over(job)).status == "COMPLETED"
         assert world.is_alive(orchestrator)
         assert world.is_alive(worker)
+
+    async def test_whose_connections_break_off_says_so_once_and_once_that_it_is_back(self, world: DyingWorld):
+        await world.orchestrator()
+        await world.worker()
+        with Listening("dagmaster.orchestrator") as owners, Listening("dagmaster.worker") as workers:
+            world.kill_server()
+            # Nobody asks for anything when it dies: the next call of each finds a server again.
+            for said in (owners, workers):
+                async with asyncio.timeout(A_LONG_WHILE):
+                    await said.is_back.wait()
+        for said in (owners, workers):
+            assert [line.rpartition("; ")[2] for line in said.lines if "there" in line] == SAID
 
 
 # ── What a refusal of the database means ──

@@ -95,6 +95,8 @@ class Orchestrator:
         self._reports = Reports(store)
         self._lookout = Lookout(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
+        self._outage = Outage(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
+        store.on_loss = self._outage.lost
 
     # ── Living ──
 
@@ -105,14 +107,14 @@ class Orchestrator:
 
     async def run(self) -> None:
         """Live until stopped; then release every job. An outage of the database is waited for."""
-        outage = Outage(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
+        outage = self._outage
         registered = False
         while not self._stopping.is_set():
             try:
                 if not registered:
                     await self.store.register()
                     registered = True
-                await self._live(outage)
+                await self._live()
             except OwnershipLost as error:
                 _LOGGER.warning("%s: starting anew", error)
                 registered = False
@@ -127,17 +129,17 @@ class Orchestrator:
             except DatabaseUnavailable as error:
                 _LOGGER.warning("%s; its jobs are claimed by others when its lease is over", error)
 
-    async def _live(self, outage: Outage) -> None:
+    async def _live(self) -> None:
         """Take turns, with the duties beside; until stopped, or until one of them fails."""
         await self._beat()
         for claimed in await self.store.mine():
             await self._hold(claimed)
-        outage.over()
+        self._outage.over()
         self.store.waiting.update(("results", "commands", "jobs"))
         fresh = self._take_all_up()
         work = [
             asyncio.create_task(self._turns(fresh)),
-            asyncio.create_task(self._duty(self.timing.heartbeat_seconds, self._beat)),
+            asyncio.create_task(self._duty(self.timing.heartbeat_seconds, self._stay)),
             asyncio.create_task(self._duty(self.timing.scan_seconds, self._reclaim)),
             asyncio.create_task(self._duty(self.timing.worker_scan_seconds, self._bury_workers)),
         ]
@@ -156,6 +158,10 @@ class Orchestrator:
         while True:
             await asyncio.sleep(seconds)
             await once()
+
+    async def _stay(self) -> None:
+        await self._beat()
+        self._outage.over()
 
     async def _beat(self) -> None:
         # Why a job stands still is asked of the database, not of this process.

@@ -25,6 +25,12 @@ class Outage:
         self._rest = min(max(self._rest * 2, FIRST_SECONDS), self._most_seconds)
         return self._rest
 
+    def lost(self) -> None:
+        """A connection broke off. The next call may find it again before anybody notices: it is told nevertheless."""
+        if not self._rest:
+            self._logger.warning("the connection to the database was lost; trying again until it is there")
+            self._rest = FIRST_SECONDS
+
     def over(self) -> None:
         """It answered."""
         if self._rest:

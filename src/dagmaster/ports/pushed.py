@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.ports.store import JsonText, TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dagmaster.ports.store import TaskReport
 
@@ -86,6 +86,7 @@ class Ears:
         self.woken = asyncio.Event()
         self.waiting: set[str] = set()
         self.pushed: list[TaskResult] = []
+        self.on_loss: Callable[[], None] = lambda: None
 
     def hear_of_jobs(self, said: str) -> None:
         """There are jobs to claim; or something was asked of one, which this owner may have claimed a moment ago."""

@@ -15,7 +15,7 @@ from dagmaster.ports.past import Pasts
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.engine.decisions import FinishJob
     from dagmaster.engine.model import Job, JobRow, Node, NodeRow
@@ -243,6 +243,9 @@ class OrchestratorStore(Pasts, Protocol):
     pushed: list[TaskResult]
     """What came with a wake-up. It may be taken already, or of others' jobs: who writes a turn with it says so."""
 
+    on_loss: Callable[[], None]
+    """Called when a connection to the store broke off."""
+
     @property
     def clock(self) -> Clock:
         """The store's time, which decides."""
@@ -365,6 +368,9 @@ class WorkerStore(Protocol):
 
     stops: asyncio.Event
     """Set when a task that is held is to stop: the next heartbeat says which."""
+
+    on_loss: Callable[[], None]
+    """Called when a connection to the store broke off."""
 
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None

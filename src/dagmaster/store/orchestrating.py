@@ -41,15 +41,19 @@ class PostgresOrchestratorStore(Ears):
         self, address: Address, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
     ) -> None:
         super().__init__()
-        self._turns = Session(address, "dagmaster orchestrator")
-        self._reads = Session(address, "dagmaster orchestrator, reads")
-        self._side = Session(address, "dagmaster orchestrator, side", quick=True, listens=True)
+        name = "dagmaster orchestrator"
+        self._turns = Session(address, name, lost=self._lost)
+        self._reads = Session(address, f"{name}, reads", lost=self._lost)
+        self._side = Session(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
         self.sessions = (self._turns, self._reads, self._side)
         self._blobs = blobs
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
         self.identity = Identity(self._side)
         self.owner_id = 0
         self.name = ""
+
+    def _lost(self) -> None:
+        self.on_loss()
 
     async def register(self) -> None:
         """Be known, as alive."""

@@ -73,9 +73,18 @@ class Session:
     """One connection, one statement at a time. Each statement is a transaction of its own."""
 
     def __init__(
-        self, address: Address, name: str, *, quick: bool = False, listens: bool = False, reads: bool = False
+        self,
+        address: Address,
+        name: str,
+        *,
+        quick: bool = False,
+        listens: bool = False,
+        reads: bool = False,
+        lost: Callable[[], None] | None = None,
     ) -> None:
         self._revive = address.revive
+        # Told when the other side ends the connection, at once; whoever calls next may find it again unnoticed.
+        self._lost = lost
         # How often the connection was lost and found again.
         self.losses = 0
         self._was_connected = False
@@ -110,7 +119,7 @@ class Session:
                 return await connection.fetch(query.sql, *arguments)
             except asyncio.CancelledError:
                 # What became of the statement is not known.
-                connection.terminate()
+                self._drop(connection)
                 raise
             except DRIVER_ERRORS as error:
                 raise self._translated(error, query.name) from error
@@ -150,6 +159,7 @@ class Session:
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():
+            connection.remove_termination_listener(self._ended)
             with contextlib.suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=2)
 
@@ -179,6 +189,7 @@ class Session:
         self.losses += self._was_connected
         self._was_connected = True
         self._connection = connection
+        connection.add_termination_listener(self._ended)
         return connection
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -207,9 +218,17 @@ class Session:
     def _translated(self, error: BaseException, where: str) -> Exception:
         if isinstance(error, _LOST):
             if self._connection is not None and not self._connection.is_closed():
-                self._connection.terminate()
+                self._drop(self._connection)
             self._connection = None
         return translated(error, where)
+
+    def _drop(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        connection.remove_termination_listener(self._ended)
+        connection.terminate()
+
+    def _ended(self, _connection: object) -> None:
+        if self._lost is not None:
+            self._lost()
 
 
 def translated(error: BaseException, where: str) -> DagmasterError:

@@ -22,7 +22,7 @@ from dagmaster.store.queries import compiled, ids_in, of_one_row, parts, queries
 from dagmaster.store.session import Address, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
 
@@ -47,10 +47,12 @@ class PostgresWorkerStore:
     def __init__(self, address: Address) -> None:
         self.woken = asyncio.Event()
         self.stops = asyncio.Event()
-        self._tasks = Session(address, "dagmaster worker", quick=True)
-        self._reports = Session(address, "dagmaster worker, reports", quick=True)
-        self._notes = Session(address, "dagmaster worker, notes", quick=True)
-        self._side = Session(address, "dagmaster worker, side", quick=True, listens=True)
+        self.on_loss: Callable[[], None] = lambda: None
+        name = "dagmaster worker"
+        self._tasks = Session(address, name, quick=True, lost=self._lost)
+        self._reports = Session(address, f"{name}, reports", quick=True, lost=self._lost)
+        self._notes = Session(address, f"{name}, notes", quick=True, lost=self._lost)
+        self._side = Session(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
         self.sessions = (self._tasks, self._reports, self._notes, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
@@ -59,6 +61,9 @@ class PostgresWorkerStore:
         self._look_at = 0.0
         self._losses = 0
         self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
+
+    def _lost(self) -> None:
+        self.on_loss()
 
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None

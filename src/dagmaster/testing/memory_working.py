@@ -26,6 +26,7 @@ class MemoryWorkerStore:
     def __init__(self, database: MemoryDatabase) -> None:
         self.woken = asyncio.Event()
         self.stops = asyncio.Event()
+        self.on_loss: Callable[[], None] = lambda: None
         self.worker_id = ""
         self._database = database
         self._ids = database.new_ids()

@@ -90,6 +90,7 @@ class Worker:
         self._has_finished = asyncio.Event()
         self._has_room = asyncio.Event()
         self._outage = Outage(_LOGGER, most_seconds=1.0)
+        store.on_loss = self._outage.lost
         self._noting = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
