@@ -89,6 +89,42 @@ async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
     await world.over(job)
 
 
+async def test_plain_functions_that_wait_for_a_process_say_so(world: World):
+    await world.orchestrator()
+    await world.worker(processes=1, heartbeat_seconds=0.05)
+    job = await world.submit(
+        "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
+    )
+    said = ""
+    while "its 1 process for plain functions is busy (DAGMASTER_PROCESSES)" not in said:
+        said = await world.until_reason(job, "f__1", "queued")
+    (found,) = (await fleet_of(world)).workers
+    assert (found["processes"], found["processes_busy"]) == (1, 1)
+    await world.send(job, "cancel")
+    await world.over(job)
+
+
+async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
+    gate = Gate()
+    world.handlers.append(gated_by(gate))
+    first = await world.worker(concurrency=100)
+    await world.orchestrator()
+    items = list(range(60))
+    job = await world.submit(f"{{name: n, nodes: {{f: {{type: fan_out, source: {items}, task: {{handler: gated}}}}}}}}")
+    await world.until_held(60)
+    await world.kill(first)
+    await world.silence(first)
+    for item in items:
+        await world.until_reason(job, f"f__{item}", "no_worker")
+    # It is long dead by now: only that of the last hour is shown.
+    await world.rows("UPDATE dag_workers SET heartbeat_at = clock() - interval '10 min'")
+    (dead,) = (await fleet_of(world)).workers
+    assert dead["left"] == {"tasks": 60, "not_reclaimed": 0, "now": {"dispatched": 60}}
+    gate.open()
+    await world.worker()
+    await world.over(job)
+
+
 async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_fleet_says_what_it_left(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))

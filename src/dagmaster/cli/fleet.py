@@ -15,6 +15,7 @@ from dagmaster.cli.database import json_option, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.engine.spelling import age, counted
+from dagmaster.engine.why_open import lacking_processes
 
 if TYPE_CHECKING:
     import pathlib
@@ -99,10 +100,25 @@ def fleet_page(found: Fleet) -> Iterator[Any]:
     for each in found.queues:
         if each["waiting"] and not serving(found, each["queue"]):
             yield _line(Text(f"✘ nobody serves {each['queue']}: dagmaster worker --queue {each['queue']}", style="red"))
+        elif each["waiting"] and (said := _lacking(found, each["queue"])):
+            yield _hint(said)
     gone = [each for each in (*found.orchestrators, *found.workers) if not each["alive"]]
     if gone:
         yield _title("\ngone within the last hour", len(gone))
         yield from _gone(gone)
+
+
+def _lacking(found: Fleet, queue: str) -> str:
+    """Why tasks wait though their workers have places: plain functions have fewer."""
+    from dagmaster.store.explaining import serves  # noqa: PLC0415 - slow to import
+
+    workers = [each for each in found.workers if each["alive"] and serves(each["queues"], queue)]
+    total = {key: sum(each[key] for each in workers) for key in ("concurrency", "running", "processes")}
+    busy = sum(each["processes_busy"] for each in workers)
+    if total["running"] >= total["concurrency"] or not 0 < total["processes"] <= busy:
+        return ""
+    whose = "the worker's" if len(workers) == 1 else "the workers'"
+    return f"{queue} waits though there are places: {lacking_processes(whose, total['processes'])}"
 
 
 def _title(name: str, count: int) -> Text:
@@ -197,7 +213,8 @@ def _gone(found: list[dict[str, Any]]) -> Iterator[Any]:
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for each in sorted(found, key=lambda each: float(each["silent_seconds"]))[:_MOST_GONE]:
+    # Those that died first: each `run` that ended well is one more that stopped.
+    for each in sorted(found, key=lambda each: (not each["died"], float(each["silent_seconds"])))[:_MOST_GONE]:
         what = "worker" if "worker_id" in each else "orchestrator"
         style = "red" if each["died"] else _DIM
         icon, verb = ("✘", "died") if each["died"] else ("■", "stopped")

@@ -55,11 +55,21 @@ class OutTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """The live workers that serve a queue, and how many tasks these run of how many they can."""
+    """The live workers that serve a queue, and how many tasks these run of how many they can.
+
+    Of the seats, plain functions have the processes.
+    """
 
     workers: int = 0
     seats: int = 0
     busy: int = 0
+    processes: int = 0
+    processes_busy: int = 0
+
+    @property
+    def lacks_processes(self) -> bool:
+        """Whether there are seats, but none for plain functions: what waits for long is one."""
+        return self.busy < self.seats and 0 < self.processes <= self.processes_busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,13 +216,25 @@ def queued(
         )
     alive = counted(state.workers, "worker is alive", "workers are alive")
     where = f"{alive}, {state.busy:,} of {state.seats:,} places busy"
+    if state.lacks_processes:
+        whose = "its" if state.workers == 1 else "their"
+        where += f", and {lacking_processes(whose, state.processes)}"
     before = f"behind {counted(ahead, 'other task', 'other tasks')} " if ahead else ""
     return Reason(
         code=ReasonCode.QUEUED,
         sentence=f"has waited {age(seconds)} {before}in queue {queue}: {where}{end}",
         together=f"wait in queue {queue}: {where}",
-        data={**data, "workers": state.workers, "seats": state.seats, "busy": state.busy},
-    )
+        data={
+            **data, "workers": state.workers, "seats": state.seats, "busy": state.busy,
+            "processes": state.processes or None, "processes_busy": state.processes_busy or None,
+        },
+    )  # fmt: skip
+
+
+def lacking_processes(whose: str, count: int) -> str:
+    """Plain functions wait for one another, though there are seats."""
+    said = "process for plain functions is" if count == 1 else "processes for plain functions are"
+    return f"{whose} {count:,} {said} busy (DAGMASTER_PROCESSES)"
 
 
 def _held(node: Node, out: OutTask, worker: Service, around: Surroundings) -> Reason:

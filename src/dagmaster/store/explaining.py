@@ -162,6 +162,8 @@ class Explaining:
                 workers=len(serving),
                 seats=sum(row["concurrency"] for row in serving),
                 busy=sum(min(row["running"] or 0, row["concurrency"]) for row in serving),
+                processes=sum(row["processes"] or 0 for row in serving),
+                processes_busy=sum(row["processes_busy"] or 0 for row in serving),
             )
         return {row["task_id"]: row["ahead"] for row in rows}, states
 

@@ -49,6 +49,7 @@ async def read_fleet(store: PostgresReadStore) -> Fleet:
         each["running"] = min(counters.pop("running", count), count)
         each["prefetched"] = count - each["running"]
         counters.pop("begun", None)
+        each["processes"], each["processes_busy"] = (counters.pop(key, 0) for key in ("processes", "processes_busy"))
     await _tell_left_jobs(store, [each for each in orchestrators if not each["alive"]])
     await _tell_left_tasks(store, [each for each in workers if not each["alive"]])
     queues_found = [dict(row) for row in await session.fetch(_SQL["queues"], {})]
@@ -88,7 +89,7 @@ async def _tell_left_jobs(store: PostgresReadStore, gone: list[dict[str, Any]]) 
 
 
 async def _tell_left_tasks(store: PostgresReadStore, gone: list[dict[str, Any]]) -> None:
-    """How many tasks each that died left, and where the nodes of the first of these stand now."""
+    """How many tasks each that died left, and where the nodes of these stand now."""
     named = [(each["worker_id"], task) for each in gone for task in each["counters"].pop("left_tasks", ())]
     counts: dict[str, dict[str, int]] = {}
     if named:
@@ -103,5 +104,10 @@ async def _tell_left_tasks(store: PostgresReadStore, gone: list[dict[str, Any]])
             found[status] = found.get(status, 0) + row["count"]
     for each in gone:
         held = each["running"] + each["prefetched"]
-        total = each["counters"].pop("left", held)
-        each["left"] = {"tasks": total, "not_reclaimed": held, "now": counts.get(each["worker_id"], {})}
+        total = max(each["counters"].pop("left", held), held)
+        now = counts.get(each["worker_id"], {})
+        # Their jobs were pruned since.
+        forgotten = max(total - held - sum(now.values()), 0)
+        each["left"] = {
+            "tasks": total, "not_reclaimed": held, "now": {**now, "forgotten": forgotten} if forgotten else now,
+        }  # fmt: skip

@@ -409,7 +409,10 @@ class Worker:
     def _said(self) -> dict[str, Any]:
         """What is told with a heartbeat: the counters, and which of the held tasks run, since how many seconds."""
         begun = {task_id: seconds for lane in self._lanes.values() for task_id, seconds in lane.begun().items()}
-        named = {"begun": begun} if len(begun) <= MAX_NAMED else {}
+        named: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
+        if self._processes is not None:
+            limit = self._processes.limit
+            named |= {"processes": limit, "processes_busy": min(self._apart.held, limit)}
         return {**self.counters, "running": len(begun), **named}
 
     async def _rest(self, error: DagmasterError) -> None:

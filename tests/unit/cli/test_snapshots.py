@@ -136,7 +136,7 @@ def a_worker(*queues: str, alive: bool = True, silent: float = 1.0, stopped: flo
         "worker_id": "5", "host": "h", "pid": 9, "version": "1", "queues": list(queues), "concurrency": 4, "running": 2,
         "prefetched": 9, "died": not alive and stopped != 39.0, "left": {"tasks": 12, "not_reclaimed": 0, "now": {"over": 3}},
         "counters": {"completed": 7}, "alive": alive, "silent_seconds": silent, "age_seconds": 90.0,
-        "stopped_seconds": stopped, "lease_seconds": 6.0,
+        "stopped_seconds": stopped, "lease_seconds": 6.0, "processes": 6, "processes_busy": 5,
     }  # fmt: skip
 
 
@@ -165,3 +165,18 @@ def test_a_worker_without_queues_serves_all_but_those_of_a_run():
 def test_one_that_said_goodbye_did_not_die():
     found = Fleet([], [a_worker(alive=False, silent=40.0, stopped=39.0)], [], 0)
     assert "■ worker h:9  stopped 39 s ago" in drawn(*fleet_page(found))
+
+
+def test_a_queue_that_waits_for_processes_is_told_so():
+    queues = [{"queue": "light", "waiting": 14, "held": 6, "oldest_seconds": 65.0}]
+    worker = a_worker("light")
+    said = "light waits though there are places: the worker's 6 processes for plain functions are busy"
+    assert said not in drawn(*fleet_page(Fleet([], [worker], queues, 0)), width=120)
+    worker["processes_busy"] = 6
+    assert said in drawn(*fleet_page(Fleet([], [worker], queues, 0)), width=120)
+
+
+def test_those_that_died_come_before_those_that_stopped():
+    stopped = [a_worker(alive=False, silent=40.0, stopped=39.0) for _ in range(9)]
+    dead = a_worker(alive=False, silent=900.0, stopped=890.0)
+    assert "died 15 min ago" in drawn(*fleet_page(Fleet([], [*stopped, dead], [], 0)))

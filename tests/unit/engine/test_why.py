@@ -102,6 +102,15 @@ def test_a_task_behind_others_in_its_queue():
     )
 
 
+def test_a_plain_function_that_waits_for_a_process():
+    driver = started(a="")
+    state = QueueState(workers=1, seats=32, busy=7, processes=6, processes_busy=6)
+    _, sentence = said(driver, "a", tasks={"a": a_task()}, queues={"light": state})
+    assert sentence.endswith(
+        "7 of 32 places busy, and its 6 processes for plain functions are busy (DAGMASTER_PROCESSES)"
+    )
+
+
 def test_a_task_that_is_given_up_when_nobody_takes_it_says_when():
     driver = started(a=task(dispatch_timeout_seconds=30.0))
     assert said(driver, "a", tasks={"a": a_task()})[1].endswith("no live worker serves it; given up in 30 s")

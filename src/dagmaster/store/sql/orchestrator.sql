@@ -217,10 +217,10 @@ WHERE (w.stopped_at > clock() - make_interval(secs => 5 * :worker_lease_seconds)
 WITH dead AS (
     UPDATE dag_workers w
     SET stopped_at = clock(),
-        -- What it left is told with it: how much, and of the first where to look.
+        -- What it left is told with it: how much, and where to look. A worker holds less than the bound.
         counters = w.counters || (
             SELECT jsonb_build_object('left', count(*), 'left_tasks', coalesce(jsonb_agg(
-                jsonb_build_array(h.job_id::text, h.node_id)) FILTER (WHERE h.number <= 50), '[]'))
+                jsonb_build_array(h.job_id::text, h.node_id)) FILTER (WHERE h.number <= 10000), '[]'))
             FROM (SELECT q.job_id, q.node_id, row_number() OVER () AS number
                   FROM dag_task_queue q WHERE q.worker_id = w.worker_id) AS h)
     WHERE w.worker_id = ANY(:worker_ids::bigint[]) AND w.stopped_at IS NULL

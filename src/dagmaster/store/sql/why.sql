@@ -68,7 +68,8 @@ WHERE job_id = :job_id
 SELECT w.worker_id, w.host, w.pid, w.queues, w.concurrency, w.stopped_at IS NOT NULL AS is_over,
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at,
        extract(epoch FROM clock() - w.heartbeat_at)::float8 AS silent_seconds,
-       (w.counters ->> 'running')::integer AS running, w.counters ->> 'begun' AS begun
+       (w.counters ->> 'running')::integer AS running, w.counters ->> 'begun' AS begun,
+       (w.counters ->> 'processes')::integer AS processes, (w.counters ->> 'processes_busy')::integer AS processes_busy
 FROM dag_workers w
 WHERE (w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds))
    OR w.worker_id = ANY(:worker_ids::bigint[])
