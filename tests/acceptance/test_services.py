@@ -325,6 +325,12 @@ def test_services_wait_for_a_database_that_is_down_when_they_start(place: Place)
         embedded.stop()
 
 
+def test_a_service_that_makes_the_schema_speaks_of_itself_alone(place: Place):
+    orchestrator = place.start("orchestrator")
+    orchestrator.until("is ready")
+    assert len(orchestrator.lines) == 1, orchestrator.text
+
+
 def test_a_second_signal_ends_a_worker_at_once(place: Place):
     place.env["DAGMASTER_DRAIN_SECONDS"] = "3600"
     dev = place.start("dev", "--workers", "0")
@@ -374,3 +380,21 @@ def test_a_second_ctrl_c_leaves_at_once_and_dev_goes_on_with_the_job(place: Plac
     done = place.run("jobs", "watch", job)
     assert done.returncode == 1, done.stdout + done.stderr
     assert '"CANCELLED"' in place.run("jobs", "show", job, "--json").stdout
+
+
+@pytest.mark.parametrize("is_background", [False, True])
+def test_a_client_that_is_terminated_leaves_no_server_behind(place: Place, is_background: bool):
+    assert place.run("migrate").returncode == 0
+    text = place.write("{name: stuck, nodes: {a: {handler: echo, queue: nobody}}}")
+    assert place.run("submit", text).returncode == 0
+    # What a shell starts in the background ignores Ctrl-C, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_background else signal.getsignal(signal.SIGINT)
+    try:
+        watch = place.start("jobs", "events", "last", "-f")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    watch.until("submitted")
+    watch.signal(signal.SIGTERM)
+    assert watch.over() == 130, watch.text
+    assert "Traceback" not in watch.text
+    assert not (place.folder / "data" / "cluster" / "postmaster.pid").exists()

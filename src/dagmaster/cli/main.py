@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
 
 # Exit codes of every command.
 COMPLETED: Final = 0
@@ -105,6 +108,9 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad input, 3 no database or storage, 130 stopped."""
+    with contextlib.suppress(ValueError):
+        # On a thread of its own, a command hears no signals.
+        signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
     except click.ClickException as error:
@@ -114,6 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("interrupted", err=True)
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else COMPLETED)
+
+
+def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
+    """Leave as Ctrl-C does: who joined an embedded server and is ended at once would leave it behind."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell lets what it starts in the background hear no Ctrl-C.
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _leave_pipe() -> None:
