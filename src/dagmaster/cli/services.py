@@ -129,6 +129,8 @@ def serve(
     from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    # How a schema is brought there is alembic's business.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     # Owned jobs stay, and looking for garbage among them over and over is work for nothing.
     gc.set_threshold(50_000, 50, 50)
     try:
