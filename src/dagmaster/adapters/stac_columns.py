@@ -52,12 +52,8 @@ def as_table(known: Sequence[KnownItem]) -> pa.Table:
     """Items as an Arrow table."""
     items = [one.item for one in known]
     # Each way takes more than the one before it, and the last takes all.
-<<<<<<< HEAD
     ways: Sequence[Callable[[], list[dict[str, Any]]]]
     ways = (lambda: items, lambda: _plain(items), lambda: [_core(item) for item in items])
-=======
-    ways: list[Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]] = [list, _plain, _cores]
->>>>>>> 8be06c9 (Name the ways in which items become columns, for the type checker)
     for simplified in ways:
         try:
             table = pa.Table.from_batches([stac_items_to_arrow(simplified(items))])
