@@ -52,8 +52,7 @@ def as_table(known: Sequence[KnownItem]) -> pa.Table:
     """Items as an Arrow table."""
     items = [one.item for one in known]
     # Each way takes more than the one before it, and the last takes all.
-    ways: Sequence[Callable[[], list[dict[str, Any]]]]
-    ways = (lambda: items, lambda: _plain(items), lambda: [_core(item) for item in items])
+    ways: list[Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]] = [list, _plain, _cores]
     for simplified in ways:
         try:
             table = pa.Table.from_batches([stac_items_to_arrow(simplified(items))])
