@@ -254,3 +254,25 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
     # What a worker says in few words comes with the wake-up.
     assert owner.waiting == (set() if how == "report" else {"results"})
     assert len(owner.pushed) == (how == "report")
+
+
+# ── A handler that is not here ──
+
+
+async def test_a_task_is_served_elsewhere_by_who_lives_has_its_queue_and_its_handler(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    assert not await worker.is_served_elsewhere(task.task_id)
+    for queues, handlers, expected in [
+        (["q"], {"other": "1"}, False),
+        (["another"], {"h": "1"}, False),
+        (["q"], {"h": "1"}, True),
+        ([], {"h": "1"}, True),
+    ]:
+        other = await world.worker()
+        await other.register(queues, 1, handlers)
+        assert await worker.is_served_elsewhere(task.task_id) is expected
+        await other.leave()
+    assert not await worker.is_served_elsewhere(task.task_id)

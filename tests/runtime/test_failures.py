@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,8 +69,34 @@ async def test_an_unknown_handler_fails_the_node_at_once_and_says_so(world: Worl
     await world.worker()
     world.handlers.append(only_here)
     report = await world.run("{name: n, nodes: {a: {handler: only_here}}}")
-    assert report.nodes["a"]["error"]["kind"] == "unknown_handler"
+    error = report.nodes["a"]["error"]
+    assert error["kind"] == "unknown_handler"
+    assert f"Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other" in error["message"]
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
+
+
+async def test_a_task_is_left_to_the_worker_that_has_its_handler(world: World):
+    """In a deploy some workers know new handlers already. The others fail none of their jobs, and use no retry up."""
+
+    @handler("only_there", queue="q")
+    async def only_there() -> None: ...
+
+    await world.orchestrator()
+    await world.worker()
+    world.handlers.append(only_there)
+    new, may_claim = await world.worker(), Gate()
+    claim = new.store.claim
+
+    async def later(*given: Any) -> Any:
+        return await claim(*given) if may_claim.is_open else []
+
+    new.store.claim = later  # type: ignore[method-assign]
+    job = await world.submit("{name: n, nodes: {a: {handler: only_there, retry: none}}}")
+    await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type = 'AttemptHandedBack'")
+    may_claim.open()
+    assert (await world.over(job)).status == "COMPLETED"
+    attempts = await world.attempts(job, "a")
+    assert (attempts[0], attempts[-1], "FAILED" in attempts) == ("HANDED_BACK", "COMPLETED", False)
 
 
 async def test_an_async_handler_that_takes_too_long_is_stopped_and_tried_again(world: World):

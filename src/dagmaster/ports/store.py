@@ -389,6 +389,9 @@ class WorkerStore(Protocol):
         Fewer than the limit, and fewer apart than that: there are no more.
         """
 
+    async def is_served_elsewhere(self, task_id: str) -> bool:
+        """Whether another worker that lives serves the queue of this task, and has its handler."""
+
     def look_around(self) -> None:
         """Let the next claim look at every queue, not only at those that something was heard of."""
 

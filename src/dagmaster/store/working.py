@@ -129,6 +129,11 @@ class PostgresWorkerStore:
             for task_id, job_id, *rest in await self._tasks.fetch(_SQL["claim"], given)
         ]
 
+    async def is_served_elsewhere(self, task_id: str) -> bool:
+        """Whether another could run this task."""
+        row = await self._side.row(_SQL["elsewhere"], {"task_id": int(task_id), "worker_id": self.worker_id})
+        return row is not None and bool(row["is_served"])
+
     def look_around(self) -> None:
         """Let the next claim look at every queue."""
         self._heard.clear()

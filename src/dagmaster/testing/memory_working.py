@@ -103,6 +103,15 @@ class MemoryWorkerStore:
             ]  # fmt: skip
         return claimed
 
+    async def is_served_elsewhere(self, task_id: str) -> bool:
+        """Whether another could run this task."""
+        task = self._database.queue.get(task_id)
+        return task is not None and any(
+            task.handler in who.handlers and (not who.queues or task.queue in who.queues)
+            for worker_id, who in self._database.workers.items()
+            if worker_id != self.worker_id and who.stopped_at is None
+        )
+
     def look_around(self) -> None:
         """Nothing to do: every claim looks at every queue."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.templates import attach_secrets, fill_secrets
 from dagmaster.errors import DagmasterError, PermanentError
@@ -14,19 +17,31 @@ from dagmaster.worker.outcomes import failed
 from dagmaster.worker.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from dagmaster.ports.blobs import Blobs
     from dagmaster.ports.store import ClaimedTask
     from dagmaster.worker.executor import Executor
     from dagmaster.worker.notes import Notes
 
+ELSEWHERE_SECONDS: Final = 1.0
+"""How long a worker keeps a task whose handler it does not have, before it hands it back for another."""
+
 
 class TaskRunner:
     """Runs claimed tasks on one executor."""
 
-    def __init__(self, executor: Executor, *, notes: Notes, blobs: Blobs, secrets: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        notes: Notes,
+        blobs: Blobs,
+        secrets: Callable[[str], str | None],
+        is_served_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         self.executor = executor
+        self._is_served_elsewhere = is_served_elsewhere
         self._notes = notes
         self._blobs = blobs
         self._secrets = secrets
@@ -34,6 +49,8 @@ class TaskRunner:
     async def run(self, task: ClaimedTask) -> TaskReport:
         """Run a task to its report. Whatever goes wrong is in the report."""
         self._notes.begin(task.task_id, task.token)
+        if self.executor.version_of(task.handler) is None and self._is_served_elsewhere is not None:
+            return await self._unknown(task, self._is_served_elsewhere)
         hidden: set[str] = set()
         try:
             message = self._message(task, hidden)
@@ -42,6 +59,25 @@ class TaskRunner:
         self._notes.hide(task.task_id, hidden)
         outcome = await self.executor.execute(message)
         return await self._report(task, redacted(outcome, hidden))
+
+    async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
+        """Leave a task to a worker that has its handler: in a deploy, some have it already. Else it fails."""
+        try:
+            is_others = await is_served(task.task_id)
+        except DagmasterError:
+            # Nobody knows. It is asked again, of whoever claims it next.
+            is_others = True
+        if is_others:
+            # Not at once: who is free claims it again, and that may be this worker.
+            await asyncio.sleep(ELSEWHERE_SECONDS)
+            return await self._report(task, HandedBack("another worker has its handler"))
+        outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
+        if isinstance(outcome, Failed):
+            outcome.error["message"] += (
+                f". Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has it:"
+                " start a worker with `--handlers`, and resume the job"
+            )
+        return await self._report(task, outcome)
 
     def _message(self, task: ClaimedTask, hidden: set[str]) -> TaskMessage:
         params: Any = json.loads(task.params)

@@ -151,7 +151,13 @@ class Worker:
         )
 
     def _runner(self, executor: Executor) -> TaskRunner:
-        return TaskRunner(executor, notes=self.notes, blobs=self._blobs, secrets=self._secrets)
+        return TaskRunner(
+            executor,
+            notes=self.notes,
+            blobs=self._blobs,
+            secrets=self._secrets,
+            is_served_elsewhere=self.store.is_served_elsewhere,
+        )
 
     async def _register(self) -> None:
         await self.store.register(self._queues, self._concurrency, self._registry.versions())
@@ -253,7 +259,7 @@ class Worker:
             if task.handler in self._apart_names:
                 self._apart.take()
             spec = self._registry.find(task.handler)
-            # One that nobody knows fails wherever it is.
+            # One that is unknown here runs nowhere: it is asked for in the store, whose loop is this one.
             place = Place.THREAD if spec is None else self._executor.place(spec)
             places.setdefault(place, []).append(task)
         for place, tasks in places.items():

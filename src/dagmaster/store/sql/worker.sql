@@ -84,6 +84,15 @@ LEFT JOIN dag_jobs j ON j.id = q.job_id
 LEFT JOIN dag_checkpoints c ON q.attempt > 1 AND c.job_id = q.job_id AND c.node_id = q.node_id
 ORDER BY q.priority DESC, q.task_id
 
+-- name: elsewhere
+-- Whether a task that this worker holds could run at another that lives, serves its queue and has its handler.
+SELECT EXISTS (
+    SELECT FROM dag_task_queue q
+    JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL
+                      AND (w.queues = '{}' OR q.queue = ANY(w.queues)) AND jsonb_exists(w.handlers, q.handler)
+    WHERE q.task_id = :task_id
+) AS is_served
+
 -- name: queues
 -- The queues that have tasks, each found by one step in an index; but no queue of a `run` that still lives.
 WITH RECURSIVE found AS (
