@@ -274,5 +274,7 @@ async def test_a_task_is_served_elsewhere_by_who_lives_has_its_queue_and_its_han
         other = await world.worker()
         await other.register(queues, 1, handlers)
         assert await worker.is_served_elsewhere(task.task_id) is expected
+        await other.heartbeat([], {"draining": True})
+        assert not await worker.is_served_elsewhere(task.task_id)
         await other.leave()
     assert not await worker.is_served_elsewhere(task.task_id)

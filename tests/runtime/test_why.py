@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.authoring.handlers import handler
 from dagmaster.engine.reasons import ReasonCode
 from dagmaster.orchestrator import service
 from dagmaster.ports.clock import loop_time
@@ -155,6 +157,29 @@ async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_flee
     assert [claim.get("after") for claim in claims] == [None, "died"]
     gate.open()
     await world.worker()
+    await world.over(job)
+
+
+async def test_the_fleet_shows_that_a_worker_drains(world: World):
+    began, gate = Gate(), Gate()
+
+    @handler("holds", queue="q")
+    async def holds() -> None:
+        began.open()
+        await gate.wait()
+
+    world.handlers.append(holds)
+    await world.orchestrator()
+    worker = await world.worker(drain_seconds=60)
+    job = await world.submit("{name: n, nodes: {a: {handler: holds}}}")
+    await began.wait()
+    assert [each["draining"] for each in (await fleet_of(world)).workers] == [False]
+    stopping = asyncio.create_task(world.stop(worker))
+    await world.until("SELECT bool_or((counters ->> 'draining')::boolean) FROM dag_workers")
+    assert [each["draining"] for each in (await fleet_of(world)).workers] == [True]
+    gate.open()
+    await stopping
+    assert [each["draining"] for each in (await fleet_of(world)).workers] == [False]
     await world.over(job)
 
 

@@ -58,10 +58,11 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 
 
 def serving(found: Fleet, queue: str) -> int:
-    """How many live workers take tasks of a queue."""
+    """How many live workers take tasks of a queue. One that drains takes none."""
     from dagmaster.store.explaining import serves  # noqa: PLC0415 - slow to import
 
-    return sum(bool(worker["alive"]) and serves(worker["queues"], queue) for worker in found.workers)
+    taking = [worker for worker in found.workers if worker["alive"] and not worker["draining"]]
+    return sum(serves(worker["queues"], queue) for worker in taking)
 
 
 def fleet_document(found: Fleet) -> dict[str, Any]:
@@ -174,8 +175,11 @@ def _workers(found: list[dict[str, Any]]) -> Table:
         counters = each["counters"]
         failed = counters.get("failed", 0)
         busy = each["running"] >= each["concurrency"]
+        where = _where(each)
+        if each["draining"]:
+            where.append(" drains", style="yellow")
         table.add_row(
-            _where(each),
+            where,
             age(each["age_seconds"]),
             _heard(each),
             Text(f"{each['running']:,}/{each['concurrency']:,}", style="yellow" if busy else ""),

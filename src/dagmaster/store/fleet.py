@@ -50,6 +50,7 @@ async def read_fleet(store: PostgresReadStore) -> Fleet:
         each["prefetched"] = count - each["running"]
         counters.pop("begun", None)
         each["processes"], each["processes_busy"] = (counters.pop(key, 0) for key in ("processes", "processes_busy"))
+        each["draining"] = bool(counters.pop("draining", False)) and each["alive"]
     await _tell_left_jobs(store, [each for each in orchestrators if not each["alive"]])
     await _tell_left_tasks(store, [each for each in workers if not each["alive"]])
     queues_found = [dict(row) for row in await session.fetch(_SQL["queues"], {})]

@@ -109,7 +109,7 @@ class MemoryWorkerStore:
         return task is not None and any(
             task.handler in who.handlers and (not who.queues or task.queue in who.queues)
             for worker_id, who in self._database.workers.items()
-            if worker_id != self.worker_id and who.stopped_at is None
+            if worker_id != self.worker_id and who.stopped_at is None and not who.counters.get("draining")
         )
 
     def look_around(self) -> None:

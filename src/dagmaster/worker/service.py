@@ -419,7 +419,7 @@ class Worker:
         if self._processes is not None:
             limit = self._processes.limit
             named |= {"processes": limit, "processes_busy": min(self._apart.held, limit)}
-        return {**self.counters, "running": len(begun), **named}
+        return {**self.counters, "running": len(begun), "draining": self._stopping.is_set(), **named}
 
     async def _rest(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._outage.away(error))

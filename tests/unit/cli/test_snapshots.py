@@ -136,7 +136,7 @@ def a_worker(*queues: str, alive: bool = True, silent: float = 1.0, stopped: flo
         "worker_id": "5", "host": "h", "pid": 9, "version": "1", "queues": list(queues), "concurrency": 4, "running": 2,
         "prefetched": 9, "died": not alive and stopped != 39.0, "left": {"tasks": 12, "not_reclaimed": 0, "now": {"over": 3}},
         "counters": {"completed": 7}, "alive": alive, "silent_seconds": silent, "age_seconds": 90.0,
-        "stopped_seconds": stopped, "lease_seconds": 6.0, "processes": 6, "processes_busy": 5,
+        "stopped_seconds": stopped, "lease_seconds": 6.0, "processes": 6, "processes_busy": 5, "draining": False,
     }  # fmt: skip
 
 
@@ -160,6 +160,14 @@ def test_a_worker_without_queues_serves_all_but_those_of_a_run():
     queues = [{"queue": name, "waiting": 1, "held": 0, "oldest_seconds": 1.0} for name in ("any", "run:1")]
     found = Fleet([], [a_worker()], queues, 0)
     assert [each["workers"] for each in fleet_document(found)["queues"]] == [1, 0]
+
+
+def test_a_worker_that_drains_is_marked_and_serves_nobody():
+    queues = [{"queue": "light", "waiting": 3, "held": 0, "oldest_seconds": 65.0}]
+    found = Fleet([], [a_worker("light") | {"draining": True}], queues, 0)
+    said = drawn(*fleet_page(found), width=100)
+    assert "h:9 drains" in said
+    assert "✘ nobody serves light" in said
 
 
 def test_one_that_said_goodbye_did_not_die():

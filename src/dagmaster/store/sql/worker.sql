@@ -89,6 +89,7 @@ ORDER BY q.priority DESC, q.task_id
 SELECT EXISTS (
     SELECT FROM dag_task_queue q
     JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL
+                      AND w.counters ->> 'draining' IS DISTINCT FROM 'true'
                       AND (w.queues = '{}' OR q.queue = ANY(w.queues)) AND jsonb_exists(w.handlers, q.handler)
     WHERE q.task_id = :task_id
 ) AS is_served
