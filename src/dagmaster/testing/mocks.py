@@ -14,7 +14,8 @@ from dagmaster.authoring.handlers import Registry, handler
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.errors import HandlerInvalid, PermanentError
 from dagmaster.ports.handler import HandlerContext  # noqa: TC001 - read by the decorator
-from dagmaster.testing.shapes import Kind, Shape, Shapes, Wanted
+from dagmaster.testing.shapes import Shapes
+from dagmaster.testing.value_shapes import Kind, Shape, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
