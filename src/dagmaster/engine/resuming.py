@@ -82,7 +82,7 @@ def plan_of_run(
     opened = next((frozenset(each.nodes) for each in decided if isinstance(each, Reopen)), None)
     if opened is None:
         ignored = next((each.reason for each in decided if isinstance(each, Ignore)), None)
-        return ignored or "nothing is redone: the node rests between attempts, and is tried at once"
+        return ignored or [Verdict(name, Fate.REDONE, "rests between attempts: tried at once") for name in around.named]
     return [
         _in_run(job, node, before, opened, around)
         for node in job.nodes.values()
@@ -100,8 +100,11 @@ def _in_run(
     if missing is not None:
         return Verdict(node.id, Fate.IMPOSSIBLE, missing)
     reason = _opened_because(job, node, row, opened, around)
-    if not isinstance(node, FanOut) or row.total is None or node.total is None:
+    if not isinstance(node, FanOut) or row.total is None:
         return Verdict(node.id, Fate.REDONE, reason)
+    if node.total is None:
+        made = sum(each.parent == node.id for each in before.values())
+        return Verdict(node.id, Fate.REDONE, f"{reason}: all children are made anew ({row.total:,} before)", (0, made))
     leaves = list(_last_children(node))
     redone = [child for child in leaves if child.id in opened]
     kept = len(leaves) - len(redone)
@@ -239,7 +242,9 @@ class _Compared:
             return f"follows `{next(iter(self._leaves_in_redo(top)), '')}`, which is redone"
         same = self.known.get((top, node.fingerprint or b""))
         if same is not None:
-            another = _other_version(node, same.handler_version, self.around)
+            # One that did not complete has no version: it is redone for how it ended.
+            is_whole = same.status is NodeStatus.COMPLETED
+            another = _other_version(node, same.handler_version, self.around) if is_whole else None
             return another or _ended(row_of(same))
         return self._changed(node)
 

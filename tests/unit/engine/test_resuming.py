@@ -133,3 +133,26 @@ def test_all_that_follows_is_found_at_any_distance():
     graph = a_job(a="", b="a", c="b", d="").graph
     assert with_followers(graph, ["a"]) == {"a", "b", "c"}
     assert with_followers(graph, []) == set()
+
+
+def test_children_that_are_made_anew_are_counted():
+    driver = Driver(a_job(plan="", tiles=fan_out("{{ nodes.plan.output }}", after="plan")))
+    driver.starts()
+    driver.succeeds("plan", output=[1, 2, 3])
+    driver.succeeds("tiles__0")
+    driver.succeeds("tiles__1")
+    driver.fails("tiles__2", permanent=True)
+    around = Circumstances(named=frozenset({"plan"}))
+    found = plan_of_run(driver.rebuilt(), ResumeRequested(("plan",)), 0.0, around)
+    assert not isinstance(found, str)
+    tiles = next(each for each in found if each.node == "tiles")
+    assert tiles.reason == "failed: all children are made anew (3 before)"
+    assert tiles.children == (0, 3)
+
+
+def test_a_node_that_rests_is_tried_at_once():
+    driver = Driver(a_job(a=task(retry=3)))
+    driver.starts()
+    driver.fails("a")
+    found = plan(driver, RetryRequested("a"), Circumstances(named=frozenset({"a"})))
+    assert found == {"a": ("redone", "rests between attempts: tried at once")}
