@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from dagmaster.store.embedded import EmbeddedPostgres
 from dagmaster.store.fleet import read_fleet
 from dagmaster.store.reading import PostgresReadStore
 from dagmaster.store.session import Address
+from dagmaster.store.submitting import PostgresSubmitStore
 
 DEFINITION: dict[str, Any] = {
     "workflow_id": "flow",
@@ -400,3 +402,22 @@ def test_a_database_without_tables_is_told_so(server):
     do(server, "CREATE DATABASE empty")
     with pytest.raises(SchemaWrong, match="dagmaster migrate"):
         read(server.replace("/dagmaster?", "/empty?"), lambda store: store.jobs())
+
+
+def test_one_that_was_seen_to_be_dead_died_when_it_was_heard_last(dsn):
+    an_orchestrator(dsn, 1, silent=2.0)
+    do(dsn, "UPDATE dag_orchestrators SET host = $1, pid = 4", socket.gethostname())
+
+    async def bury() -> None:
+        store = PostgresSubmitStore(Address(dsn=dsn))
+        try:
+            # Twice: what is known is not forgotten.
+            for _ in range(2):
+                await store.bury(4, lease_seconds=1000.0, worker_lease_seconds=1000.0)
+        finally:
+            await store.session.close()
+
+    asyncio.run(bury())
+    (found,) = read(dsn, read_fleet).orchestrators
+    assert (found["alive"], found["died"], "heard_at" in found["counters"]) == (False, True, False)
+    assert 2.0 <= found["silent_seconds"] < 500.0

@@ -66,6 +66,10 @@ def _tell_life(each: dict[str, Any], key: str, lease: float) -> None:
     each["alive"] = stopped is None and silent < lease
     # One that stops says so as it goes; one that died was given up after its lease.
     each["died"] = not each["alive"] and (stopped is None or silent - stopped > lease)
+    # One that was seen to be dead was heard later than its lease says.
+    each["counters"].pop("heard_at", None)
+    heard = each.pop("heard_seconds")
+    each["silent_seconds"] = silent if heard is None else heard
 
 
 async def _tell_left_jobs(store: PostgresReadStore, gone: list[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 -- name: orchestrators
 -- The orchestrators that live, all of them, and the last that went; how many jobs each owns, and where those are that it left.
 SELECT o.owner_id, o.host, o.pid, o.version, o.counters, extract(epoch FROM clock() - o.heartbeat_at)::float8 AS silent_seconds,
+       extract(epoch FROM clock() - to_timestamp((o.counters ->> 'heard_at')::float8))::float8 AS heard_seconds,
        extract(epoch FROM clock() - o.started_at)::float8 AS age_seconds,
        extract(epoch FROM clock() - o.stopped_at)::float8 AS stopped_seconds,
        (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id AND j.status IN ('PENDING', 'RUNNING')) AS jobs
@@ -26,6 +27,7 @@ GROUP BY j.previous_owner_id
 -- The workers that live, all of them: they say which queues are served. And the last that went.
 SELECT w.worker_id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
        extract(epoch FROM clock() - w.heartbeat_at)::float8 AS silent_seconds,
+       extract(epoch FROM clock() - to_timestamp((w.counters ->> 'heard_at')::float8))::float8 AS heard_seconds,
        extract(epoch FROM clock() - w.started_at)::float8 AS age_seconds,
        extract(epoch FROM clock() - w.stopped_at)::float8 AS stopped_seconds
 FROM dag_workers w

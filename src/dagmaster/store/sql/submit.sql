@@ -93,12 +93,16 @@ SELECT node_id, status, attempt, output, output_ref, error FROM dag_node_states 
 ORDER BY fan_out_index, node_id
 
 -- name: bury
--- A process of this host is known to be dead: nobody has to wait for its lease to end.
+-- A process of this host is known to be dead: nobody has to wait for its lease to end. When it was heard is kept.
 WITH orchestrator AS (
-    UPDATE dag_orchestrators SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :lease_seconds))
+    UPDATE dag_orchestrators
+    SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :lease_seconds)),
+        counters = jsonb_build_object('heard_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
     WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 )
-UPDATE dag_workers SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_lease_seconds))
+UPDATE dag_workers
+SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_lease_seconds)),
+    counters = jsonb_build_object('heard_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
 WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 
 -- name: is_over

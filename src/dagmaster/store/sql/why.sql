@@ -7,8 +7,10 @@ SELECT j.id, j.workflow_id, j.version, j.content_hash, j.status, j.run, j.inputs
        extract(epoch FROM j.cancel_requested_at)::float8 AS cancelled_at,
        extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM j.created_at)::float8 AS created_at,
        extract(epoch FROM j.started_at)::float8 AS started_at, extract(epoch FROM j.finished_at)::float8 AS finished_at,
-       extract(epoch FROM clock())::float8 AS now, j.owner_id, o.host, o.pid, o.stopped_at IS NOT NULL AS owner_is_over,
-       extract(epoch FROM clock() - o.heartbeat_at)::float8 AS silent_seconds,
+       extract(epoch FROM clock())::float8 AS now, j.owner_id, o.host, o.pid, 
+       o.stopped_at IS NOT NULL OR o.counters -> 'heard_at' IS NOT NULL AS owner_is_over,
+       extract(epoch FROM clock() - coalesce(to_timestamp((o.counters ->> 'heard_at')::float8), o.heartbeat_at))::float8
+           AS silent_seconds,
        o.counters -> 'troubled' ->> j.id::text AS trouble,
        (SELECT count(*) FROM dag_orchestrators a
         WHERE a.stopped_at IS NULL AND a.heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators
@@ -65,9 +67,11 @@ WHERE job_id = :job_id
 
 -- name: workers
 -- The workers that live, and those that hold tasks of a job.
-SELECT w.worker_id, w.host, w.pid, w.queues, w.concurrency, w.stopped_at IS NOT NULL AS is_over,
+SELECT w.worker_id, w.host, w.pid, w.queues, w.concurrency, 
+       w.stopped_at IS NOT NULL OR w.counters -> 'heard_at' IS NOT NULL AS is_over,
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at,
-       extract(epoch FROM clock() - w.heartbeat_at)::float8 AS silent_seconds,
+       extract(epoch FROM clock() - coalesce(to_timestamp((w.counters ->> 'heard_at')::float8), w.heartbeat_at))::float8
+           AS silent_seconds,
        (w.counters ->> 'running')::integer AS running, w.counters ->> 'begun' AS begun,
        (w.counters ->> 'processes')::integer AS processes, (w.counters ->> 'processes_busy')::integer AS processes_busy
 FROM dag_workers w
