@@ -189,7 +189,10 @@ def test_a_job_that_failed_says_why_and_can_be_resumed(place):
     assert place.dagmaster("jobs", "retry", job_id, "good").returncode == 2
     resumed = place.dagmaster("jobs", "resume", job_id)
     assert (resumed.returncode, resumed.stdout) == (0, "run 2 begins: 2 nodes run again\n")
-    assert place.dagmaster("jobs", "watch", job_id).returncode == 1
+    again = place.dagmaster("jobs", "watch", job_id)
+    assert again.returncode == 1
+    assert "run 2 begins" in again.stderr
+    assert "the job starts" not in again.stderr
     assert place.json("jobs", "show", job_id)["run"] == 2
 
 
@@ -198,6 +201,9 @@ def test_of_a_hundred_tiles_one_command_redoes_the_one_that_failed_and_says_so_b
     flow = place.write("tiled.yaml", TILES)
     job_id = place.submit(flow, "--handlers", str(place.path / "talking.py"), "-i", f"mended={mended}")
     assert place.dagmaster("jobs", "watch", job_id).returncode == 1
+    told = place.dagmaster("jobs", "logs", job_id, "tiles__47").stdout
+    assert "Traceback" in told
+    assert told.endswith("RuntimeError: tile 47 is broken\n")
     planned = place.json("jobs", "resume", job_id, "--dry-run")
     assert [each["node"] for each in planned["reused"]] == ["about"]
     assert planned["redone"][0]["children"] == {"reused": 99, "redone": 1}

@@ -252,8 +252,10 @@ def _payload(text: str) -> Any:
 # ── Asking ──
 
 
-async def ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool, quiet: bool = False) -> int:
-    """Send a command, and say what became of it."""
+async def ask(
+    onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool, quiet: bool = False, watched: bool = False
+) -> int:
+    """Send a command, and say what became of it. `watched`: the job is watched next, so nobody has to be told how."""
     from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - slow to import
 
     head = await onlooker.job(job_id)
@@ -282,7 +284,7 @@ async def ask(onlooker: Onlooker, job_id: str, request: Request, *, as_json: boo
         click.echo(json.dumps({**document, "seq": None if event is None else event.seq, "sentence": sentence}))
     else:
         click.echo(sentence, err=refused)
-        if not refused and request.kind in ("retry", "resume"):
+        if not refused and not watched and request.kind in ("retry", "resume"):
             click.echo(f"To watch it: dagmaster jobs watch {head.id}", err=True)
     return BAD_INPUT if refused else COMPLETED
 

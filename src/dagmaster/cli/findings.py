@@ -193,8 +193,8 @@ def judge_queues(waiting: Sequence[tuple[str, int]], served: Collection[str], *,
         )
     named = ", ".join(f"{queue} ({_count(tasks, 'task')})" for queue, tasks in alone[:_NAMED])
     more = f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else ""
-    names = ",".join(queue for queue, _ in alone[:_NAMED])
-    return warning("queues", f"nobody serves {named}{more}", f"start a worker with DAGMASTER_QUEUES={names}")
+    options = " ".join(f"--queue {queue}" for queue, _ in alone[:_NAMED])
+    return warning("queues", f"nobody serves {named}{more}", f"dagmaster worker {options}")
 
 
 def size(count: int) -> str:

@@ -44,7 +44,8 @@ def logs(
 ) -> int:
     """Print what the tasks of a job wrote: their prints and their log lines, in order.
 
-    Of several nodes, each line begins with its node. A child of a fan-out is named as `tiles__17`.
+    Of several nodes, each line begins with its node. A child of a fan-out is named as `tiles__17`. Of one node that
+    failed, the traceback stands at the end.
 
     \b
     Examples:
@@ -79,6 +80,8 @@ def logs(
                 break
             await asyncio.sleep(POLL_SECONDS)
         printer.end()
+        if node_id is not None and not as_json and await _say_traceback(onlooker, head, node_id, attempt):
+            return COMPLETED
         if place is None and not as_json:
             whose = f"node {node_id}" if node_id else "the tasks"
             which = f" in attempt {attempt}" if attempt else ""
@@ -98,6 +101,18 @@ async def _check(onlooker: Onlooker, head: JobHead, node_id: str) -> None:
     if node_id not in definition.get("nodes", {}):
         hint = did_you_mean(node_id, definition.get("nodes", {}))
         raise CommandRefused(f"{head.workflow_id} has no node {node_id!r}. {hint[:1].upper()}{hint[1:]}".strip())
+
+
+async def _say_traceback(onlooker: Onlooker, head: JobHead, node_id: str, attempt: int | None) -> bool:
+    """Print where the last attempt of a node failed, if it did and that is known."""
+    for line in await onlooker.store.nodes(head.id, [node_id]):
+        error = line.error or {}
+        told = str(error.get("traceback") or "").rstrip()
+        if told and attempt in (None, line.attempt):
+            click.echo(click.style(f"attempt {line.attempt} failed:", fg="red", bold=True))
+            click.echo(told)
+            return True
+    return False
 
 
 class _Printer:

@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """List the commands without importing them."""
         rows = [(name, sentence) for name, (_, sentence) in self.lazy.items()]
-        rows += [(name, cmd.get_short_help_str()) for name, cmd in self.commands.items()]
+        rows += [(name, cmd.get_short_help_str(limit=100)) for name, cmd in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -82,7 +82,10 @@ class LazyGroup(click.Group):
         "dev": ("dagmaster.cli.dev:dev", "Run everything on this machine: database, orchestrator, worker."),
         "submit": ("dagmaster.cli.submit:submit", "Submit a job, and wait for it if you like."),
         "jobs": ("dagmaster.cli.jobs:jobs", "List, watch, explain and steer jobs."),
-        "workflows": ("dagmaster.cli.workflows:workflows", "Check, draw and describe workflow files."),
+        "workflows": (
+            "dagmaster.cli.workflows:workflows",
+            "Check, draw and publish workflow files, and look at the published ones.",
+        ),
         "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
         "blobs": ("dagmaster.cli.blobs:blobs", "Bring data, and look at results."),
         "stac": ("dagmaster.cli.stac:stac", "Find what was made, by place and time."),

@@ -85,6 +85,12 @@ def say_refused(error: WorkflowInvalid | InputsInvalid, said: str, out: TextIO |
         out.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
+def about_inputs(error: InputsInvalid) -> str:
+    """What to do about inputs that were refused: one that is missing is to be given; one that is wrong was told."""
+    is_missing = any(problem.message.startswith("missing input") for problem in error.problems)
+    return "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs do not fit"
+
+
 def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], what: str) -> dict[str, Any]:
     """Read key=value pairs."""
     found: dict[str, Any] = {}
@@ -107,8 +113,10 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         data = read_json(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise click.ClickException(f"{path}: expected a JSON object, as {{'name': 'value'}}")
     return data

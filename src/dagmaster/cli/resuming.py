@@ -12,7 +12,7 @@ import click
 from dagmaster.cli.asking import Request, ask, no_node
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.options import data_dir_option, read_pairs, say_refused, who
+from dagmaster.cli.options import about_inputs, data_dir_option, read_pairs, say_refused, who
 from dagmaster.cli.showing import graph_of
 from dagmaster.engine.resuming import Circumstances, Fate, plan_of_new_job, plan_of_run
 from dagmaster.errors import CommandRefused, InputsInvalid
@@ -80,7 +80,8 @@ def resume(  # noqa: PLR0913 - the options of a command
         try:
             order = await _ordered(onlooker, head, nodes=nodes, pairs=pairs, version=version, key=key)
         except InputsInvalid as error:
-            say_refused(error, "nothing was resumed: give inputs as -i name=value", sys.stdout if as_json else None)
+            said = f"nothing was resumed: {about_inputs(error)}"
+            say_refused(error, said, sys.stdout if as_json else None)
             return BAD_INPUT
         if dry_run:
             return await _say_plan(onlooker, order, load_settings(), as_json=as_json)
@@ -89,7 +90,7 @@ def resume(  # noqa: PLR0913 - the options of a command
             _say_accepted(order, accepted, as_json=as_json, wait=wait)
             return await _until_over(onlooker, accepted.job_id, as_json=as_json) if wait else COMPLETED
         request = Request("resume", {EventType.JOB_RESUMED}, {"nodes": list(nodes)})
-        code = await ask(onlooker, head.id, request, as_json=as_json, quiet=as_json and wait)
+        code = await ask(onlooker, head.id, request, as_json=as_json, quiet=as_json and wait, watched=wait)
         return await _until_over(onlooker, head.id, as_json=as_json) if wait and code == COMPLETED else code
 
     return on_database(data_dir, work)

@@ -23,6 +23,7 @@ from dagmaster.cli.display import LiveDisplay, NoDisplay, PlainDisplay, duration
 from dagmaster.cli.durable import DurableRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
+    about_inputs,
     data_dir_option,
     handlers_option,
     inputs_options,
@@ -268,8 +269,7 @@ def _signals(given: tuple[str, ...]) -> dict[str, Any]:
 
 def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
     count = sum(1 for problem in error.problems if problem.severity == "error")
-    is_workflow = isinstance(error, WorkflowInvalid)
-    said = "the workflow cannot run" if is_workflow else "give inputs as -i name=value, or from a file with -I"
+    said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else about_inputs(error)
     say_refused(error, f"{count} problem{'s' if count != 1 else ''}: {said}", stdout)
     return BAD_INPUT
 

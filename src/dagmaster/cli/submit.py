@@ -13,6 +13,7 @@ import click
 
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
+    about_inputs,
     data_dir_option,
     handlers_option,
     inputs_options,
@@ -95,7 +96,7 @@ def submit(  # noqa: PLR0913 - the options of a command
 
                 return watch_to_end(address, accepted.job_id, as_json=as_json)
     except (InputsInvalid, WorkflowInvalid) as error:
-        said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else "give inputs as -i name=value"
+        said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else about_inputs(error)
         say_refused(error, f"nothing was submitted: {said}", sys.stdout if as_json else None)
         return BAD_INPUT
     except DagmasterError as error:
@@ -136,12 +137,12 @@ class _Order:
 
 async def _submit(address: Address, order: _Order, settings: Settings) -> tuple[Accepted, str]:
     from dagmaster.authoring.inputs import parse_input  # noqa: PLC0415 - slow to import
-    from dagmaster.bootstrap import allowed_env  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import allowed_env, prepare  # noqa: PLC0415 - likewise
     from dagmaster.orchestrator.intake import Intake, Submission  # noqa: PLC0415 - likewise
-    from dagmaster.store import migrate  # noqa: PLC0415 - likewise
     from dagmaster.store.submitting import PostgresSubmitStore  # noqa: PLC0415 - likewise
 
-    await migrate.require_current(address.dsn)
+    # The embedded database is this machine's own, and whoever comes first makes its tables.
+    await prepare(address, migrate=address.revive is not None)
     store = PostgresSubmitStore(address)
     await store.open()
     try:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -30,13 +31,15 @@ from dagmaster.cli.rendering import JOB_ICONS, duration, screen
 from dagmaster.cli.showing import graph_of
 from dagmaster.cli.snapshots import document, job_view, look, view_of, waits_for
 from dagmaster.cli.tree import Tree
-from dagmaster.engine.spelling import spell_error
+from dagmaster.engine.spelling import counted, listed, spell_error
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
+from dagmaster.ports.events import EventType
 from dagmaster.ports.outage import Outage
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -44,19 +47,24 @@ if TYPE_CHECKING:
     from dagmaster.cli.rendering import JobView
     from dagmaster.cli.snapshots import Snapshot
     from dagmaster.engine.graph import Graph
+    from dagmaster.ports.events import StoredEvent
     from dagmaster.store.reading import JobHead
     from dagmaster.store.session import Address
 
 POLL_SECONDS: Final = 0.25
 FRAMES_PER_SECOND: Final = 8
-# A read may take this part of the time.
+# A read may take this part of the time, but for so long nobody is kept waiting: a read may have waited for a database
+# that came back, and the next one is quick.
 _REST: Final = 4.0
+_LONGEST_REST: Final = 3.0
 # What does not come with the trail is read at least this often: who lives, what a handler says of its progress.
 _STALE_SECONDS: Final = 1.0
 # Rates are those of the last seconds.
 _RATE_SECONDS: Final = 5.0
 _QUIET_EVENTS: Final = frozenset({"JobClaimed", "NodeDispatched", "NodeExpanded"})
 _TENTHS: Final = 10
+_SILENT_SECONDS: Final = 3.0
+_MOST_LOST: Final = 3
 # What is longer would push all else off a terminal.
 _LONGEST_RESULT: Final = 10_000
 
@@ -207,7 +215,7 @@ class Watched:
             self._seen = seq
         if self.snapshot is not None and self.snapshot.head.is_over:
             return None
-        return max(POLL_SECONDS, took * _REST)
+        return rest_after(took)
 
     async def _read(self) -> None:
         store = self.onlooker.store
@@ -243,13 +251,22 @@ class Watched:
         )
 
 
+def rest_after(took: float) -> float:
+    """How long to rest after a read that took so long."""
+    return min(max(POLL_SECONDS, took * _REST), _LONGEST_REST)
+
+
 class PlainLines:
-    """A line for each thing that happened; of children of fan-outs only what went wrong, and each tenth."""
+    """A line for each thing that happened in the last run.
+
+    Of children of fan-outs only what went wrong, and how far they are: at each tenth, and every few seconds.
+    """
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
         self.after = 0
         self.shares: dict[str, int] = {}
+        self.counts: dict[str, tuple[int, float]] = {}
         self.said: set[str] = set()
 
     async def say(self) -> None:
@@ -263,18 +280,22 @@ class PlainLines:
         told = await watched.onlooker.store.events(
             head.id, after=self.after, limit=10_000, node_ids=list(watched.graph.specs)
         )
-        for event in told:
-            if event.seq > head.event_seq:
-                break
-            self.after = event.seq
-            if event.type not in _QUIET_EVENTS:
-                self._line(event.at - began, sentence_of(event))
+        if self.after == 0:
+            # What was before the last run was told then.
+            resumed = [place for place, event in enumerate(told) if event.type == EventType.JOB_RESUMED]
+            told = told[resumed[-1] :] if resumed else told
+        told = [event for event in told if event.seq <= head.event_seq]
+        self.after = told[-1].seq if told else self.after
+        for at, sentence in alike_together([event for event in told if event.type not in _QUIET_EVENTS]):
+            self._line(at - began, sentence)
         for fan, children in snapshot.children.items():
             total = snapshot.line(fan).source_count or 1
             over = children.counts.get("COMPLETED", 0) + children.counts.get("FAILED", 0)
             share = over * _TENTHS // total
-            if self.shares.get(fan, 0) < share < _TENTHS:
-                self.shares[fan] = share
+            said, at = self.counts.setdefault(fan, (over, head.now))
+            is_late = over > said and head.now - at >= _SILENT_SECONDS
+            if over < total and (self.shares.get(fan, 0) < share or is_late):
+                self.shares[fan], self.counts[fan] = share, (over, head.now)
                 self._line(head.now - began, f"{fan}: {over:,} of {total:,} children are over")
         for sentence in waits_for(snapshot):
             # The same wait is said once, however the numbers in it change.
@@ -286,6 +307,19 @@ class PlainLines:
     @staticmethod
     def _line(seconds: float, sentence: str) -> None:
         click.echo(f"{max(seconds, 0.0):8.2f}s  {sentence}", err=True)
+
+
+def alike_together(told: Sequence[StoredEvent]) -> Iterator[tuple[float, str]]:
+    """Say events; many that were lost one after the other in one sentence: a worker that dies has many."""
+    for kind, group in groupby(told, key=lambda event: event.type):
+        events = list(group)
+        if kind != EventType.ATTEMPT_LOST or len(events) <= _MOST_LOST:
+            yield from ((event.at, sentence_of(event)) for event in events)
+            continue
+        for worker in sorted({str(event.data.get("worker") or "") for event in events}):
+            lost = [event for event in events if str(event.data.get("worker") or "") == worker]
+            names = listed([str(event.node) for event in lost])
+            yield lost[-1].at, f"worker {worker} died with {counted(len(lost), 'attempt')}: {names}".replace("  ", " ")
 
 
 def say_end(snapshot: Snapshot, result: Any, attempts: int, *, as_json: bool) -> None:

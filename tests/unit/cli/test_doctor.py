@@ -145,7 +145,7 @@ def test_a_queue_is_served_by_a_worker_that_names_it_or_by_one_for_all():
     waiting = [("heavy", 7), ("light", 1)]
     alone = findings.judge_queues(waiting, {"light"}, all_served=False)
     assert (alone.grade, alone.found) == (Grade.WARNING, "nobody serves heavy (7 tasks)")
-    assert "DAGMASTER_QUEUES=heavy" in alone.remedy
+    assert "dagmaster worker --queue heavy" in alone.remedy
     assert findings.judge_queues(waiting, {"light", "heavy"}, all_served=False).grade is Grade.GOOD
     assert findings.judge_queues(waiting, (), all_served=True).grade is Grade.GOOD
 

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from dagmaster.cli.jobs import jobs
+from dagmaster.cli.options import about_inputs, read_json_file
 from dagmaster.cli.workflows import workflows
+from dagmaster.errors import InputsInvalid, Problem
 
 COMMANDS = [(jobs, name) for name in jobs.lazy] + [(workflows, name) for name in workflows.lazy]
 
@@ -53,3 +55,24 @@ def test_a_reader_that_leaves_the_pipe_is_no_failure(arguments):
     finally:
         os.close(writes)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_sentences_in_a_list_of_commands_are_whole():
+    assert "..." not in CliRunner().invoke(workflows, ["--help"]).output.partition("Commands")[2]
+
+
+def test_a_file_of_inputs_that_is_none_is_told_with_its_name_once(tmp_path):
+    file = tmp_path / "my.py"
+    file.write_text("print(1)")
+    with pytest.raises(click.ClickException, match=r"my\.py is not JSON: "):
+        read_json_file(file)
+    with pytest.raises(click.ClickException) as told:
+        read_json_file(tmp_path / "nosuch.json")
+    assert told.value.message == f"{tmp_path / 'nosuch.json'}: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"), [("missing input 'x'", "give inputs as -i"), ("`x` is no number", "the inputs do not fit")]
+)
+def test_what_to_do_about_inputs_is_said_where_one_is_missing(message, said):
+    assert about_inputs(InputsInvalid([Problem(message=message)])).startswith(said)

@@ -7,8 +7,9 @@ import json
 from dagmaster.cli.fleet import fleet_document, fleet_page
 from dagmaster.cli.showing import page
 from dagmaster.cli.snapshots import document, job_view, view_of, waits_for
-from dagmaster.cli.watching import Rates
+from dagmaster.cli.watching import Rates, alike_together, rest_after
 from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.events import StoredEvent
 from dagmaster.store.fleet import Fleet
 from dagmaster.store.reading import Alive, ChildCounts, NodeLine, Question, QueueWait
 from tests.unit.cli.views import drawn, snapshot
@@ -188,3 +189,21 @@ def test_those_that_died_come_before_those_that_stopped():
     stopped = [a_worker(alive=False, silent=40.0, stopped=39.0) for _ in range(9)]
     dead = a_worker(alive=False, silent=900.0, stopped=890.0)
     assert "died 15 min ago" in drawn(*fleet_page(Fleet([], [*stopped, dead], [], 0)))
+
+
+def test_nobody_rests_for_long_after_a_read_that_took_long():
+    """It may have waited for a database that was away."""
+    assert [rest_after(took) for took in (0.0, 0.5, 10.0)] == [0.25, 2.0, 3.0]
+
+
+def test_many_attempts_that_died_with_a_worker_are_one_line():
+    lost = [
+        StoredEvent(
+            seq=n, type="AttemptLost", at=float(n), by="o", node=f"tiles__{n}", attempt=1, data={"worker": "h:7"}
+        )
+        for n in range(93)
+    ]
+    assert [said for _, said in alike_together(lost)] == [
+        "worker h:7 died with 93 attempts: tiles__0, tiles__1, tiles__2 and 90 more"
+    ]
+    assert len(list(alike_together(lost[:2]))) == 2
