@@ -149,6 +149,8 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["status"] == "CANCELLED"
     assert await world.attempts(job, "a") == ["HANDED_BACK"]
+    (back,) = await world.events(job, "AttemptHandedBack")
+    assert read(back["data"]) == {"called_off": True}
     (event,) = await world.events(job, "CancelRequested")
     assert event["by"] == "bob"
 

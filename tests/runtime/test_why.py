@@ -155,6 +155,9 @@ async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_flee
     assert gone["left"] == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "moved_on": 0}
     claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
     assert [claim.get("after") for claim in claims] == [None, "died"]
+    assert all(claim["where"] == f"{dead['host']}:{dead['pid']}" for claim in claims)
+    (lost,) = await world.events(job, "AttemptLost")
+    assert read(lost["data"])["worker"] == f"{dead['host']}:{dead['pid']}"
     gate.open()
     await world.worker()
     await world.over(job)

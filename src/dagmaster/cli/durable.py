@@ -238,8 +238,8 @@ class DurableRun:
         if self.interrupts > 1:
             self.display.pause()
             click.echo(
-                f"leaving at once: the job {self.job_id} is stored. `dagmaster dev` goes on with it,"
-                f" `dagmaster jobs cancel {self.job_id}` ends it",
+                f"leaving at once: the job {self.job_id} is stored, and is to be cancelled. `dagmaster dev` finishes"
+                " that; what was done stays done",
                 err=True,
             )
             sys.stderr.flush()

@@ -13,7 +13,7 @@ from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.engine.pauses import rfc3339
-from dagmaster.engine.spelling import spell_error
+from dagmaster.engine.spelling import counted, spell_error
 from dagmaster.ports.events import EventType
 
 if TYPE_CHECKING:
@@ -162,10 +162,11 @@ def _completed(event: StoredEvent) -> str:
 
 
 def _claimed(event: StoredEvent) -> str:
-    after, before = event.data.get("after"), event.data.get("before")
+    after, before, where = (event.data.get(key) for key in ("after", "before", "where"))
+    owned = f"owned by {f'orchestrator {where}' if where else event.by}"
     if after == "died":
-        return f"owned by {event.by}: the one before, {before}, died"
-    return f"owned by {event.by}" + (f": the one before, {before}, released it" if after else "")
+        return f"{owned}: the one before, {before}, died"
+    return owned + (f": the one before, {before}, released it" if after else "")
 
 
 def _submitted(event: StoredEvent) -> str:
@@ -184,8 +185,38 @@ def _requested(event: StoredEvent) -> str:
 
 
 def _resumed(event: StoredEvent) -> str:
-    count = event.data.get("count", 0)
-    return f"run {event.data.get('run')} begins: {count} node{'s' if count != 1 else ''} run again"
+    count, children = event.data.get("count", 0), event.data.get("children", 0)
+    below = f" and {counted(children, 'child', 'children')} of fan-outs" if children else ""
+    return f"run {event.data.get('run')} begins: {counted(count, 'node')}{below} run again"
+
+
+def _failed(event: StoredEvent) -> str:
+    error = event.data.get("error")
+    if isinstance(error, dict) and error.get("kind") == "cancelled":
+        return f"{event.node}: attempt {event.attempt} stopped, as it was asked to"
+    return f"{event.node}: attempt {event.attempt} failed: {_error(event)}{_again(event)}"
+
+
+def _lost(event: StoredEvent) -> str:
+    worker = event.data.get("worker")
+    whose = (
+        f"worker {worker} died with attempt {event.attempt}"
+        if worker
+        else f"the worker of attempt {event.attempt} died"
+    )
+    return f"{event.node}: {whose}{_again(event)}"
+
+
+def _handed_back(event: StoredEvent) -> str:
+    how = "was called off" if event.data.get("called_off") else "came back unfinished"
+    return f"{event.node}: attempt {event.attempt} {how}"
+
+
+def _refused(event: StoredEvent) -> str:
+    command, reason = event.data.get("command"), str(event.data.get("reason"))
+    if command == "cancel" and reason.endswith(("CANCELLED", "cancelled already")):
+        return f"{event.by} asked for the job to stop, once more: {reason}"
+    return f"{command} of {event.by} was refused: {reason}"
 
 
 def _stale(event: StoredEvent) -> str:
@@ -199,9 +230,9 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.JOB_STARTED: lambda _: "the job starts",
     EventType.NODE_DISPATCHED: _dispatched,
     EventType.NODE_COMPLETED: _completed,
-    EventType.ATTEMPT_FAILED: lambda e: f"{e.node}: attempt {e.attempt} failed: {_error(e)}{_again(e)}",
-    EventType.ATTEMPT_LOST: lambda e: f"{e.node}: the worker of attempt {e.attempt} died{_again(e)}",
-    EventType.ATTEMPT_HANDED_BACK: lambda e: f"{e.node}: attempt {e.attempt} came back unfinished",
+    EventType.ATTEMPT_FAILED: _failed,
+    EventType.ATTEMPT_LOST: _lost,
+    EventType.ATTEMPT_HANDED_BACK: _handed_back,
     EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
     EventType.NODE_SKIPPED: lambda e: f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}",
     EventType.NODE_CANCELLED: lambda e: f"{e.node} was stopped with the job",
@@ -216,7 +247,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.CHILD_JOB_FINISHED: lambda e: f"the job of {e.node} is over: {e.data.get('status')}",
     EventType.CANCEL_REQUESTED: lambda e: f"{e.by} asked for the job to stop",
     EventType.JOB_RESUMED: _resumed,
-    EventType.COMMAND_REFUSED: lambda e: f"{e.data.get('command')} of {e.by} was refused: {e.data.get('reason')}",
+    EventType.COMMAND_REFUSED: _refused,
     EventType.STALE_REPORT_IGNORED: _stale,
     EventType.JOB_FINISHED: _finished,
 }

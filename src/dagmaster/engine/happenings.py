@@ -59,6 +59,7 @@ class TaskLost:
 
     node: str
     attempt: int
+    worker: str | None = None
 
 
 @dataclass(slots=True)

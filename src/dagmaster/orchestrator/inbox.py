@@ -36,7 +36,9 @@ def of_result(result: TaskResult) -> Happening:
     if result.status == "FAILED":
         error: dict[str, Any] = {"kind": "error", "message": "no reason was given"}
         return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
-    return TaskLost(node, attempt) if result.status == "LOST" else TaskHandedBack(node, attempt)
+    if result.status == "LOST":
+        return TaskLost(node, attempt, json.loads(result.error).get("worker") if result.error else None)
+    return TaskHandedBack(node, attempt)
 
 
 def of_command(job: Job, command: Command) -> Happening:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import happenings as h
-from dagmaster.engine.graph import WaitSpec
+from dagmaster.engine.graph import EndSpec, StartSpec, WaitSpec
 from dagmaster.engine.pauses import rfc3339
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.events import Event, EventType
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.happenings import Happening
@@ -80,10 +80,11 @@ def _happened(happening: Happening, decided: list[Decision], by: str | None) -> 
         case h.TaskFailed(node, attempt, error) | h.DispatchRejected(node, attempt, error):
             data = {"error": error, **_retry(node, decided)}
             yield Event(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
-        case h.TaskLost(node, attempt):
-            yield Event(EventType.ATTEMPT_LOST, node, attempt, _json(_retry(node, decided)))
+        case h.TaskLost(node, attempt, worker):
+            yield Event(EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, **_retry(node, decided)}))
         case h.TaskHandedBack(node, attempt):
-            yield Event(EventType.ATTEMPT_HANDED_BACK, node, attempt)
+            is_off = any(isinstance(each, d.Cancel) and each.node == node for each in decided)
+            yield Event(EventType.ATTEMPT_HANDED_BACK, node, attempt, _json({"called_off": True}) if is_off else None)
         case h.ChildJobFinished(node, attempt, status):
             yield Event(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
         case h.Approved(node, who, _, comment):
@@ -152,14 +153,20 @@ def _rarer(job: Job, decision: Decision, known: _Known) -> Event | None:  # noqa
             if job.nodes[node].status is NodeStatus.WAITING:
                 return Event(EventType.NODE_WAITING, node, data=_json({"until": rfc3339(at)}))
         case d.Reopen(run, nodes):
-            return Event(
-                EventType.JOB_RESUMED, data=_json({"run": run, "nodes": list(nodes[:100]), "count": len(nodes)})
-            )
+            return Event(EventType.JOB_RESUMED, data=_json(_reopened(job, run, nodes)))
         case d.FinishJob(status, _, error):
             return Event(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
         case _:
             return None
     return None
+
+
+def _reopened(job: Job, run: int, nodes: Sequence[str]) -> dict[str, Any]:
+    """What runs again: the nodes that people named, and of fan-outs how many children."""
+    opened = [job.nodes[node] for node in nodes if node in job.nodes]
+    count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec) for node in opened)
+    children = sum(node.parent is not None for node in opened)
+    return {"run": run, "nodes": list(nodes[:100]), "count": count, "children": children or None}
 
 
 def _json(data: dict[str, Any]) -> str:

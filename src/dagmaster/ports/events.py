@@ -39,14 +39,16 @@ class EventType(StrEnum):
 
 MEANING: Final[dict[EventType, str]] = {
     EventType.JOB_SUBMITTED: "The job was accepted. `resumed_from`: the job whose results it uses where they fit.",
-    EventType.JOB_CLAIMED: "The job has an owner. `epoch` counts them; `after`: the one `before` died, or released it.",
+    EventType.JOB_CLAIMED: "The job has an owner, at `where`. `epoch` counts them; `after`: the one `before` died, or"
+    " released it.",
     EventType.JOB_STARTED: "The first nodes may start.",
     EventType.NODE_DISPATCHED: "The attempt waits in a queue for a worker.",
     EventType.NODE_COMPLETED: "The node has its output. `branch`: the way a conditional took. `reused_from`: whose it"
     " is, where no attempt made it.",
     EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next one may start, if there is one.",
-    EventType.ATTEMPT_LOST: "The worker that held the attempt died.",
-    EventType.ATTEMPT_HANDED_BACK: "The attempt came back unfinished; no retry was used up.",
+    EventType.ATTEMPT_LOST: "The `worker` that held the attempt died.",
+    EventType.ATTEMPT_HANDED_BACK: "The attempt came back unfinished; no retry was used up. `called_off`: it was to"
+    " stop, and does not start again.",
     EventType.NODE_FAILED: "The node failed for good.",
     EventType.NODE_SKIPPED: "The node does not run in this run, and why.",
     EventType.NODE_CANCELLED: "The node was stopped because the job was.",
@@ -60,7 +62,8 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.CHILD_JOB_STARTED: "Another job was started for the node.",
     EventType.CHILD_JOB_FINISHED: "The job that was started for the node is over.",
     EventType.CANCEL_REQUESTED: "Somebody asked for the job to stop.",
-    EventType.JOB_RESUMED: "The job is in a new run; `nodes` are open again.",
+    EventType.JOB_RESUMED: "The job is in a new run; `nodes` are open again: `count` of the workflow, and"
+    " `children` of fan-outs.",
     EventType.COMMAND_REFUSED: "Somebody asked for something that cannot be, and why.",
     EventType.STALE_REPORT_IGNORED: "A report of an attempt that does not count any more changed nothing.",
     EventType.JOB_FINISHED: "The job is over.",

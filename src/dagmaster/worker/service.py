@@ -72,7 +72,7 @@ class Worker:
         self.store = store
         self.notes = Notes()
         self.held: dict[str, ClaimedTask] = {}
-        self.counters = {"claimed": 0, "completed": 0, "failed": 0, "handed_back": 0, "dropped": 0}
+        self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "handed_back": 0, "dropped": 0}
         self.ready = asyncio.Event()
         self._registry = registry
         self._blobs = blobs
@@ -318,7 +318,7 @@ class Worker:
                 continue
             self._let_go(report.task_id)
             self.notes.end(report.task_id)
-            what = report.status.lower() if report.task_id in accepted else "dropped"
+            what = _end_of(report) if report.task_id in accepted else "dropped"
             self.counters[what] += 1
             dropped += [report.task_id] if what == "dropped" else []
         if dropped:
@@ -433,6 +433,13 @@ class Worker:
             else:
                 return True
         return False
+
+
+def _end_of(report: TaskReport) -> str:
+    """Under which counter a report is counted. What was asked to stop, and did, has not failed."""
+    if report.status == "FAILED" and report.error and json.loads(report.error).get("kind") == "cancelled":
+        return "stopped"
+    return report.status.lower()
 
 
 def _refuse(report: TaskReport, error: StatementFailed) -> None:

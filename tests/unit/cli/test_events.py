@@ -40,7 +40,16 @@ def test_an_event_of_a_newer_version_is_told_by_its_name():
             event("AttemptFailed", attempt=1, error={"message": "no"}, retry_at="2026-01-31T10:11:12.5Z"),
             "fetch: attempt 1 failed: no; tried again at 10:11:12",
         ),
+        (event("AttemptHandedBack", attempt=1), "fetch: attempt 1 came back unfinished"),
+        (event("AttemptHandedBack", attempt=1, called_off=True), "fetch: attempt 1 was called off"),
+        (
+            event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "the task was asked to stop"}),
+            "fetch: attempt 1 stopped, as it was asked to",
+        ),
+        (event("AttemptLost", attempt=1, worker="h:7"), "fetch: worker h:7 died with attempt 1"),
+        (event("AttemptLost", attempt=1), "fetch: the worker of attempt 1 died"),
         (event("JobClaimed", by="orchestrator 2"), "owned by orchestrator 2"),
+        (event("JobClaimed", by="orchestrator 2", where="h:9"), "owned by orchestrator h:9"),
         (
             event("JobClaimed", by="orchestrator 2", after="died", before="h:1"),
             "owned by orchestrator 2: the one before, h:1, died",
@@ -50,6 +59,14 @@ def test_an_event_of_a_newer_version_is_told_by_its_name():
         (event("Approved", comment="fine"), "ada approved fetch: fine"),
         (event("Rejected", comment=""), "ada rejected fetch"),
         (event("CommandRefused", node=None, command="retry", reason="no"), "retry of ada was refused: no"),
+        (
+            event("CommandRefused", node=None, command="cancel", reason="the job is CANCELLED"),
+            "ada asked for the job to stop, once more: the job is CANCELLED",
+        ),
+        (
+            event("JobResumed", node=None, run=2, count=4, children=100),
+            "run 2 begins: 4 nodes and 100 children of fan-outs run again",
+        ),
         (event("StaleReportIgnored", node=None, reason="too late"), "nothing was changed: too late"),
         (event("JobResumed", node=None, run=2, count=1), "run 2 begins: 1 node run again"),
         (

@@ -18,7 +18,7 @@ RETURNING extract(epoch FROM clock())::float8
 -- name: claim
 -- Own open jobs that nobody owns, and finished ones that somebody asked something of. A `run` that lives has its own.
 WITH me AS (
-    SELECT owner_id FROM dag_orchestrators WHERE owner_id = :owner_id AND stopped_at IS NULL
+    SELECT owner_id, host, pid FROM dag_orchestrators WHERE owner_id = :owner_id AND stopped_at IS NULL
 ),
 open_jobs AS (
     SELECT id, priority FROM dag_jobs
@@ -52,12 +52,12 @@ told AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
     SELECT c.id, c.event_seq, 'JobClaimed', clock(), :by,
            CASE WHEN p.owner_id IS NULL OR c.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
-                THEN json_build_object('epoch', c.owner_epoch)
-                ELSE json_build_object('epoch', c.owner_epoch, 'before', p.host || ':' || p.pid, 'after',
+                THEN json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid)
+                ELSE json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid, 'before', p.host || ':' || p.pid, 'after',
                                        -- One that leaves was heard a moment before; one that died was given up later.
                                        CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
                                             THEN 'died' ELSE 'released' END) END
-    FROM claimed c
+    FROM me CROSS JOIN claimed c
     LEFT JOIN dag_orchestrators p ON p.owner_id = c.previous_owner_id
 )
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
@@ -236,10 +236,11 @@ gone AS (
     RETURNING q.*
 ),
 reported AS (
-    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
-                                  claimed_at, reported_at)
-    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'LOST', progress, dispatched_at, claimed_at, clock()
-    FROM gone
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, error, progress,
+                                  dispatched_at, claimed_at, reported_at)
+    SELECT g.job_id, g.node_id, g.attempt, g.task_id, g.queue, g.worker_id, 'LOST',
+           json_build_object('worker', w.host || ':' || w.pid), g.progress, g.dispatched_at, g.claimed_at, clock()
+    FROM gone g JOIN dag_workers w ON w.worker_id = g.worker_id
     RETURNING job_id
 )
 SELECT count(*) AS lost,
