@@ -22,6 +22,7 @@ from dagmaster.worker.grace import Grace
 from dagmaster.worker.lanes import Lane, ThreadLane
 from dagmaster.worker.logs import capture
 from dagmaster.worker.notes import Notes
+from dagmaster.worker.reporting import end_of, refuse, tell_dropped
 from dagmaster.worker.rooms import Room
 from dagmaster.worker.runner import TaskRunner
 
@@ -308,7 +309,7 @@ class Worker:
                 # One that is refused again is dropped: its task comes back when this worker does not know of it.
                 accepted = set() if is_refused else None
                 is_refused = True
-                _refuse(reports[0], error)
+                refuse(reports[0], error)
         dropped: list[str] = []
         for report in reports:
             held = self.held.get(report.task_id)
@@ -318,11 +319,11 @@ class Worker:
                 continue
             self._let_go(report.task_id)
             self.notes.end(report.task_id)
-            what = _end_of(report) if report.task_id in accepted else "dropped"
+            what = end_of(report) if report.task_id in accepted else "dropped"
             self.counters[what] += 1
             dropped += [report.task_id] if what == "dropped" else []
         if dropped:
-            _tell_dropped(dropped, is_unanswered=is_unanswered)
+            tell_dropped(dropped, is_unanswered=is_unanswered)
         self._has_room.set()
         if self._has_more:
             self.store.woken.set()
@@ -433,26 +434,3 @@ class Worker:
             else:
                 return True
         return False
-
-
-def _end_of(report: TaskReport) -> str:
-    """Under which counter a report is counted. What was asked to stop, and did, has not failed."""
-    if report.status == "FAILED" and report.error and json.loads(report.error).get("kind") == "cancelled":
-        return "stopped"
-    return report.status.lower()
-
-
-def _refuse(report: TaskReport, error: StatementFailed) -> None:
-    """The database does not take this report: its task fails, with the reason."""
-    _LOGGER.error("the report of task %s was refused: %s", report.task_id, error)
-    report.status, report.permanent, report.output, report.metrics = "FAILED", True, None, None
-    report.error = json.dumps({"kind": "internal", "message": f"the report was refused: {error}"})
-
-
-def _tell_dropped(task_ids: list[str], *, is_unanswered: bool) -> None:
-    if is_unanswered:
-        # The commit may have arrived, and only its answer was lost.
-        said = "%d reports had arrived before the connection was lost, or others hold these tasks by now: %s"
-        _LOGGER.info(said, len(task_ids), task_ids[:3])
-    else:
-        _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(task_ids), task_ids[:3])
