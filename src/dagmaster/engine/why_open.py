@@ -242,12 +242,12 @@ def _held(node: Node, out: OutTask, worker: Service, around: Surroundings) -> Re
     data: dict[str, Any] = {"worker": worker.id, "where": worker.where, "seconds": seconds, "attempt": node.attempt}
     if worker.is_dead:
         is_stopping = out.stop_requested_at is not None or around.cancelled_at is not None
-        then, all_then = ("it is", "they are") if is_stopping else ("it is tried again", "they are tried again")
-        to_stop = " not tried again, for it was to stop" if is_stopping else ""
+        then = "not tried again, for {} to stop" if is_stopping else "tried again"
         return Reason(
             code=ReasonCode.WORKER_DIED,
-            sentence=f"was at worker {worker.where}, which died {age(worker.silent_seconds)} ago: {then}{to_stop}",
-            together=f"were at worker {worker.where}, which died: {all_then}{to_stop.replace('it was', 'they were')}",
+            sentence=f"was at worker {worker.where}, which died {age(worker.silent_seconds)} ago: "
+            f"it is {then.format('it was')}",
+            together=f"were at worker {worker.where}, which died: they are {then.format('they were')}",
             data={**data, "silent_seconds": worker.silent_seconds},
         )
     if out.stop_requested_at is not None:

@@ -142,6 +142,8 @@ def test_a_task_whose_worker_died():
     dead = Service(id="3", where="h:3", silent_seconds=7.0, lease_seconds=6.0)
     code, sentence = said(driver, "a", tasks=at_worker(dead))
     assert (code, sentence) == ("worker_died", "was at worker h:3, which died 7 s ago: it is tried again")
+    _, sentence = said(driver, "a", tasks=at_worker(dead, stop_requested_at=300.0))
+    assert sentence == "was at worker h:3, which died 7 s ago: it is not tried again, for it was to stop"
 
 
 def test_a_task_whose_worker_is_silent():
