@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +323,26 @@ def test_of_two_that_upload_one_chunk_to_postgis_the_second_waits_for_the_first(
         assert first.returncode == 0
     second.join(A_LONG_WHILE)
     assert names_in(tables, name) == sorted(rows_of("a")["name"].to_pylist())
+
+
+def test_many_make_tables_in_a_new_schema_of_postgis_at_once(postgis):
+    tables = tables_at(postgis)
+    tables.create(spec("before_all"))
+    names = [f"{schema}.{next(NAMES)}" for schema in ("new_a", "new_b") for _ in range(6)]
+    start = threading.Barrier(len(names))
+
+    def make(name: str) -> bool:
+        start.wait(A_LONG_WHILE)
+        return tables.create(spec(name))
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert list(pool.map(make, names)) == [True] * len(names)
+
+
+def test_a_server_that_only_reads_may_write_again(postgis):
+    read_only = tables_at(f"{postgis}&options=-c%20default_transaction_read_only%3Don")
+    with pytest.raises(TablesUnavailable, match="read-only"):
+        read_only.create(spec("not_yet"))
 
 
 def test_a_server_that_is_not_there_may_come_back():

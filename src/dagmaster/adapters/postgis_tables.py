@@ -3,7 +3,7 @@
 psycopg, not asyncpg: the port blocks, since handlers do, and libpq reads every form of an address that an operator has
 (services, TLS, several hosts). The rows go over as one binary COPY, put together here from Arrow's columns.
 
-Locks are taken in one order: the table's, then the chunk's. A chunk that two workers upload at once is there once, and
+Locks are taken in one order: the table's, then the schema's or the chunk's. A chunk that two workers upload at once is there once, and
 no two transactions wait for each other. A worker that dies takes its transaction with it.
 """
 
@@ -46,8 +46,8 @@ _SESSION: Final = (
     f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
     " SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL tcp_keepalives_count = 3"
 )
-_OTHERS: Final = (pg.OperationalError, pg.InterfaceError)
-"""Not reached, ended, no room, a lock that nobody gave back: trying again may help."""
+_OTHERS: Final = (pg.OperationalError, pg.InterfaceError, pg.ReadOnlySqlTransaction)
+"""Not reached, ended, no room, a lock that nobody gave back, a standby in its place: trying again may help."""
 
 
 class PostgisTables:
@@ -68,8 +68,10 @@ class PostgisTables:
             self._have_postgis(connection)
             _lock(connection, spec.name)
             if "." in spec.name:
-                schema = sql.Identifier(spec.name.partition(".")[0])
-                connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+                schema = spec.name.partition(".")[0]
+                # Two that make a schema at once: one of them fails, IF NOT EXISTS or not.
+                _lock(connection, f"schema {schema}")
+                connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
             if _is_there(connection, spec.name):
                 there = _spec(connection, spec.name)
                 if there is None or features.spec_json(there) != features.spec_json(spec):
