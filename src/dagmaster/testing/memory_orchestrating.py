@@ -90,13 +90,13 @@ class MemoryOrchestratorStore(Ears):
             for job_id, job in database.jobs.items()
             if job.owner_id is None and (job.is_open or job_id in asked) and queue in (None, job.new.queue)
         ]
-        claimed = sorted(free, key=lambda job: (not job.is_open, job.rank))[:limit]
+        claimed = sorted(free, key=lambda job: job.rank)[:limit]
         now = database.clock.now()
         for job in claimed:
             job.owner_id = self.owner_id
             job.epoch += 1
             add_event(job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch, **self._after(job)}))
-        return [_claimed(job) for job in sorted(claimed, key=lambda job: job.rank)]
+        return [_claimed(job) for job in claimed]
 
     def _after(self, job: JobRecord) -> dict[str, str]:
         """Whether the owner before let go of the job, or died."""

@@ -53,7 +53,8 @@ told AS (
     SELECT c.id, c.event_seq, 'JobClaimed', clock(), :by,
            CASE WHEN p.owner_id IS NULL OR c.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
                 THEN json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid)
-                ELSE json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid, 'before', p.host || ':' || p.pid, 'after',
+                ELSE json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid,
+                                       'before', p.host || ':' || p.pid, 'after',
                                        -- One that leaves was heard a moment before; one that died was given up later.
                                        CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
                                             THEN 'died' ELSE 'released' END) END
