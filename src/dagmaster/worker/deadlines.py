@@ -65,7 +65,7 @@ class Deadlines:
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         # The loop rings up to its clock's resolution early.
         due_at = max(loop.time(), self._rings_at)
-        due = [timed for timed, at in self._waiting.items() if at <= due_at]
+        due = sorted((each for each, at in self._waiting.items() if at <= due_at), key=self._waiting.__getitem__)
         self._unset()
         for timed in due:
             self.remove(timed)

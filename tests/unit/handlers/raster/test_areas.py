@@ -213,3 +213,21 @@ def test_scale_and_offset_are_applied(bed: Bed):
         raster.scales, raster.offsets = (0.5,), (-5.0,)
     zone = degrees(shapely.box(300_100, 9_099_500, 300_500, 9_099_900))
     assert bed.run("stats_zonal", href="a.tif", zones=zone).zones[0]["mean"] == 20
+
+
+@pytest.mark.parametrize(("west", "count", "mean"), [(10.355, 500, 50), (10.0, 0, None)])
+def test_masked_pixels_are_not_measured_in_a_part_of_a_raster_either(bed: Bed, west: float, count: int, mean: float):
+    pixels = np.full((100, 100), 50, "uint8")
+    pixels[:, :40] = 0
+    profile = {"driver": "GTiff", "width": 100, "height": 100, "count": 1, "dtype": "uint8", "crs": "EPSG:4326"}
+    path = bed.folder / "bronze" / "masked.tif"
+    path.parent.mkdir(exist_ok=True)
+    with (
+        rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
+        rasterio.open(path, "w", transform=rasterio.transform.from_origin(10, 51, 0.01, 0.01), **profile) as raster,
+    ):
+        raster.write(pixels, 1)
+        raster.write_mask(pixels > 0)
+    zone = [[west, 50.2, west + 0.145 if count else 10.395, 50.7]]
+    row = bed.run("stats_zonal", href="masked.tif", zones=zone).zones[0]
+    assert (round(row["count"], 6), row["mean"]) == (count, mean)
