@@ -3,8 +3,8 @@
 psycopg, not asyncpg: the port blocks, since handlers do, and libpq reads every form of an address that an operator has
 (services, TLS, several hosts). The rows go over as one binary COPY, put together here from Arrow's columns.
 
-Locks are taken in one order: the table's, then the schema's or the chunk's. A chunk that two workers upload at once is there once, and
-no two transactions wait for each other. A worker that dies takes its transaction with it.
+Locks are taken in one order: the table's, then the schema's or the chunk's. A chunk that two workers upload at once is
+there once, and no two transactions wait for each other. A worker that dies takes its transaction with it.
 """
 
 from __future__ import annotations
