@@ -93,7 +93,7 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
         info = ctx.blobs.find(uri)
         if info is None:
             raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
-        _check_size(ctx, info)
+        check_file_size(ctx, info)
         total = max(info.size, 1)
 
         def on_bytes(done: int) -> None:
@@ -110,7 +110,8 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     return LocalFile(uri=uri, path=to, size=fetched.size, sha256=fetched.sha256)
 
 
-def _check_size(ctx: HandlerContext, info: BlobInfo) -> None:
+def check_file_size(ctx: HandlerContext, info: BlobInfo) -> None:
+    """Refuse what is larger than the operator has read."""
     most = ctx.share.max_file_mb
     if info.size > most * 1_000_000:
         raise PermanentError(

@@ -221,11 +221,12 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster import clipping
         from dagmaster.handlers.raster.areas import areas
+        from dagmaster.handlers.raster.grids import crs_text
     source = _source(ctx, params)
     told = next(one for one in (params.boundary, params.bbox, params.geometry) if one is not None)
     with gdal(ctx.share):
         wanted = areas(told, lambda href: local_file(ctx, ctx.blobs.resolve(href)).path)
-    shape = {"area": [area.shape.wkb_hex for area in wanted], "all_touched": params.all_touched}
+    shape = {"area": [[crs_text(area.crs), area.shape.wkb_hex] for area in wanted], "all_touched": params.all_touched}
     origin, options = Origin.of(ctx, source), params.options()
 
     def on_round(done: int, count: int) -> None:

@@ -63,7 +63,7 @@ def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster import validating
     # A large blob is not brought here to be looked at.
-    source = in_place(ctx, params.uri(ctx), hashed=True)
+    source = in_place(ctx, params.uri(ctx))
     with gdal(ctx.share, **source.options):
         facts = validating.describe(source.path, ctx.share)
     size_mb = round(source.size / 1e6, 6)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.sources import local_file
+from dagmaster.handlers.sources import check_file_size, local_file
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.ports.storage import BlobInfo, BlobUri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,38 +27,57 @@ class InPlace:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def in_place(
-    ctx: HandlerContext, uri: BlobUri, *, hashed: bool = False, version: str | None = None, size: int | None = None
-) -> InPlace:
+_KNOWN: dict[tuple[str, str, float | None], str] = {}
+"""Checksums that this process took, by a file's place, etag and time: once for many tiles of one raster."""
+_MOST_KNOWN: Final = 1000
+
+
+def in_place(ctx: HandlerContext, uri: BlobUri, *, version: str | None = None, size: int | None = None) -> InPlace:
     """The raster where it lies; fetched only where GDAL cannot read it there.
 
-    `hashed`: take the checksum of a file of this machine. `version` and `size` are what a plan saw: a raster that has
-    changed since then is refused, as far as that can be told without reading it.
+    `version` and `size` are what a plan saw, or says that it saw: nothing is named after them before the raster itself
+    says the same. One that has changed since then is refused.
     """
     info = ctx.blobs.find(uri)
     if info is None:
         raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
     if size is not None and info.size != size:
-        raise PermanentError(
-            f"{uri} has {info.size:,} bytes, and had {size:,} when its tiles were planned: it has changed. Plan again",
-            kind="invalid_input",
-        )
-    remote = uri.scheme in ("az", "s3", "gs")
-    if remote:
+        raise _changed(uri, f"it has {info.size:,} bytes, and had {size:,}")
+    check_file_size(ctx, info)
+    if uri.scheme in ("az", "s3", "gs"):
         place = ctx.blobs.gdal_path(uri)
-        known = version or f"{info.etag}:{info.size}"
-        return InPlace(
-            uri=uri, path=place.path, version=known, size=info.size, modified=info.modified, options=place.options
-        )
-    path = ctx.blobs.local_path(uri)
-    if path is None or hashed or version is None:
-        file = local_file(ctx, uri)
-        return InPlace(
+        found = InPlace(
             uri=uri,
-            path=str(file.path),
-            version=file.sha256,
-            sha256=file.sha256,
-            size=file.size,
+            path=place.path,
+            version=f"{info.etag}:{info.size}",
+            size=info.size,
             modified=info.modified,
+            options=place.options,
         )
-    return InPlace(uri=uri, path=str(path), version=version, size=info.size, modified=info.modified)
+    else:
+        found = _here(ctx, info)
+    if version not in (None, found.version):
+        raise _changed(uri, f"its version is {found.version}, and was {version[:100]}")
+    return found
+
+
+def _here(ctx: HandlerContext, info: BlobInfo) -> InPlace:
+    """A file of this machine, with its checksum."""
+    path, key = ctx.blobs.local_path(info.uri), (str(info.uri), info.etag, info.modified)
+    known = _KNOWN.get(key) if path is not None and info.etag else None
+    if path is None or known is None:
+        file = local_file(ctx, info.uri)
+        path, known = file.path, file.sha256
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = known
+    return InPlace(
+        uri=info.uri, path=str(path), version=known, sha256=known, size=info.size, modified=info.modified
+    )
+
+
+def _changed(uri: BlobUri, how: str) -> PermanentError:
+    return PermanentError(
+        f"{uri} is not the raster whose tiles were planned: {how}. It has changed, or is another: plan again",
+        kind="invalid_input",
+    )

@@ -60,8 +60,7 @@ def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster import tiling
-    # The checksum is taken once here, not once a tile.
-    source = in_place(ctx, params.uri(ctx), hashed=True)
+    source = in_place(ctx, params.uri(ctx))
     with gdal(ctx.share, **source.options):
         planned = tiling.plan(
             source.path,

@@ -1,0 +1,46 @@
+"""What a result is named after: the raster itself, not what somebody says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from dagmaster.errors import PermanentError
+from tests.unit.handlers.raster.bed import numbers
+
+if TYPE_CHECKING:
+    from tests.unit.handlers.raster.bed import Bed
+
+
+def test_a_raster_that_was_replaced_since_its_plan_is_refused_though_it_is_as_long(bed: Bed):
+    bed.bronze("a.tif", np.ones((40, 40), "uint8"))
+    (tile,) = bed.run("raster_plan_tiles", href="a.tif").tiles
+    bed.bronze("a.tif", np.full((40, 40), 2, "uint8"))
+    for params in ({"tile_spec": tile}, {"tile_spec": tile, "href": "a.tif"}):
+        with pytest.raises(PermanentError, match="is not the raster whose tiles were planned.*plan again"):
+            bed.run("raster.create_cog", **params)
+    assert bed.silver() == []
+
+
+def test_another_raster_is_not_cut_under_the_version_of_the_first(bed: Bed):
+    bed.bronze("a.tif", numbers(seed=1))
+    bed.bronze("b.tif", numbers(seed=2))
+    tile = bed.run("raster_plan_tiles", href="a.tif").tiles[0]
+    with pytest.raises(PermanentError, match="is not the raster whose tiles were planned"):
+        bed.run("raster.process_tile_batch", tiles=[tile], href="b.tif")
+
+
+def test_one_outline_in_two_coordinate_systems_cuts_two_results(bed: Bed):
+    bed.bronze("a.tif", numbers())
+    ring = [[302_000, 9_097_000], [304_000, 9_097_000], [304_000, 9_099_000], [302_000, 9_097_000]]
+    made = [
+        bed.run(
+            "raster.clip",
+            href="a.tif",
+            geometry={"type": "Polygon", "coordinates": [ring], "crs": {"properties": {"name": code}}},
+        ).cog_url
+        for code in ("EPSG:32725", "EPSG:31985")
+    ]
+    assert len(set(made)) == 2
