@@ -14,7 +14,8 @@ from dagmaster.handlers.gdal import invalid, opened, working
 from dagmaster.handlers.raster.areas import placed
 from dagmaster.handlers.raster.cogs import write_cog
 from dagmaster.handlers.raster.footprints import footprint_of_bounds
-from dagmaster.handlers.raster.grids import Warp, north_up, require_place, warped
+from dagmaster.handlers.raster.grids import Warp, is_float, north_up, require_place, warped
+from dagmaster.handlers.raster.vrts import has_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,8 +97,9 @@ def _cut(
 ) -> int:
     part = grid.window(*window)
     nodata = source.nodata
-    if nodata is None and np.dtype(source.dtypes[0]).kind == "f":
+    if nodata is None and is_float(source.dtypes[0]):
         nodata = np.nan
+    is_masked = has_mask(source)
     profile = {
         "driver": "GTiff",
         "dtype": source.dtypes[0],
@@ -126,9 +128,11 @@ def _cut(
             inside += int((~outside).sum())
             at = Window(column, row, width, height)
             from_ = Window(window[0] + column, window[1] + row, width, height)
+            # A mask is not kept beside a nodata value: what it hides is nodata then.
+            unseen = outside | (source.dataset_mask(window=from_) == 0) if is_masked and nodata is not None else outside
             for band in source.indexes:
                 pixels = source.read(band, window=from_)
-                pixels[outside] = 0 if nodata is None else nodata
+                pixels[unseen] = 0 if nodata is None else nodata
                 out.write(pixels, band, window=at)
             if nodata is None:
                 known = source.dataset_mask(window=from_)

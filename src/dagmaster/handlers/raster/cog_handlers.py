@@ -35,7 +35,6 @@ class CreateCogParams(SourceParams, TileOptions):
     tile_spec: TileSpec | None = Field(
         default=None, description="Make the COG of this tile alone. The source may stand in it."
     )
-    nodata: float | None = Field(default=None, description="The nodata value of a source that has none.")
 
     @model_validator(mode="before")
     @classmethod
@@ -56,7 +55,7 @@ class CreateCogParams(SourceParams, TileOptions):
 def create_cog(ctx: HandlerContext, params: CreateCogParams) -> CogMade:
     """Make a Cloud-Optimized GeoTIFF of a raster or of one tile of it, in its own or another coordinate system."""
     if params.tile_spec is not None:
-        return tile_cog(ctx, params.tile_spec, params, str(params.uri(ctx)))
+        return tile_cog(ctx, params.tile_spec, params, str(params.uri(ctx)), use_mount=params.use_mount)
     return _warped_cog(ctx, _source(ctx, params, use_mount=params.use_mount), params)
 
 

@@ -22,6 +22,7 @@ from dagmaster.handlers.raster.grids import (
     target_grid,
     warped,
 )
+from dagmaster.handlers.raster.nodata import agreed
 from dagmaster.handlers.raster.vrts import Part, composed, mask_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def _wanted(
             yield source
         return
     part = Part(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_of(raster))
-    with composed(raster, grid.window(*window), [part], nodata=raster.nodata) as source:
+    nodata = agreed(raster.nodata, warp.nodata, raster.dtypes)
+    with composed(raster, grid.window(*window), [part], nodata=nodata) as source:
         yield source
 
 

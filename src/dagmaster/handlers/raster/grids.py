@@ -19,6 +19,7 @@ from rasterio.warp import calculate_default_transform
 
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
 from dagmaster.handlers.raster.footprints import footprint
+from dagmaster.handlers.raster.nodata import agreed
 from dagmaster.handlers.raster.vrts import Part, composed, has_alpha, has_mask
 
 if TYPE_CHECKING:
@@ -212,11 +213,12 @@ def crs_text(crs: CRS) -> str:
 
 def _nodata(raster: DatasetReader, warp: Warp, *, exact: bool) -> float | None:
     """What stands where no pixel of the source is. Zeros would look like measurements."""
-    wanted = raster.nodata if warp.nodata is None else warp.nodata
-    if wanted is None and not exact and np.dtype(_plain(raster.dtypes[0])).kind == "f":
+    wanted = agreed(raster.nodata, warp.nodata, raster.dtypes)
+    if wanted is None and not exact and is_float(raster.dtypes[0]):
         wanted = math.nan
     return wanted
 
 
-def _plain(kind: str) -> str:
-    return "complex64" if kind == "complex_int16" else kind
+def is_float(kind: str) -> bool:
+    """Whether a data type, in GDAL's names, has a NaN of its own."""
+    return kind != "complex_int16" and np.dtype(kind).kind == "f"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +13,15 @@ from affine import Affine
 from dagmaster.handlers.gdal import invalid, opened, working
 from dagmaster.handlers.raster.cogs import write_cog
 from dagmaster.handlers.raster.grids import Grid, crs_text, require_north_up, require_place
-from dagmaster.handlers.raster.vrts import Part, composed, mask_of
+from dagmaster.handlers.raster.nodata import agreed
+from dagmaster.handlers.raster.vrts import Part, composed, has_alpha, mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rasterio.crs import CRS
+    from rasterio.io import DatasetReader
 
     from dagmaster.handlers.raster.cogs import CogOptions
     from dagmaster.ports.services import Share
@@ -36,6 +40,8 @@ class _Facts:
     dtypes: tuple[str, ...]
     nodata: float | None
     mask: str | None
+    alpha: bool
+    meaning: str
     affine: Affine
     width: int
     height: int
@@ -69,7 +75,7 @@ def mosaic(
             f"the mosaic would have {grid.width:,} x {grid.height:,} pixels in {len(facts[0].dtypes)} bands: at most"
             f" {share.max_pixels:,} are made (DAGMASTER_RASTER_MAX_PIXELS). Make it of fewer sources"
         )
-    known = facts[0].nodata if nodata is None else nodata
+    known = agreed(facts[0].nodata, nodata, facts[0].dtypes)
     has_gaps, overlaps = _covered(parts)
     if has_gaps and known is None and not facts[0].mask:
         raise invalid(
@@ -98,10 +104,24 @@ def _facts(path: Path, share: Share) -> _Facts:
             dtypes=tuple(raster.dtypes),
             nodata=raster.nodata,
             mask=mask_of(raster),
+            alpha=has_alpha(raster),
+            meaning=_meaning(raster),
             affine=raster.transform,
             width=raster.width,
             height=raster.height,
         )
+
+
+def _meaning(raster: DatasetReader) -> str:
+    """How the numbers of its bands are meant."""
+    bands = []
+    for at, number in enumerate(raster.indexes):
+        said = f"{raster.scales[at]:g} * x + {raster.offsets[at]:g} {raster.units[at] or ''}".strip()
+        if raster.colorinterp[at].name == "palette":
+            told = json.dumps(raster.colormap(number), sort_keys=True)
+            said += f" palette {hashlib.sha256(told.encode()).hexdigest()[:8]}"
+        bands.append(said)
+    return ", ".join(bands)
 
 
 def _check_alike(facts: list[_Facts], names: list[str]) -> None:
@@ -113,6 +133,8 @@ def _check_alike(facts: list[_Facts], names: list[str]) -> None:
             ("data types", ", ".join(one.dtypes), ", ".join(other.dtypes)),
             ("nodata value", str(one.nodata), str(other.nodata)),
             ("mask", one.mask, other.mask),
+            ("alpha", one.alpha, other.alpha),
+            ("scales, offsets, units or colours", one.meaning, other.meaning),
         ):
             if mine != theirs:
                 raise invalid(
@@ -142,7 +164,7 @@ def _placed(facts: list[_Facts], names: list[str]) -> tuple[Grid, list[Part]]:
             )
         size = (one.width, one.height)
         at = (round(column), round(row))
-        parts.append(Part(path=one.path, size=size, window=(0, 0, *size), at=at, mask=one.mask))
+        parts.append(Part(path=one.path, size=size, window=(0, 0, *size), at=at, mask=one.mask, alpha=one.alpha))
     width = max(part.at[0] + part.size[0] for part in parts)
     height = max(part.at[1] + part.size[1] for part in parts)
     affine = Affine(across, 0, left, 0, down, top)

@@ -21,6 +21,7 @@ from dagmaster.handlers.raster.making import (
     made_cog,
     name_of,
 )
+from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.placing import in_place
 from dagmaster.handlers.sources import SourceParams
 from dagmaster.ports.handler import HandlerContext
@@ -95,6 +96,7 @@ class TileOptions(CogParams):
 
     target_crs: str | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
     resampling: Resampling = Field(default="nearest", description="Of the warp, if there is one.")
+    nodata: float | None = Field(default=None, description="The nodata value of a source that has none.")
 
 
 class TileBatchParams(TileOptions):
@@ -141,8 +143,10 @@ def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatc
     return TileBatch(tiles=tiles, cog_urls=urls, items=items, count=len(tiles), resumed_from=resumed_from)
 
 
-def tile_cog(ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str | None = None) -> CogMade:
-    """The COG of one tile. Only its window of the source is read."""
+def tile_cog(
+    ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str | None = None, *, use_mount: bool = False
+) -> CogMade:
+    """The COG of one tile. Only its window of the source is read, of the mount's copy if that is asked for."""
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster.cogs import make_cog
@@ -154,10 +158,13 @@ def tile_cog(ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str
             kind="invalid_input",
         )
     source = in_place(ctx, ctx.blobs.resolve(named), version=spec.source_version, size=spec.source_size)
-    warp = Warp(crs=params.target_crs, resampling=params.resampling)
+    path = str(mounted(ctx, source.uri).path) if use_mount else source.path
+    warp = Warp(crs=params.target_crs, resampling=params.resampling, nodata=params.nodata)
     shape: Mapping[str, Any] = {"window": list(spec.window), "target_crs": warp.crs}
     if warp.crs is not None:
         shape = {**shape, "resampling": warp.resampling}
+    if warp.nodata is not None:
+        shape = {**shape, "nodata": warp.nodata}
     where = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
     base = name_of(source.uri)
     name = f"{base}_{where}"
@@ -170,7 +177,7 @@ def tile_cog(ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str
             uri,
             params,
             origin,
-            lambda to: make_cog(source.path, to, options, ctx.share, warp=warp, window=window),
+            lambda to: make_cog(path, to, options, ctx.share, warp=warp, window=window),
             name=name,
             shape=shape,
         )

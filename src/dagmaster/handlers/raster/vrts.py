@@ -36,6 +36,8 @@ class Part:
     at: tuple[int, int] = (0, 0)
     mask: str | None = None
     """Where its mask is, in GDAL's words, if it has one."""
+    alpha: bool = False
+    """One of its bands tells what is seen."""
 
 
 @contextlib.contextmanager
@@ -113,8 +115,14 @@ def _band(
         for colour in like.colormap(number).values():
             SubElement(table, "Entry", {f"c{place}": str(one) for place, one in enumerate(colour, 1)})
     for part in parts:
+        by_mask = mix and (part.alpha or part.mask is not None)
         without = None if nodata is None or not mix else _number(nodata, kind)
-        _source(band, part, str(number), name, without, by_mask=mix and part.mask is not None)
+        if by_mask:
+            without = None
+        if mix and like.colorinterp[at].name == "alpha":
+            # It has no mask but itself: what is not seen of one part takes nothing away from another.
+            by_mask, without = False, "0"
+        _source(band, part, str(number), name, without, by_mask=by_mask)
 
 
 def _source(band: Element, part: Part, which: str, kind: str, nodata: str | None, *, by_mask: bool = False) -> None:
