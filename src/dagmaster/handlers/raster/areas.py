@@ -17,7 +17,7 @@ from shapely.errors import ShapelyError
 
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
-from dagmaster.handlers.raster.footprints import WGS84
+from dagmaster.handlers.raster.footprints import WGS84, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,6 +71,7 @@ def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> A
         shape = shapely.segmentize(shape, max(right - left, top - bottom, 1e-9) / _SIDES)
         try:
             shape = shapely.transform(shape, lambda points: _transformed(points, area.crs, crs))
+            shape = _unrolled(shape, area.name) if crs.is_geographic else shape
         except GDAL_ERRORS as error:
             raise invalid(
                 f"the area {area.name} cannot be brought to the raster's coordinate system: {error}"
@@ -186,6 +187,27 @@ def _box(west: float, south: float, east: float, north: float) -> Any:
 def _transformed(points: Any, source: CRS, target: CRS) -> Any:
     xs, ys = transform(source, target, points[:, 0], points[:, 1])
     return np.column_stack([xs, ys])
+
+
+def _unrolled(shape: Any, name: str) -> Any:
+    """The same polygons without a jump over the antimeridian: they may go beyond 180 degrees."""
+    whole = []
+    for polygon in shapely.get_parts(shape):
+        rings = [unwrapped(list(ring.coords)) for ring in (polygon.exterior, *polygon.interiors)]
+        if any(abs(ring[-1][0] - ring[0][0]) > 1 for ring in rings):
+            raise invalid(f"the area {name} goes around a pole: give it in degrees, from -180 to 180")
+        middle = _middle(rings[0])
+        holes = [_moved(ring, _TURN * round((middle - _middle(ring)) / _TURN)) for ring in rings[1:]]
+        whole.append(shapely.Polygon(rings[0], holes))
+    return whole[0] if len(whole) == 1 else shapely.MultiPolygon(whole)
+
+
+def _middle(ring: list[tuple[float, float]]) -> float:
+    return (min(x for x, _ in ring) + max(x for x, _ in ring)) / 2
+
+
+def _moved(ring: list[tuple[float, float]], by: float) -> list[tuple[float, float]]:
+    return [(x + by, y) for x, y in ring]
 
 
 def _plain(value: Any) -> Any:

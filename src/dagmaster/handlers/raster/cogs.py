@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 
+_TURN: Final = 360.0
 _WITH_PREDICTOR: Final = ("DEFLATE", "ZSTD", "LZW")
 _WITH_BITS: Final = ("8", "16", "32", "64")
 _WITH_LEVEL: Final = ("DEFLATE", "ZSTD")
@@ -119,10 +120,15 @@ def _wanted(
         )
     if width * height * raster.count > share.max_pixels:
         raise invalid(f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles")
-    grid = target_grid(raster, warp, share)
+    grid = target_grid(raster, warp, share, whole=False)
     if grid != grid_of(raster):
+        part = part_of(raster, grid, window)
+        if part.width * part.height * raster.count > share.max_pixels:
+            raise invalid(
+                f"the window {list(window)} has more than {share.max_pixels:,} pixels there: plan smaller tiles"
+            )
         # Exact: tiles that are warped each for itself agree where they meet.
-        with warped(raster, part_of(raster, grid, window), replace(warp, tolerance=EXACT)) as source:
+        with warped(raster, part, replace(warp, tolerance=EXACT)) as source:
             yield source
         return
     part = Part(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_of(raster))
@@ -135,9 +141,25 @@ def part_of(raster: DatasetReader, grid: Grid, window: Rectangle) -> Grid:
     """The part of a target grid that a window of the source touches."""
     left, bottom, right, top = transform_bounds(raster.crs, grid.crs, *grid_of(raster).window(*window).bounds)
     a, _, c, _, e, f = tuple(grid.affine)[:6]
-    first = (max(0, math.floor((left - c) / a)), max(0, math.floor((top - f) / e)))
-    last = (min(grid.width, math.ceil((right - c) / a)), min(grid.height, math.ceil((bottom - f) / e)))
-    return grid.window(*first, max(1, last[0] - first[0]), max(1, last[1] - first[1]))
+    if grid.crs.is_geographic:
+        # GDAL answers from -180 to 180, and the grid may go on beyond.
+        right += _TURN if right < left else 0
+        turns = _TURN * round((c + a * grid.width / 2 - (left + right) / 2) / _TURN)
+        left, right = left + turns, right + turns
+    column, wide = _touched((left - c) / a, (right - c) / a, grid.width)
+    row, high = _touched((top - f) / e, (bottom - f) / e, grid.height)
+    if wide < 1 or high < 1:
+        raise invalid(
+            f"the window {list(window)} lies beside what its raster covers in the other coordinate system: expected"
+            " one that holds the whole raster"
+        )
+    return grid.window(column, row, wide, high)
+
+
+def _touched(begin: float, end: float, size: int) -> tuple[int, int]:
+    """The pixels of a side from `begin` to `end`: the first, and how many. GDAL's grid may end half a pixel early."""
+    first = max(0, min(math.floor(begin), size - 1 if begin < size + 1 else size))
+    return first, min(size, max(math.ceil(end), 1 if end > -1 else 0)) - first
 
 
 def _fitting(source: DatasetReader | Any) -> str:

@@ -28,6 +28,8 @@ _EDGE: Final = 21
 _DIGITS: Final = 7
 """One centimetre."""
 _TURN: Final = 360.0
+_CLOSE: Final = 1e-6
+"""Degrees, ten centimetres: what rounding makes of an edge at 180."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +55,17 @@ def footprint_of_bounds(crs: CRS, bounds: Sequence[float]) -> Footprint:
 
 def _footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     box = (min(x for x, _ in ring), min(y for _, y in ring), max(x for x, _ in ring), max(y for _, y in ring))
-    unwrapped = _unwrapped(_degrees(crs, ring))
+    outer = unwrapped(_degrees(crs, ring))
     # Some of the outline is nowhere, or it goes once around the Earth: GDAL's own box says how far it reaches.
-    if not unwrapped or abs(unwrapped[-1][0] - unwrapped[0][0]) > 1:
+    if not outer or abs(outer[-1][0] - outer[0][0]) > 1:
         try:
             west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_EDGE)
         except GDAL_ERRORS as error:
             raise _nowhere(crs) from error
         if not all(math.isfinite(one) for one in (west, south, east, north)):
             raise _nowhere(crs)
-        unwrapped = _rectangle(west, south, east + (_TURN if east < west else 0), north)
-    outline = shapely.Polygon([(x, min(90.0, max(-90.0, y))) for x, y in unwrapped])
+        outer = _rectangle(west, south, east + (_TURN if east < west else 0), north)
+    outline = shapely.Polygon([(_snapped(x), min(90.0, max(-90.0, y))) for x, y in outer])
     left, bottom, right, top = outline.bounds
     if right - left >= _TURN - 1e-9:
         outline = shapely.Polygon(_rectangle(-180, bottom, 180, top))
@@ -97,13 +99,19 @@ def _densified(corners: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [*points, corners[0]]
 
 
-def _unwrapped(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def unwrapped(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """The same ring without a jump over the antimeridian: longitudes may go beyond 180."""
     out: list[tuple[float, float]] = []
     for x, y in ring:
         near = x if not out else x + _TURN * round((out[-1][0] - x) / _TURN)
         out.append((near, y))
     return out
+
+
+def _snapped(longitude: float) -> float:
+    """A longitude that is 180 but for rounding is 180: a sliver beyond is nowhere."""
+    edge = _TURN * round((longitude - 180) / _TURN) + 180
+    return edge if abs(longitude - edge) < _CLOSE else longitude
 
 
 def _rectangle(west: float, south: float, east: float, north: float) -> list[tuple[float, float]]:

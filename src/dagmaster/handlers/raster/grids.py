@@ -133,8 +133,11 @@ def north_up(raster: DatasetReader) -> Grid:
     return Grid(crs=raster.crs, affine=Affine(across, 0, left, 0, -down, top), width=size[0], height=size[1])
 
 
-def target_grid(raster: DatasetReader, warp: Warp, share: Share) -> Grid:
-    """The grid that a raster is warped to: as GDAL chooses it, or with the resolution that is asked for."""
+def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool = True) -> Grid:
+    """The grid that a raster is warped to: as GDAL chooses it, or with the resolution that is asked for.
+
+    `whole`: all of its pixels will be made, so their number is limited.
+    """
     source = north_up(raster)
     if warp.crs is None and warp.resolution is None:
         return source
@@ -150,7 +153,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share) -> Grid:
             f"the raster cannot be brought from {crs_text(source.crs)[:60]} to {crs_text(crs)[:60]}: {error}. Expected"
             " a coordinate system that holds its whole extent"
         ) from error
-    if not width or not height or width * height * raster.count > share.max_pixels:
+    if not width or not height or (whole and width * height * raster.count > share.max_pixels):
         raise invalid(
             f"in {crs_text(crs)[:60]} the raster would have {width:,} x {height:,} pixels: at most"
             f" {share.max_pixels:,} are made (DAGMASTER_RASTER_MAX_PIXELS). Give a coarser resolution, or tile it"

@@ -71,9 +71,7 @@ def _here(ctx: HandlerContext, info: BlobInfo) -> InPlace:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = known
-    return InPlace(
-        uri=info.uri, path=str(path), version=known, sha256=known, size=info.size, modified=info.modified
-    )
+    return InPlace(uri=info.uri, path=str(path), version=known, sha256=known, size=info.size, modified=info.modified)
 
 
 def _changed(uri: BlobUri, how: str) -> PermanentError:

@@ -400,9 +400,7 @@ def test_a_source_that_changed_since_its_tiles_were_planned_is_told(bed: Bed):
     bed.bronze("a.tif", numbers())
     plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=128)
     bed.bronze("a.tif", numbers(300, 300))
-    assert "is not the raster whose tiles were planned: it has" in refused(
-        bed, "create_cog", tile_spec=plan.tiles[0]
-    )
+    assert "is not the raster whose tiles were planned: it has" in refused(bed, "create_cog", tile_spec=plan.tiles[0])
 
 
 def test_a_window_beside_the_raster_is_told(bed: Bed):

@@ -19,7 +19,7 @@ def test_a_raster_that_was_replaced_since_its_plan_is_refused_though_it_is_as_lo
     (tile,) = bed.run("raster_plan_tiles", href="a.tif").tiles
     bed.bronze("a.tif", np.full((40, 40), 2, "uint8"))
     for params in ({"tile_spec": tile}, {"tile_spec": tile, "href": "a.tif"}):
-        with pytest.raises(PermanentError, match="is not the raster whose tiles were planned.*plan again"):
+        with pytest.raises(PermanentError, match=r"is not the raster whose tiles were planned.*plan again"):
             bed.run("raster.create_cog", **params)
     assert bed.silver() == []
 
