@@ -120,6 +120,11 @@ def _write(
             pixels, known = _seen(raster, bands, at, side, how)
             said = _said(session, pixels, how.overlap)[:, : at.height, : at.width]
             if how.classes:
+                if said.shape[0] > _NO_CLASS:
+                    raise invalid(
+                        f"the model gives {said.shape[0]} channels: at most {_NO_CLASS} classes fit into a byte, beside"
+                        " the one for no data. Leave classes away"
+                    )
                 said = said.argmax(axis=0)[None].astype("uint8")
             said[:, ~known] = _NO_CLASS if how.classes else np.nan
             if out is None:

@@ -96,16 +96,15 @@ def _measured(source: Any, band: int, zones: Sequence[Area], shapes: Sequence[An
             "_zone": id(zone),
             "id": zone.name,
             "band": band,
-            **{name: _number(found.get(str(place), {}).get(op), name) for name, op in STATISTICS.items()},
+            **_numbers(found.get(str(place), {})),
             "properties": zone.properties,
         }
         for place, zone in enumerate(zones)
     ]
 
 
-def _number(value: Any, name: str) -> float | None:
-    """JSON has no NaN; nothing counts to zero."""
-    number = math.nan if value is None else float(value)
-    if math.isfinite(number):
-        return number
-    return 0.0 if name in ("count", "sum") else None
+def _numbers(found: dict[str, Any]) -> dict[str, float | None]:
+    """JSON has no NaN and no infinity: what is none of its numbers is None. Nothing counts to zero, and sums to it."""
+    said = {name: found.get(op) for name, op in STATISTICS.items()}
+    numbers = {name: None if one is None or not math.isfinite(one) else float(one) for name, one in said.items()}
+    return numbers if numbers["count"] else {**numbers, "count": 0.0, "sum": 0.0}

@@ -231,3 +231,12 @@ def test_masked_pixels_are_not_measured_in_a_part_of_a_raster_either(bed: Bed, w
     zone = [[west, 50.2, west + 0.145 if count else 10.395, 50.7]]
     row = bed.run("stats_zonal", href="masked.tif", zones=zone).zones[0]
     assert (round(row["count"], 6), row["mean"]) == (count, mean)
+
+
+def test_a_sum_that_is_infinite_is_no_zero(bed: Bed):
+    data = numbers(dtype="float32")
+    data[0, 5, 5] = np.inf
+    bed.bronze("a.tif", data)
+    (row,) = bed.run("stats_zonal", href="a.tif", zones=bed.run("raster.validate", href="a.tif").bbox).zones
+    assert row["count"] > 50_000
+    assert row["sum"] is None
