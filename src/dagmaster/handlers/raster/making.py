@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 MAX_DEFLATE = 12
+_PLACE = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"-[0-9a-f]{16}$")
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
@@ -109,6 +110,12 @@ def name_of(uri: BlobUri) -> str:
     return _FINGERPRINT.sub("", uri.stem) or uri.stem
 
 
+def known_as(href: str, version: str) -> str:
+    """What tells a source from all others: its checksum, and its name where its place stands in that, as N00E006."""
+    word = href.rpartition("/")[2]
+    return f"{version} {word}" if _PLACE.match(word) else version
+
+
 def cog_uri(
     ctx: HandlerContext, name: str, params: CogParams, origin: Origin, shape: Mapping[str, Any], *, folder: str = "cogs"
 ) -> BlobUri:
@@ -117,7 +124,7 @@ def cog_uri(
         ctx,
         name,
         ".tif",
-        sources=[sha256 for _, sha256 in origin.sources],
+        sources=[known_as(*one) for one in origin.sources],
         params={**params.shaping(), **shape},
         folder=folder,
     )

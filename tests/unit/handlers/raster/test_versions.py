@@ -44,3 +44,11 @@ def test_one_outline_in_two_coordinate_systems_cuts_two_results(bed: Bed):
         for code in ("EPSG:32725", "EPSG:31985")
     ]
     assert len(set(made)) == 2
+
+
+def test_a_raster_that_tells_its_place_in_its_name_is_not_another_with_the_same_bytes(bed: Bed):
+    for name in ("N00E006.hgt", "N00E007.hgt"):
+        (bed.folder / "bronze" / name).write_bytes(bytes(1201 * 1201 * 2))
+    made = [bed.run("raster.mosaic", sources=[name]) for name in ("N00E006.hgt", "N00E007.hgt")]
+    assert [round(one.bbox[0]) for one in made] == [6, 7]
+    assert made[0].cog_url != made[1].cog_url
