@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.services import Share
 
-DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT", "AAIGrid")
-"""What may be read. No VRT: it points at other files. No driver that asks a network or a database."""
+DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT")
+"""What may be read. No VRT: it points at other files. No AAIGrid: it reads a .prj beside it, whatever it is told. No
+driver that asks a network or a database."""
 GIGABYTE: Final = 1_000_000_000
 MAX_EXPANSION: Final = 5_000
 """How many times larger than its file a raster may be, once it is larger than a gigabyte."""
@@ -39,6 +40,8 @@ GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
 """What rasterio raises: some of GDAL's own errors come out as they are, and have another parent."""
 
 _NO_RASTER: Final = "not recognized as being in a supported file format"
+_ANSWERED: Final = re.compile(r"HTTP (?:response|error) code ?: ?(\d{3})", re.IGNORECASE)
+_PIECE: Final = 8 * 1024 * 1024
 _CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
 _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
@@ -64,18 +67,21 @@ def gdal(share: Share, **options: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(path: Path | str, share: Share, *, whole: bool = True) -> Iterator[DatasetReader]:
-    """Open a raster. `whole`: all of its pixels will be read, so their number is limited."""
+def opened(path: Path | str, share: Share, *, whole: bool = True, size: int | None = None) -> Iterator[DatasetReader]:
+    """Open a raster. `whole`: all of its pixels will be read, so their number is limited.
+
+    `size` is of its file, in bytes, where that lies elsewhere.
+    """
     try:
         with quiet():
             # Not `rasterio.open`: that takes one driver, and reads URLs and schemes out of a path.
             raster = DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
     except GDAL_ERRORS as error:
         if _is_remote(path) and _NO_RASTER not in str(error):
-            raise BlobsUnavailable(f"{path} cannot be read where it lies: {error}") from error
+            raise BlobsUnavailable(f"{path} cannot be read where it lies: {_answer(error)}") from None
         raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
     with raster:
-        _check_size(raster, path, share, whole=whole)
+        _check_size(raster, path, share, whole=whole, size=size)
         yield raster
 
 
@@ -91,6 +97,8 @@ def working(*sources: Path | str) -> Iterator[None]:
     except (*GDAL_ERRORS, OSError) as error:
         for source in sources:
             check_readable(source)
+        if any(_is_remote(source) for source in sources):
+            raise BlobsUnavailable("the result cannot be written, or the source cannot be read all the time") from None
         raise BlobsUnavailable(f"the result cannot be written: {str(error)[:500]}") from error
 
 
@@ -105,9 +113,10 @@ def check_readable(path: Path | str) -> None:
                     except GDAL_ERRORS as error:
                         if _is_remote(path):
                             raise BlobsUnavailable(
-                                f"{path} cannot be read where it lies: the storage does not answer, or the raster is"
-                                f" damaged or cut off: {error}"
-                            ) from error
+                                f"{path} cannot be read where it lies: the storage does not give all of it"
+                                f" ({_answer(error)}), or the raster is damaged or cut off"
+                            ) from None
+                        _require_bytes(path)
                         raise invalid(
                             f"the raster is damaged or cut off: the block in row {row:,}, column {column:,} of band"
                             f" {band} cannot be read. Expected a whole file: copy it again"
@@ -146,12 +155,13 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole: bool) -> None:
-    size = sum(raster.width * raster.height * bytes_of(kind) for kind in raster.dtypes)
-    on_disk = os.stat(path).st_size if os.path.exists(path) else size  # noqa: PTH110, PTH116 - may be a path of GDAL's
-    if size > GIGABYTE and size > MAX_EXPANSION * max(on_disk, 1):
+def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole: bool, size: int | None) -> None:
+    says = sum(raster.width * raster.height * bytes_of(kind) for kind in raster.dtypes)
+    known = size if size is not None or _is_remote(path) else _size(path)
+    on_disk = says if known is None else known
+    if says > GIGABYTE and says > MAX_EXPANSION * max(on_disk, 1):
         raise invalid(
-            f"a file of {on_disk:,} bytes says that it holds {raster.width:,} x {raster.height:,} pixels, {size:,}"
+            f"a file of {on_disk:,} bytes says that it holds {raster.width:,} x {raster.height:,} pixels, {says:,}"
             f" bytes: that is no raster of measurements. Expected at most {MAX_EXPANSION:,} times the size of the file"
         )
     at_once = raster.count if str(getattr(raster.interleaving, "value", "")).lower() == "pixel" else 1
@@ -180,13 +190,42 @@ def _is_remote(path: Path | str) -> bool:
     return str(path).startswith("/vsi")
 
 
+def _size(path: Path | str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError as error:
+        raise _gone(path, error) from error
+
+
+def _require_bytes(path: Path | str) -> None:
+    """Read a file to its end. What a disk or a share does not give tells nothing of the raster."""
+    try:
+        with Path(path).open("rb") as file:
+            while file.read(_PIECE):
+                pass
+    except OSError as error:
+        raise _gone(path, error) from error
+
+
+def _gone(path: Path | str, error: OSError) -> BlobsUnavailable:
+    return BlobsUnavailable(f"{path} cannot be read: {error.strerror or error}")
+
+
+def _answer(error: BaseException) -> str:
+    """What a storage answered. GDAL's own words may hold what was signed, and are not told."""
+    found = _ANSWERED.search(str(error))
+    return f"it answers {found[1]}" if found else "it does not answer"
+
+
 def _what_it_is(path: Path | str) -> str:
-    """What lies there instead of a raster, from its first bytes."""
+    """What lies there instead of a raster, from its first bytes. They themselves are not told: they are somebody's."""
+    if _is_remote(path):
+        return "not a raster that can be read"
     try:
         with Path(path).open("rb") as file:
             head = file.read(512)
-    except OSError:
-        return "not a raster that can be read"
+    except OSError as error:
+        raise _gone(path, error) from error
     if not head:
         return "the file is empty (0 bytes)"
     if head.lstrip().startswith((b"<VRTDataset", b"<?xml")) and b"VRTDataset" in head:
@@ -196,5 +235,5 @@ def _what_it_is(path: Path | str) -> str:
     if head[:2] == b"PK":
         return "a zip archive: unpack it, and name the raster in it"
     if all(byte >= ord(" ") or byte in b"\t\r\n" for byte in head):
-        return f"a text file, which begins with {head[:40].decode('utf-8', 'replace')!r}, and no raster"
+        return "a text file, and no raster"
     return "not a raster that can be read"

@@ -74,14 +74,21 @@ class CogOptions:
 
 
 def make_cog(
-    path: Path | str, to: Path, options: CogOptions, share: Share, *, warp: Warp, window: Rectangle | None = None
+    path: Path | str,
+    to: Path,
+    options: CogOptions,
+    share: Share,
+    *,
+    warp: Warp,
+    window: Rectangle | None = None,
+    size: int | None = None,
 ) -> None:
     """Make a COG of a raster file, or of a window of it, of which only that is read. It stands north-up.
 
     With a window and another coordinate system: the part of the whole raster's target grid that the window touches. So
-    tiles that were warped each for itself lie on one grid.
+    tiles that were warped each for itself lie on one grid. `size` is of a file that lies elsewhere, in bytes.
     """
-    with opened(path, share, whole=window is None) as raster:
+    with opened(path, share, whole=window is None, size=size) as raster:
         require_place(raster)
         with working(path), _wanted(raster, path, share, warp=warp, window=window) as source:
             write_cog(source, to, options, share)
@@ -122,13 +129,13 @@ def _wanted(
         raise invalid(f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles")
     grid = target_grid(raster, warp, share, whole=False)
     if grid != grid_of(raster):
-        part = part_of(raster, grid, window)
-        if part.width * part.height * raster.count > share.max_pixels:
+        there = part_of(raster, grid, window)
+        if there.width * there.height * raster.count > share.max_pixels:
             raise invalid(
                 f"the window {list(window)} has more than {share.max_pixels:,} pixels there: plan smaller tiles"
             )
         # Exact: tiles that are warped each for itself agree where they meet.
-        with warped(raster, part, replace(warp, tolerance=EXACT)) as source:
+        with warped(raster, there, replace(warp, tolerance=EXACT)) as source:
             yield source
         return
     part = Part(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_of(raster))

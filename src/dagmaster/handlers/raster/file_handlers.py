@@ -13,7 +13,7 @@ from dagmaster.handlers.sources import SourceParams
 from dagmaster.ports.handler import HandlerContext
 from dagmaster.ports.storage import BlobUri
 
-SUFFIXES = [".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".hgt", ".asc"]
+SUFFIXES = [".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".hgt"]
 
 
 class ListParams(BaseModel):

@@ -65,7 +65,7 @@ def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
     # A large blob is not brought here to be looked at.
     source = in_place(ctx, params.uri(ctx))
     with gdal(ctx.share, **source.options):
-        facts = validating.describe(source.path, ctx.share)
+        facts = validating.describe(source.path, ctx.share, size=source.size)
     size_mb = round(source.size / 1e6, 6)
     return Validated(
         blob_url=str(source.uri),

@@ -69,6 +69,7 @@ def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
             tile_size=params.tile_size,
             overlap=params.overlap,
             max_tiles=params.max_tiles,
+            size=source.size,
         )
     said = {"href": str(source.uri), "source_version": source.version, "source_size": source.size}
     tiles = [{**tile, **said} for tile in planned.pop("tiles")]
@@ -177,7 +178,7 @@ def tile_cog(
             uri,
             params,
             origin,
-            lambda to: make_cog(path, to, options, ctx.share, warp=warp, window=window),
+            lambda to: make_cog(path, to, options, ctx.share, warp=warp, window=window, size=source.size),
             name=name,
             shape=shape,
         )

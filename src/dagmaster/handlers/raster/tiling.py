@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from dagmaster.ports.services import Share
 
 
-def plan(path: Path | str, share: Share, *, tile_size: int, overlap: int, max_tiles: int) -> dict[str, Any]:
+def plan(
+    path: Path | str, share: Share, *, tile_size: int, overlap: int, max_tiles: int, size: int | None = None
+) -> dict[str, Any]:
     """The tiles of a raster, row by row from the north-west. Each pixel is in one tile, with `overlap` in more."""
-    with opened(path, share, whole=False) as raster:
+    with opened(path, share, whole=False, size=size) as raster:
         require_place(raster)
         require_north_up(raster)
         columns, rows = -(-raster.width // tile_size), -(-raster.height // tile_size)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from dagmaster.ports.services import Share
 
 
-def describe(path: Path | str, share: Share, *, sample: bool = True) -> dict[str, Any]:
+def describe(path: Path | str, share: Share, *, sample: bool = True, size: int | None = None) -> dict[str, Any]:
     """Everything that later steps ask of a raster, as JSON. What cannot be worked with is `invalid_input`.
 
     `sample`: read its first, middle and last block too: a file that was cut off tells it there.
     """
-    with opened(path, share, whole=False) as raster:
+    with opened(path, share, whole=False, size=size) as raster:
         require_place(raster)
         place = footprint(raster.crs, raster.transform, raster.width, raster.height)
         if sample:

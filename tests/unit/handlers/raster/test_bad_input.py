@@ -14,9 +14,11 @@ import pytest
 import rasterio
 from affine import Affine
 from PIL import Image
+from rasterio.crs import CRS
+from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
-from dagmaster.handlers.gdal import quiet
+from dagmaster.handlers.gdal import opened, quiet, working
 from tests.unit.handlers.raster.bed import LANDSAT, UTM, Bed, numbers, write
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ VRT = """<VRTDataset rasterXSize="10" rasterYSize="10"><VRTRasterBand dataType="
     ("make", "sentence"),
     [
         (lambda path: path.write_bytes(b""), "the file is empty (0 bytes): expected one of GTiff"),
-        (lambda path: path.write_text("name,height\na,1\n"), "a text file, which begins with 'name,height"),
+        (lambda path: path.write_text("name,height\na,1\n"), "a text file, and no raster: expected"),
         (lambda path: path.write_text(VRT), "a VRT, which points at other files: name the rasters themselves"),
         (lambda path: path.write_bytes(LANDSAT.read_bytes()[:100]), "a TIFF whose directory cannot be read"),
         (lambda path: path.write_bytes(b"\x00\x01\x02" * 500), "not a raster that can be read: expected one of GTiff"),
@@ -91,6 +93,23 @@ def test_a_raster_that_was_cut_off_is_told_when_its_pixels_are_read(
     (bed.folder / "bronze" / "cut.tif").write_bytes(cut)
     given = params if "sources" in params else {"href": "cut.tif", **params}
     assert "the raster is damaged or cut off" in refused(bed, handler, **given)
+
+
+def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
+    bed.bronze("a.tif", numbers())
+    path = bed.folder / "bronze" / "a.tif"
+    share = bed.services.share
+    path.unlink()
+    with pytest.raises(BlobsUnavailable, match=r"a\.tif cannot be read: No such file"), working(path):
+        raise RasterioIOError("Read failed")
+    with pytest.raises(BlobsUnavailable, match="cannot be read: No such file"), opened(path, share):
+        pass
+
+
+def test_a_grid_of_letters_is_not_read_for_it_has_its_place_in_another_file(bed: Bed):
+    (bed.folder / "bronze" / "a.asc").write_text("ncols 1\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\n5\n")
+    (bed.folder / "bronze" / "a.prj").write_text(CRS.from_epsg(32725).to_wkt())
+    assert "a text file, and no raster" in refused(bed, "raster.validate", href="a.asc")
 
 
 def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):

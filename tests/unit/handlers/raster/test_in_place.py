@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import rasterio
+from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobsUnavailable, PermanentError
+from dagmaster.handlers.gdal import opened
 from tests.conformance.object_servers import make_bucket, moto
-from tests.unit.handlers.raster.bed import Bed, numbers, write
+from tests.unit.handlers.raster.bed import UTM, UTM_25S, Bed, numbers, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +67,7 @@ def test_what_lies_there_and_is_no_raster_is_told(far: Bed):
     put(far, "a.tif", b"name,height\n" * 1000)
     with pytest.raises(PermanentError, match="not a raster that can be read"):
         far.run("raster.validate", href="a.tif")
-    with pytest.raises(PermanentError, match="a text file, which begins with 'name,height"):
+    with pytest.raises(PermanentError, match="a text file, and no raster"):
         far.run("raster.create_cog", href="a.tif")
 
 
@@ -77,3 +80,31 @@ def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: 
     monkeypatch.setattr(far.services.blobs, "gdal_path", lambda _: refusing)
     with pytest.raises(BlobsUnavailable, match="cannot be read where it lies"):
         far.run("raster.validate", href="a.tif")
+
+
+def test_a_bomb_is_refused_where_it_lies(far: Bed):
+    path = far.folder / "bomb.tif"
+    place: dict[str, Any] = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": UTM_25S, "transform": UTM}
+    with rasterio.open(path, "w", width=50_000, height=50_000, tiled=True, sparse_ok=True, compress="deflate", **place):
+        pass
+    put(far, "bomb.tif", path.read_bytes())
+    for name in ("raster.validate", "raster_plan_tiles"):
+        with pytest.raises(PermanentError, match="says that it holds 50,000 x 50,000 pixels"):
+            far.run(name, href="bomb.tif")
+    small = Bed(far.folder, zones=far.services._config["zones"], max_file_mb=0)
+    with pytest.raises(PermanentError, match="at most 0 MB are read"):
+        small.run("raster.validate", href="bomb.tif")
+
+
+def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RasterioIOError("HTTP response code: 403 - <StringToSign>AWS4-SECRET</StringToSign>")
+
+    monkeypatch.setattr("dagmaster.handlers.gdal.DatasetReader", refuse)
+    with (
+        pytest.raises(BlobsUnavailable, match="it answers 403") as caught,
+        opened("/vsis3/a/b.tif", far.services.share),
+    ):
+        pass
+    assert "SECRET" not in str(caught.value)
+    assert caught.value.__suppress_context__
