@@ -325,6 +325,36 @@ def test_of_two_that_upload_one_chunk_to_postgis_the_second_waits_for_the_first(
     assert names_in(tables, name) == sorted(rows_of("a")["name"].to_pylist())
 
 
+def test_chunks_are_taken_away_when_the_uploads_are_through(tables, place, name):
+    tables.create(spec(name))
+    upload = uploading(place, name, "halfway", "late")
+    removed: list[int] = []
+    keeping = threading.Thread(target=lambda: removed.append(tables.keep_only(name, [])))
+    with upload:
+        assert upload.stdout is not None
+        assert upload.stdout.readline() == "half\n"
+        keeping.start()
+        # It waits: nothing happens until the upload goes on.
+        keeping.join(0.2)
+        assert removed == []
+        upload.communicate("go on\n", timeout=A_LONG_WHILE)
+    keeping.join(A_LONG_WHILE)
+    assert removed == [20_000]
+    assert names_in(tables, name) == []
+
+
+def test_a_file_of_somebody_else_among_the_chunks_is_told_of(tmp_path, name):
+    import pyarrow.parquet as pq
+
+    tables = tables_at(str(tmp_path))
+    tables.create(spec(name))
+    pq.write_table(pa.table({"a": [1]}), tmp_path / name / "theirs.parquet")
+    for asked in (lambda: tables.describe(name), lambda: tables.keep_only(name, [])):
+        with pytest.raises(PermanentError, match=r"theirs\.parquet is no chunk"):
+            asked()
+    assert (tmp_path / name / "theirs.parquet").exists()
+
+
 def test_many_make_tables_in_a_new_schema_of_postgis_at_once(postgis):
     tables = tables_at(postgis)
     tables.create(spec("before_all"))

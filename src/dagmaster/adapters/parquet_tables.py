@@ -8,6 +8,7 @@ a dot or an underscore are no chunks, here and for those readers.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.adapters.durable_files import sync_folder
 from dagmaster.errors import PermanentError, TablesUnavailable
 from dagmaster.ports import features
 from dagmaster.ports.tables import TableInfo, check_chunk, check_table
@@ -61,22 +63,22 @@ class ParquetTables:
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
         """Write the chunk beside, and move it into its place."""
         check_chunk(chunk)
-        with self._working():
+        with self._working(), self._held(table, fcntl.LOCK_SH) as folder:
             spec = self._known(table)
-            folder = self._folder(table)
             beside = self._beside(folder, chunk)
             try:
                 written = features.write_file(features.fit(rows, spec), beside, spec)
                 with beside.open("rb") as file:
                     os.fsync(file.fileno())
                 beside.replace(folder / f"{chunk}.parquet")
+                sync_folder(folder)
             finally:
                 beside.unlink(missing_ok=True)
             return written.rows
 
     def keep_only(self, table: str, chunks: Sequence[str]) -> int:
-        """Remove the other files, and what a killed process left."""
-        with self._working():
+        """Wait for the uploads that are under way, and remove the other files, and what a killed process left."""
+        with self._working(), self._held(table, fcntl.LOCK_EX):
             self._known(table)
             gone = 0
             for file in self._chunks(table):
@@ -137,6 +139,20 @@ class ParquetTables:
 
     def _folder(self, table: str) -> Path:
         return self._place / check_table(table)
+
+    @contextlib.contextmanager
+    def _held(self, table: str, how: int) -> Iterator[Path]:
+        """The folder of a table, locked. The kernel drops the locks of the dead."""
+        folder = self._folder(table)
+        try:
+            number = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise unknown(table) from error
+        try:
+            fcntl.flock(number, how)
+            yield folder
+        finally:
+            os.close(number)
 
     def _chunks(self, table: str) -> list[Path]:
         return sorted(file for file in self._folder(table).glob("*.parquet") if file.name[0] not in "._")

@@ -136,11 +136,14 @@ def read_file(path: Path) -> tuple[TableSpec, pa.Table]:
 
 def file_facts(path: Path) -> Written:
     """The same of a file that is there, from its last bytes."""
-    meta = pq.read_metadata(path)
-    geo = json.loads(meta.metadata[b"geo"])
-    column = geo["columns"][geo["primary_column"]]
-    box = column.get("bbox")
-    types = tuple(column["geometry_types"])
+    try:
+        meta = pq.read_metadata(path)
+        geo = json.loads(meta.metadata[b"geo"])
+        column = geo["columns"][geo["primary_column"]]
+        box = column.get("bbox")
+        types = tuple(column["geometry_types"])
+    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        raise _invalid(f"{path.name} is no chunk of the table {path.parent.name}: take it away from there") from error
     return Written(rows=meta.num_rows, bbox=None if box is None else tuple(box), geometry_types=types)
 
 
