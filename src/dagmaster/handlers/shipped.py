@@ -52,8 +52,10 @@ __handlers__: Final = {
     "stac.repair_items": Announced(_STAC, aliases=("repair_stac_items",)),
     "vector.create_stac": Announced(_VECTOR, aliases=("vector_create_stac",)),
     "vector.dissolve": Announced(_VECTOR, aliases=("vector_dissolve",)),
-    "vector.prepare": Announced(_VECTOR, aliases=("vector_prepare",)),
-    "vector.process_complete": Announced(_VECTOR, aliases=("vector_docker_complete", "vector_process_complete")),
+    "vector.prepare": Announced(_VECTOR, version="2", aliases=("vector_prepare",)),
+    "vector.process_complete": Announced(
+        _VECTOR, version="2", aliases=("vector_docker_complete", "vector_process_complete")
+    ),
     "vector.simplify": Announced(_VECTOR, aliases=("vector_simplify",)),
     "vector.upload_chunk": Announced(_VECTOR, aliases=("vector_upload_chunk",)),
     "fathom.band_stack": Announced(_FATHOM, aliases=("fathom_band_stack",)),

@@ -25,7 +25,7 @@ from dagmaster.ports.handler import HandlerContext
 LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 
 
-@handler("vector.prepare", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
+@handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
 def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     """Load a file of features, repair and reproject it, and cut it into chunks for a table."""
     with extra("vector"):
@@ -76,6 +76,7 @@ def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
 
 @handler(
     "vector.process_complete",
+    version="2",
     queue=HEAVY,
     timeout_seconds=14_400,
     aliases=["vector_docker_complete", "vector_process_complete"],

@@ -70,7 +70,8 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
         part.path.unlink()
         chunks.append(
             Chunk(
-                chunk_id=part.chunk_id,
+                # With its fingerprint: a late upload of an earlier run does not land in the place of a chunk of this one.
+                chunk_id=place.stem,
                 href=str(place),
                 rows=part.rows,
                 bbox=None if part.bbox is None else list(part.bbox),

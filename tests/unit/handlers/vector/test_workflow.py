@@ -50,7 +50,7 @@ def test_countries_become_a_table_that_is_found_by_place(request, lent, target):
     assert again.result["rows"] == COUNTRIES
     info = lent.tables.describe("world")
     assert info is not None
-    assert info.chunks == ("c00001", "c00002")
+    assert [one[:6] for one in info.chunks] == ["c00001", "c00002"]
 
 
 def test_a_chunk_says_where_it_lies(lent):
