@@ -67,15 +67,21 @@ def _cut_part(part: Any, *, unroll: bool) -> list[Any]:
     elif part.geom_type in _LINEAR and unroll:
         part = shapely.LineString(_unrolled(shapely.get_coordinates(part, include_z=part.has_z)))
     elif part.geom_type == "Point":
-        return [shapely.transform(part, _into_map)]
+        return [shapely.transform(part, _into_map, include_z=part.has_z)]
     west, _, east, _ = part.bounds
     pieces = []
     for turn in range(int(np.floor((west + HALF) / WHOLE)), int(np.ceil((east + HALF) / WHOLE))):
         window = shapely.box(turn * WHOLE - HALF, -POLE, turn * WHOLE + HALF, POLE)
         piece = shapely.intersection(part, window)
-        moved = shapely.transform(piece, lambda xy, turn=turn: xy - [turn * WHOLE, 0])
+        moved = shapely.transform(piece, lambda xy, turn=turn: _turned(xy, turn), include_z=part.has_z)
         pieces += list(shapely.get_parts(moved))
     return [one for one in pieces if shapely.get_dimensions(one) == shapely.get_dimensions(part)]
+
+
+def _turned(xy: Any, turns: int) -> Any:
+    moved = xy.copy()
+    moved[:, 0] -= turns * WHOLE
+    return moved
 
 
 def _into_map(xy: Any) -> Any:
@@ -94,11 +100,12 @@ def _unrolled(xy: Any) -> Any:
 
 
 def _unrolled_polygon(polygon: Any) -> Any:
-    shell = _closed(_unrolled(shapely.get_coordinates(polygon.exterior)))
+    has_z = polygon.has_z
+    shell = _closed(_unrolled(shapely.get_coordinates(polygon.exterior, include_z=has_z)))
     middle = shell[:, 0].mean()
     holes = []
     for hole in polygon.interiors:
-        ring = _closed(_unrolled(shapely.get_coordinates(hole)))
+        ring = _closed(_unrolled(shapely.get_coordinates(hole, include_z=has_z)))
         # A hole lies where its shell does, not one turn away.
         ring[:, 0] -= WHOLE * np.round((ring[:, 0].mean() - middle) / WHOLE)
         holes.append(ring)
@@ -110,5 +117,6 @@ def _closed(ring: Any) -> Any:
     if abs(ring[-1, 0] - ring[0, 0]) < HALF:
         return ring
     pole = POLE if ring[:, 1].mean() > 0 else -POLE
-    over = [[ring[-1, 0], pole], [ring[0, 0], pole], ring[0].tolist()]
+    over = ring[[-1, 0, 0]]
+    over[:2, 1] = pole
     return np.vstack([ring, over])

@@ -13,7 +13,7 @@ import numpy as np
 import pyproj
 import shapely
 
-from dagmaster.handlers.vector import antimeridian
+from dagmaster.handlers.vector import antimeridian, seams
 from dagmaster.handlers.vector.fetching import invalid
 
 if TYPE_CHECKING:
@@ -176,13 +176,20 @@ class Mending:
 
     def _reprojected(self, shapes: Any, row: int) -> Any:
         moved, bad = self._to.apply(shapes)
+        across = bad & antimeridian.needs_cut(shapes, unroll=False) if self._to.is_from_degrees else bad & False
+        if across.any():
+            # 178 to 182 degrees: most maps end in between.
+            shapes = shapes.copy()
+            shapes[across] = [antimeridian.cut(one, unroll=False) for one in shapes[across]]
+            moved[across], bad[across] = self._to.apply(shapes[across])
+            self.tally.counts["antimeridian_cut"] += int(across.sum())
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
             if self._rules.outside == "fail":
                 raise invalid(
-                    f"feature {row + at + 1:,} reaches beyond what {short(self._target)} can show, and"
-                    f" {int(bad.sum()) - 1} more of its batch do: say outside: clip to cut them off, or choose another"
-                    " target_crs"
+                    f"feature {row + at + 1:,} reaches beyond what {short(self._target)} can show, or across the"
+                    f" edge of its map, and {int(bad.sum()) - 1} more of its batch do: say outside: clip to cut them"
+                    " off, or choose another target_crs"
                 )
             moved = self._cut_to_area(shapes, moved, bad, row)
         if self._target.is_geographic:
@@ -232,6 +239,7 @@ class Reprojection:
         self._source, self._target = source, target
         self.is_same = source.equals(target, ignore_axis_order=True)
         self.is_from_a_map = not self.is_same and not source.is_geographic
+        self.is_from_degrees = source.is_geographic and not target.is_geographic
         self._there = pyproj.Transformer.from_crs(source, target, always_xy=True)
 
     def apply(self, shapes: Any) -> tuple[Any, Any]:
@@ -247,6 +255,8 @@ class Reprojection:
         before, index = shapely.get_coordinates(shapes, return_index=True)
         after = shapely.get_coordinates(moved)
         bad[np.unique(index[self._lost(before, after)])] = True
+        if not self._target.is_geographic:
+            bad |= seams.torn(shapes, moved, self._points, self._unit)
         return moved, bad
 
     def area(self) -> Any:
@@ -259,12 +269,15 @@ class Reprojection:
         moved[:, 0], moved[:, 1] = self._there.transform(points[:, 0], points[:, 1])
         return moved
 
+    @property
+    def _unit(self) -> float:
+        return float(self._target.axis_info[0].unit_conversion_factor or 1.0)
+
     def _lost(self, before: Any, after: Any) -> Any:
         lost = ~np.isfinite(after).all(axis=1)
         if not self._target.is_geographic:
-            unit = self._target.axis_info[0].unit_conversion_factor or 1.0
             with np.errstate(invalid="ignore"):
-                lost |= (np.abs(after) * unit > FAR).any(axis=1)
+                lost |= (np.abs(after) * self._unit > FAR).any(axis=1)
             back = np.column_stack(self._there.transform(after[:, 0], after[:, 1], direction="INVERSE"))
             reach = BACK if self._source.is_geographic else 1.0
             with np.errstate(invalid="ignore"):
@@ -310,11 +323,13 @@ def short(crs: pyproj.CRS) -> str:
 def _clip_shape(bbox: Sequence[float], crs: pyproj.CRS) -> Any:
     """A box in degrees, as a shape in a CRS. Its sides are bent where the CRS bends them."""
     west, south, east, north = bbox
-    if not (west < east and south < north):
+    if not (west != east and south < north):
         raise invalid(f"the bbox {list(bbox)} is empty: west, south, east, north in degrees were expected")
-    box = shapely.box(west, south, east, north)
     if crs.is_geographic:
-        return box
+        # A west that is beyond the east is across the antimeridian.
+        ends = [(west, east)] if west < east else [(west, 180.0), (-180.0, east)]
+        return shapely.union_all([shapely.box(left, south, right, north) for left, right in ends])
+    box = shapely.box(west, south, east if west < east else east + 360, north)
     moved, bad = Reprojection(pyproj.CRS.from_user_input(DEGREES), crs).apply(
         np.array([shapely.segmentize(box, 1.0)], dtype=object)
     )

@@ -70,7 +70,7 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
         part.path.unlink()
         chunks.append(
             Chunk(
-                # With its fingerprint: a late upload of an earlier run does not land in the place of a chunk of this one.
+                # With its fingerprint: what an earlier run uploads late is no chunk of this one.
                 chunk_id=place.stem,
                 href=str(place),
                 rows=part.rows,
