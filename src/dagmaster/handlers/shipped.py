@@ -50,7 +50,7 @@ __handlers__: Final = {
     ),
     "stac.register_items": Announced(_STAC, aliases=("raster.stac_register_items",)),
     "stac.repair_items": Announced(_STAC, aliases=("repair_stac_items",)),
-    "vector.create_stac": Announced(_VECTOR, aliases=("vector_create_stac",)),
+    "vector.create_stac": Announced(_VECTOR, version="2", aliases=("vector_create_stac",)),
     "vector.dissolve": Announced(_VECTOR, aliases=("vector_dissolve",)),
     "vector.prepare": Announced(_VECTOR, version="2", aliases=("vector_prepare",)),
     "vector.process_complete": Announced(

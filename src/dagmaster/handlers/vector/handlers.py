@@ -48,7 +48,7 @@ def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
     return Uploaded(table=table, chunk_id=chunk_id, rows=working.upload(ctx, table, chunk_id, href))
 
 
-@handler("vector.create_stac", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
+@handler("vector.create_stac", version="2", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
 def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
     """Describe a table as a STAC item and register it. The chunks of earlier runs are taken away first."""
     with extra("vector"):

@@ -14,6 +14,7 @@ import pyproj
 
 from dagmaster.handlers.vector.fetching import invalid
 from dagmaster.handlers.vector.geometries import lon_lat_bounds
+from dagmaster.ports.stac import box_geometry, read_box, split_box
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
@@ -89,9 +90,13 @@ def table_collection(collection_id: str) -> dict[str, Any]:
 
 
 def _outline(bbox: list[float]) -> dict[str, Any]:
-    west, south, east, north = bbox
-    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
-    return {"type": "Polygon", "coordinates": [ring]}
+    """A bbox as a footprint. One across the antimeridian is two rectangles: as one it would be everywhere else."""
+    parts = [box_geometry(part) for part in split_box(read_box(bbox))]
+    if len(parts) == 1:
+        return parts[0]
+    if any(part["type"] != "Polygon" for part in parts):
+        return {"type": "GeometryCollection", "geometries": parts}
+    return {"type": "MultiPolygon", "coordinates": [part["coordinates"] for part in parts]}
 
 
 def _moment(when: str | None, modified: float | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 import shapely
 
 from dagmaster.handlers.vector.geometries import Reprojection
+from dagmaster.ports.footprints import outline
 from tests.unit.handlers.vector.test_bad_input import geoparquet, refused
 from tests.unit.handlers.vector.test_truth import area, collection, loaded, shapes_of
 
@@ -61,6 +62,17 @@ def test_heights_stay_where_a_feature_is_cut(lent):
         _, back = loaded(lent, geoparquet(lent, f"{name}.parquet", [shape], srid), table=name)
         assert shapes_of(back)[0].has_z
         assert set(shapely.get_coordinates(shapes_of(back), include_z=True)[:, 2]) == {7.0 if srid == 3832 else 9.0}
+
+
+def test_a_table_across_180_is_catalogued_where_it_is(lent):
+    prepared, _ = loaded(lent, lent.put("x.geojson", collection(FIJI)), target_crs="EPSG:3832", table="fiji")
+    item = lent.run("vector.create_stac", table="fiji", chunks=prepared["chunks"])["item"]
+    assert item["bbox"] == pytest.approx([178, -20, -178, -15])
+    place = shapely.geometry.shape(item["geometry"])
+    assert (place.covers(shapely.Point(179, -17)), place.covers(shapely.Point(-179, -17))) == (True, True)
+    assert not place.intersects(shapely.Point(0, -17))
+    chunk = shapely.geometry.shape(outline(prepared["chunks"][0]["footprint"]))
+    assert chunk.area == pytest.approx(place.area) == pytest.approx(20)
 
 
 def test_a_clip_may_go_across_180(lent):
