@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
@@ -68,7 +69,8 @@ def test_every_python_example_of_the_documents_runs(name, code, tmp_path, monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module(file.stem)
     for each in [each for each in vars(module) if each.startswith("test_")]:
-        getattr(module, each)()
+        test = getattr(module, each)
+        test(*[tmp_path for _ in inspect.signature(test).parameters])
 
 
 def test_the_architecture_is_told_in_at_most_150_lines():

@@ -33,7 +33,7 @@ class ObjectStorage:
             return self._allowed(BlobUri.parse(text))
         if text.startswith("/"):
             return self._allowed(BlobUri("file", "", check_name(text[1:])))
-        name = check_name(text)
+        name = check_name(text.removeprefix("./"))
         in_bronze = self._allowed(self.in_zone("bronze", name))
         for root in self._roots:
             if (root / name).is_file() and self.find(in_bronze) is None:

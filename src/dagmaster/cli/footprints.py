@@ -58,6 +58,8 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
     Examples:
       dagmaster jobs map last -o run.png
     """
+    if output.suffix.lower() != ".png":
+        raise click.UsageError(f"the picture is a PNG: name it {output.with_suffix('.png')}")
     try:
         from dagmaster.cli.mapping import draw_map  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError as error:

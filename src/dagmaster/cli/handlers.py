@@ -145,8 +145,8 @@ class _OnStderr:
     """Shows what the handler says, apart from its output."""
 
     def progress(self, _task: TaskMessage, progress: Progress) -> None:
-        of = "" if progress.total is None else f" of {progress.total:g}"
-        click.echo(f"progress: {progress.current:g}{of} {progress.message}".rstrip(), err=True)
+        of = "" if progress.total is None else f" of {progress.total:,.10g}"
+        click.echo(f"progress: {progress.current:,.10g}{of} {progress.message}".rstrip(), err=True)
 
     def checkpoint(self, _task: TaskMessage, checkpoint: Checkpoint) -> None:
         click.echo(f"checkpoint: {checkpoint.phase}", err=True)

@@ -92,7 +92,7 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     try:
         info = ctx.blobs.find(uri)
         if info is None:
-            raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
+            raise PermanentError(f"there is no file at {uri}{_where_else(ctx, uri)}", kind="invalid_input")
         check_file_size(ctx, info)
         total = max(info.size, 1)
 
@@ -108,6 +108,12 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     except BlobMissing as error:
         raise PermanentError(str(error), kind="invalid_input") from error
     return LocalFile(uri=uri, path=to, size=fetched.size, sha256=fetched.sha256)
+
+
+def _where_else(ctx: HandlerContext, uri: BlobUri) -> str:
+    """A name is looked for in two places, and only one of them is in a URI."""
+    is_bronze = str(uri).startswith(f"{ctx.blobs.in_zone('bronze')}/")
+    return ", nor a file of that name below a directory that may be read (DAGMASTER_FILE_ROOTS)" if is_bronze else ""
 
 
 def check_file_size(ctx: HandlerContext, info: BlobInfo) -> None:

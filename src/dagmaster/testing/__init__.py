@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dagmaster.testing.memory_store import MemoryStore
     from dagmaster.testing.one_process import Answers, Observer, OneProcess
     from dagmaster.testing.run import run_workflow
+    from dagmaster.testing.services import local_services
 
 __all__ = [
     "After",
@@ -58,6 +59,7 @@ __all__ = [
     "fan_in",
     "fan_out",
     "join",
+    "local_services",
     "run_workflow",
     "start",
     "task",
@@ -72,6 +74,7 @@ _PLACES = {
     "memory_store": ("MemoryStore",),
     "one_process": ("Answers", "JobReport", "Observer", "OneProcess"),
     "run": ("run_workflow",),
+    "services": ("local_services",),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
