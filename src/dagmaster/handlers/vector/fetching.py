@@ -54,6 +54,8 @@ _PIECE: Final = 4 * 1024 * 1024
 _NEAR: Final = 2_000
 _IN_CRS: Final = re.compile(rb'"crs"\s*:\s*\{[^{}]*\Z')
 _LINKED_CRS: Final = re.compile(rb'"type"\s*:\s*"(link|url)"', re.IGNORECASE)
+_ESCAPED: Final = re.compile(rb"\\u00([46][1-9A-Fa-f]|[57][0-9Aa])")
+"""A plain letter, as JSON may spell it, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +247,7 @@ def _refuse_links(path: Path) -> None:
     before = b""
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            window = before + piece
+            window = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), before + piece)
             for found in _LINKED_CRS.finditer(window):
                 if _IN_CRS.search(window, max(0, found.start() - _NEAR), found.start()):
                     raise invalid('the GeoJSON has its "crs" as a link to elsewhere: name it, or leave it out')

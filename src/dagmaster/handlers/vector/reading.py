@@ -171,13 +171,21 @@ def _geoparquet(path: Path) -> Iterator[Layer]:
                 raise invalid(f"the Parquet is broken: {_without_path(str(error))}") from error
 
         # Without the key it is longitude and latitude; with null nobody knows.
-        crs = about.get("crs", "OGC:CRS84")
         yield Layer(
-            crs=None if crs is None else crs_of(crs),
+            crs=_projjson(about["crs"]) if "crs" in about else pyproj.CRS.from_user_input("OGC:CRS84"),
             names=[schema.names[at] for at in others],
             types=[schema.types[at] for at in others],
             batches=batches(),
         )
+
+
+def _projjson(said: Any) -> pyproj.CRS | None:
+    """A CRS as GeoParquet has it: an object. Of text, and of an object with `init` or `proj`, PROJ may open files."""
+    if said is None:
+        return None
+    if not isinstance(said, dict) or not str(said.get("type", "")).endswith("CRS") or {"init", "proj"} & said.keys():
+        raise invalid("the crs of the GeoParquet is not PROJJSON, as its specification asks: write the file anew")
+    return crs_of(said)
 
 
 def _geo(schema: pa.Schema) -> tuple[str, dict[str, Any]]:

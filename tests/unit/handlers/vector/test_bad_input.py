@@ -98,7 +98,8 @@ def test_a_geojson_whose_crs_is_elsewhere_is_refused(lent, kind):
     assert lent.run("vector.prepare", href=lent.put("y.geojson", data))["counts"]["rows"] == 1
 
 
-def test_a_link_that_is_written_otherwise_is_not_followed(lent):
+@pytest.mark.parametrize(("plain", "escaped"), [('"crs":', r'"\u0063rs":'), ('"link"', r'"l\u0069nk"')])
+def test_a_link_that_is_written_otherwise_is_not_followed(lent, plain, escaped):
     import http.server
     import threading
 
@@ -113,8 +114,9 @@ def test_a_link_that_is_written_otherwise_is_not_followed(lent):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         crs = {"type": "link", "properties": {"href": f"http://127.0.0.1:{server.server_port}/crs", "type": "proj4"}}
-        text = json.dumps({**collection(BOX), "crs": crs}).replace('"crs":', '"\\u0063rs":')
-        assert lent.run("vector.prepare", href=lent.put("x.geojson", text))["counts"]["rows"] == 1
+        text = json.dumps({**collection(BOX), "crs": crs}).replace(plain, escaped)
+        assert escaped in text
+        refused(lent, "as a link to elsewhere", href=lent.put("x.geojson", text))
         server.shutdown()
         thread.join()
     assert asked == []
@@ -150,6 +152,18 @@ def test_half_a_file_is_refused(lent, suffix):
 def test_parquet_without_places_is_refused(lent):
     pq.write_table(pa.table({"a": [1]}), lent.place / "x.parquet")
     refused(lent, "not GeoParquet", href=str(lent.place / "x.parquet"))
+
+
+@pytest.mark.parametrize(
+    "crs", ["+init=/etc/passwd:x", "EPSG:4326", {"init": "/etc/passwd:x"}, {"proj": "longlat"}, {}]
+)
+def test_the_crs_of_a_geoparquet_is_an_object_that_names_no_file(lent, crs):
+    href = geoparquet(lent, "x.parquet", [BOX], 4326)
+    table = pq.read_table(href)
+    geo = json.loads(table.schema.metadata[b"geo"])
+    geo["columns"]["geometry"]["crs"] = crs
+    pq.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), href)
+    refused(lent, "is not PROJJSON", href=href)
 
 
 def test_a_file_without_features_is_refused(lent):
