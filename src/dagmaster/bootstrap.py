@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagmaster.authoring.handlers import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.ports.scratch import have_own_folder
 from dagmaster.ports.services import Lending, LentLater
 from dagmaster.ports.storage import ZONES
 from dagmaster.settings import Settings, load_settings
@@ -245,7 +246,11 @@ def lending(
     """
     home = home or blob_directory(settings)
     roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
-    scratch = settings.scratch_dir or pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
+    scratch = settings.scratch_dir
+    if scratch is None:
+        # All users of the machine may write there, and know the name.
+        scratch = pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
+        have_own_folder(scratch)
     tables, catalog = settings.tables_url, settings.catalog_url
     return Lending(
         "dagmaster.bootstrap:open_services",

@@ -7,7 +7,6 @@ handler: `HandlerContext(params={"name": "Ada"})`.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.errors import PermanentError, ServicesMissing
+from dagmaster.ports.scratch import folder_of_process
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -140,8 +140,8 @@ class HandlerContext:
         """An empty folder of this attempt alone. It is gone when the attempt is over."""
         if self._scratch is None:
             # One folder a process: when that is killed, the worker takes all of it away.
-            home = self.share.scratch / str(os.getpid())
-            home.mkdir(parents=True, exist_ok=True)
+            home = self.share.scratch / folder_of_process()
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._scratch = Path(tempfile.mkdtemp(prefix="task-", dir=home))
         return self._scratch
 
