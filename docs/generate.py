@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.aliases import ALIASES
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
 from dagmaster.bootstrap import find_handlers
 from dagmaster.cli.main import cli
@@ -17,7 +18,7 @@ from dagmaster.engine.invariants import PROMISES
 from dagmaster.engine.reasons import MEANING as REASONS
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
 from dagmaster.ports.events import MEANING, EventType
-from dagmaster.settings import ALIASES, Settings
+from dagmaster.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

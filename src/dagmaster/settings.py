@@ -1,6 +1,6 @@
 """Settings: one typed module. Each has a name `DAGMASTER_…` in the environment.
 
-Services (orchestrator, worker) also read the names that the sources use, see `ALIASES`. `dev`, `run` and tests never
+Services (orchestrator, worker) also read the names that the sources use, see `aliases`. `dev`, `run` and tests never
 do: a DATABASE_URL in somebody's shell is not meant for them. This module tells where each value came from, and what a
 secret looks like when it is shown. It opens no file and no connection.
 """
@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dagmaster.aliases import ALIASES, Alias
 from dagmaster.authoring.names import nearest
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.storage import BlobUri, shown_place
@@ -164,49 +165,6 @@ class Settings(BaseSettings):
     @classmethod
     def _address(cls, value: SecretStr | None) -> SecretStr | None:
         return None if value is None else SecretStr(_checked_url(value.get_secret_value().strip()))
-
-
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """A name of the sources. With a setting, services read it; else it is known, and `instead` says what serves."""
-
-    name: str
-    setting: str = ""
-    instead: str = ""
-    part: str = ""
-    is_secret: bool = False
-
-
-# Of two names for one setting the upper one wins. DATABASE_URL wins over its parts.
-ALIASES: Final = (
-    Alias("DATABASE_URL", "database_url", is_secret=True),
-    Alias("POSTGRES_HOST", "database_url", part="host"),
-    Alias("POSTGRES_PORT", "database_url", part="port"),
-    Alias("POSTGRES_USER", "database_url", part="user"),
-    Alias("POSTGRES_PASSWORD", "database_url", part="password", is_secret=True),
-    Alias("POSTGRES_DB", "database_url", part="database"),
-    Alias("POSTGIS_HOST", "database_url", part="host"),
-    Alias("POSTGIS_DATABASE", "database_url", part="database"),
-    Alias("WORKER_QUEUE", "queues"),
-    Alias("DAG_WORKER_QUEUE", "queues"),
-    Alias("POLL_INTERVAL_SEC", "poll_seconds"),
-    Alias("ORPHAN_THRESHOLD_SEC", "orchestrator_lease_seconds"),
-    Alias("ORPHAN_SCAN_INTERVAL_SEC", instead="the scan is a third of DAGMASTER_ORCHESTRATOR_LEASE_SECONDS"),
-    Alias("HEARTBEAT_INTERVAL_SEC", instead="the heartbeat is a third of DAGMASTER_ORCHESTRATOR_LEASE_SECONDS"),
-    Alias("WORKER_HEARTBEAT_INTERVAL", instead="the heartbeat is a third of DAGMASTER_WORKER_LEASE_SECONDS"),
-    Alias("WORKER_TASK_TIMEOUT", instead="a handler or a node has its own timeout_seconds"),
-    Alias("WORKER_MAX_RETRIES", instead="a handler or a node has its own retry"),
-    Alias("JOB_DEFAULT_TIMEOUT", instead="there is no timeout for all jobs yet"),
-    Alias("JOB_QUEUE_NAME", instead="jobs do not come from a broker's queue yet"),
-    Alias("SERVICE_BUS_NAMESPACE", instead="the broker is PostgreSQL; there is none for Service Bus yet"),
-    Alias("SERVICE_BUS_CONNECTION_STRING", instead="the broker is PostgreSQL, not yet Service Bus", is_secret=True),
-    Alias("MANAGED_IDENTITY_CLIENT_ID", instead="the database is reached with a password, not yet with an identity"),
-    Alias("RUN_MODE", instead="the command that is started decides"),
-    Alias("WORKER_TYPE", instead="a worker is known by its queues"),
-    Alias("ORCHESTRATOR_URL", instead="there is no gateway that forwards to it yet"),
-    Alias("WORKER_URL", instead="there is no gateway that forwards to it yet"),
-    Alias("AAICLICK_LOG_DIR", instead="the logs of tasks are kept in the database"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

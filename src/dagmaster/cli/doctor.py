@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from dagmaster.aliases import ALIASES
 from dagmaster.cli.findings import Finding, Grade, bad
 from dagmaster.cli.inspect_database import look_at_database
 from dagmaster.cli.inspect_host import (
@@ -32,7 +33,7 @@ from dagmaster.cli.inspect_host import (
 )
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.errors import DagmasterError
-from dagmaster.settings import ALIASES, read_settings, secret_values
+from dagmaster.settings import read_settings, secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
