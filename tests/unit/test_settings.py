@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagmaster.aliases import ALIASES
 from dagmaster.errors import SettingsInvalid
 from dagmaster.settings import (
-    ALIASES,
     MASK,
     Settings,
     load_settings,

@@ -9,8 +9,9 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from dagmaster.aliases import ALIASES
 from dagmaster.cli.config import config, table
-from dagmaster.settings import ALIASES, Settings, read_settings, show_settings
+from dagmaster.settings import Settings, read_settings, show_settings
 
 CANARY = "c4n4ry-s3cret"
 
