@@ -74,7 +74,10 @@ class MountParams(SourceParams):
     """The file to copy."""
 
     keep_hours: float = Field(
-        default=KEEP_HOURS, gt=0, le=8_760, description="Copies that nobody used for so long are taken away."
+        default=KEEP_HOURS,
+        gt=0,
+        le=8_760,
+        description="When nobody used it for so long, it goes; after a day at least.",
     )
 
 

@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 
 FOLDER = "mount"
 KEEP_HOURS = 72.0
+LEAST_HOURS = 24.0
+"""No task runs so long: a copy that is being read is not taken away, whatever is asked."""
 
 
 def mounted(ctx: HandlerContext, uri: BlobUri, *, keep_hours: float = KEEP_HOURS) -> LocalFile:
-    """A copy of the blob in the mount: the one that is there, or a new one, whole or not there."""
+    """A copy of the blob in the mount: the one that is there, or a new one, whole or not there.
+
+    `keep_hours` is of this copy, and what somebody asked for longer stays longer.
+    """
     info = ctx.blobs.find(uri)
     if info is None:
         raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
@@ -42,10 +47,13 @@ def mounted(ctx: HandlerContext, uri: BlobUri, *, keep_hours: float = KEEP_HOURS
     said = f"{uri}\n{info.etag}\n{info.size}\n{info.modified}"
     place = home / hashlib.sha256(said.encode()).hexdigest()[:16] / plain_name(uri.name.rpartition("/")[2])
     try:
-        _forget_old(home, keep_hours)
-        if not place.exists():
+        _forget_old(home)
+        used = time.time() + (max(keep_hours, LEAST_HOURS) - KEEP_HOURS) * 3600
+        if place.exists():
+            used = max(used, place.parent.stat().st_mtime)
+        else:
             _copy(ctx, uri, info.size, place)
-        os.utime(place.parent)
+        os.utime(place.parent, (used, used))
         with place.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -69,9 +77,9 @@ def _copy(ctx: HandlerContext, uri: BlobUri, size: int, place: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _forget_old(home: Path, keep_hours: float) -> None:
-    """Take away what nobody asked for in these hours."""
-    oldest = time.time() - keep_hours * 3600
+def _forget_old(home: Path) -> None:
+    """Take away what nobody asked for in the hours that it is kept: its folder's time tells how many."""
+    oldest = time.time() - KEEP_HOURS * 3600
     with contextlib.suppress(OSError):
         for folder in home.iterdir():
             with contextlib.suppress(OSError):

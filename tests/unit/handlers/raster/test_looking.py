@@ -192,6 +192,21 @@ def test_another_version_of_a_blob_is_another_copy_and_old_ones_go(bed: Bed):
     assert (first.exists(), second.exists()) == (False, True)
 
 
+def test_who_wants_a_copy_for_a_moment_takes_none_away_from_others(bed: Bed):
+    bed.bronze("big.tif", numbers())
+    copy = bed.path(bed.run("raster.blob_to_mount", href="big.tif").mount_path)
+    an_hour_ago = time.time() - 3600
+    os.utime(copy.parent, (an_hour_ago, an_hour_ago))
+    bed.bronze("other.tif", numbers())
+    other = bed.path(bed.run("raster.blob_to_mount", href="other.tif", keep_hours=0.001).mount_path)
+    bed.run("raster.blob_to_mount", href="big.tif", keep_hours=0.001)
+    assert copy.parent.stat().st_mtime == pytest.approx(an_hour_ago)
+    # Its own goes a day after its last use, and not under who reads it.
+    bed.run("raster.blob_to_mount", href="big.tif")
+    assert other.exists()
+    assert time.time() - other.parent.stat().st_mtime == pytest.approx(48 * 3600, abs=600)
+
+
 # ── all at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
