@@ -96,7 +96,8 @@ def _warped_cog(
         "resolution": resolution,
     }
     warp = Warp(crs=params.target_crs, resolution=resolution, resampling=params.resampling, nodata=params.nodata)
-    origin, options = Origin.of(ctx, source), params.options()
+    origin = Origin.of(ctx, source)
+    options = params.options(origin)
 
     def make(to: Path) -> None:
         make_cog(source.path, to, options, ctx.share, warp=warp)
@@ -148,7 +149,8 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
         ctx.raise_if_cancelled()
         ctx.progress(number, len(hrefs), f"source {number + 1} of {len(hrefs)}")
         files.append(local_file(ctx, ctx.blobs.resolve(href)))
-    options, names = params.options(), [str(file.uri) for file in files]
+    origin = Origin.of(ctx, *files)
+    options, names = params.options(origin), [str(file.uri) for file in files]
 
     def make(to: Path) -> None:
         mosaicking.mosaic(
@@ -162,7 +164,6 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
             on_round=ctx.raise_if_cancelled,
         )
 
-    origin = Origin.of(ctx, *files)
     shape = {"nodata": params.nodata, "overlap": params.overlap}
     uri = cog_uri(ctx, params.name, params, origin, shape, folder="mosaics")
     made = made_cog(ctx, uri, params, origin, make, name=params.name, shape=shape)
@@ -226,7 +227,8 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     with gdal(ctx.share):
         wanted = areas(told, lambda href: local_file(ctx, ctx.blobs.resolve(href)).path)
     shape = {"area": [[crs_text(area.crs), area.shape.wkb_hex] for area in wanted], "all_touched": params.all_touched}
-    origin, options = Origin.of(ctx, source), params.options()
+    origin = Origin.of(ctx, source)
+    options = params.options(origin)
 
     def on_round(done: int, count: int) -> None:
         ctx.raise_if_cancelled()

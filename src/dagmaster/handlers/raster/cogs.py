@@ -23,6 +23,7 @@ from dagmaster.handlers.raster.grids import (
     warped,
 )
 from dagmaster.handlers.raster.nodata import agreed
+from dagmaster.handlers.raster.tagging import tagged
 from dagmaster.handlers.raster.vrts import Part, composed, mask_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class CogOptions:
     level: int | None = None
     tile_size: int = 512
     resampling: str = "auto"
+    made_of: str = ""
+    """Written into it as a tag, if there is something to say."""
 
     def creation(self, source: DatasetReader | Any, share: Share) -> dict[str, Any]:
         """The options of GDAL's driver."""
@@ -99,7 +102,13 @@ def write_cog(source: DatasetReader | Any, to: Path, options: CogOptions, share:
     unfit = [kind for kind in source.dtypes if "complex" in kind or kind in ("int64", "uint64")]
     if options.compression == "LERC" and unfit:
         raise invalid(f"LERC cannot hold {unfit[0]}: use DEFLATE or ZSTD")
-    rasterio.shutil.copy(source, str(to), driver="COG", **options.creation(source, share))
+    told = (
+        tagged(source, options.made_of, to.with_suffix(".tagged.vrt"))
+        if options.made_of
+        else contextlib.nullcontext(source)
+    )
+    with told as whole:
+        rasterio.shutil.copy(whole, str(to), driver="COG", **options.creation(source, share))
 
 
 def check_cog(path: Path) -> None:

@@ -130,7 +130,8 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
         from dagmaster.handlers.raster.predicting import Prediction, predict
     source, model = local_file(ctx, params.uri(ctx)), local_file(ctx, ctx.blobs.resolve(params.model))
     shape = params.model_dump(include={"window", "overlap", "bands", "scale", "offset", "classes"})
-    how, origin, options = Prediction(**shape), Origin.of(ctx, source, model), params.options()
+    how, origin = Prediction(**shape), Origin.of(ctx, source, model)
+    options = params.options(origin)
 
     def make(to: Path) -> None:
         weights = model.path.read_bytes()

@@ -57,9 +57,10 @@ class CogParams(BaseModel):
     def _upper(cls, said: Any) -> Any:
         return said.upper() if isinstance(said, str) else said
 
-    def options(self) -> CogOptions:
-        """As the plain function takes them."""
+    def options(self, origin: Origin) -> CogOptions:
+        """As the plain function takes them. The COG tells of what it is made."""
         from dagmaster.handlers.raster.cogs import CogOptions
+        from dagmaster.handlers.raster.tagging import MadeOf
 
         if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE:
             raise PermanentError(f"DEFLATE has levels 1 to {MAX_DEFLATE}", kind="invalid_input")
@@ -68,6 +69,7 @@ class CogParams(BaseModel):
             level=self.compression_level,
             tile_size=self.tile_size,
             resampling=self.overview_resampling,
+            made_of=MadeOf(sources=origin.sources, modified=origin.modified).written(),
         )
 
     def shaping(self) -> dict[str, Any]:

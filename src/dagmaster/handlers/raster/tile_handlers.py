@@ -127,18 +127,21 @@ class TileBatch(BaseModel):
 )
 def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatch:
     """Make the COGs of many tiles, with a checkpoint after each: another attempt goes on where this one ended."""
-    saved = ctx.checkpoint_data or {}
-    tiles: list[dict[str, Any]] = list(saved.get("tiles", ()))
-    items: list[dict[str, Any]] = list(saved.get("items", ()))
-    resumed_from = len(tiles)
-    for number, spec in enumerate(params.tiles[resumed_from:], resumed_from):
+    # How many, and no more: what they gave is found where it lies.
+    resumed_from = int((ctx.checkpoint_data or {}).get("done", 0))
+    tiles: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
+    for number, spec in enumerate(params.tiles):
         ctx.raise_if_cancelled()
-        ctx.progress(number, len(params.tiles), f"tile {number + 1} of {len(params.tiles)}")
+        is_done = number < resumed_from
+        if not is_done:
+            ctx.progress(number, len(params.tiles), f"tile {number + 1} of {len(params.tiles)}")
         made = tile_cog(ctx, spec, params, params.href)
         said = made.model_dump(include={"cog_url", "bbox", "sha256", "cog_size_mb"})
         tiles.append({"index": spec.index, **said})
         items.append(made.item)
-        ctx.checkpoint(f"tile_{number + 1}", {"tiles": tiles, "items": items}, artifacts=[made.cog_url])
+        if not is_done:
+            ctx.checkpoint(f"tile_{number + 1}", {"done": number + 1}, artifacts=[made.cog_url])
     ctx.progress(len(tiles), len(tiles), "all tiles are there")
     urls = [tile["cog_url"] for tile in tiles]
     return TileBatch(tiles=tiles, cog_urls=urls, items=items, count=len(tiles), resumed_from=resumed_from)
@@ -171,7 +174,7 @@ def tile_cog(
     name = f"{base}_{where}"
     origin = Origin(sources=[(str(source.uri), source.version)], modified=source.modified)
     uri = cog_uri(ctx, name, params, origin, shape, folder=f"{TILES_FOLDER}/{base}")
-    options, window = params.options(), spec.window
+    options, window = params.options(origin), spec.window
     with gdal(ctx.share, **source.options):
         return made_cog(
             ctx,

@@ -17,6 +17,7 @@ from dagmaster.handlers.stac.making import (
     interval_of,
     item_elsewhere,
     item_of_raster,
+    namespaced,
     new_collection,
     placed,
     with_preview,
@@ -114,7 +115,9 @@ class ItemParams(Told):
     bbox: list[float] | None = Field(default=None, description="Where it is, for a file that cannot be opened here.")
     datetime: str | None = Field(default=None, description="When it was measured. Default: the file's own date.")
     properties: dict[str, Any] | None = Field(default=None, description="More properties of an item that is made.")
-    metadata: dict[str, Any] | None = Field(default=None, description="Another name of properties; they win.")
+    metadata: dict[str, Any] | None = Field(
+        default=None, description="As properties, which win: of it names with a prefix, and STAC's own, are taken."
+    )
     preview_url: str | None = Field(default=None, description="A picture of it, for the asset thumbnail.")
 
     @model_validator(mode="after")
@@ -143,7 +146,7 @@ def made_of(ctx: HandlerContext, told: dict[str, Any], collection: str | None) -
     """The item of a file that an output names. What is told of it is added to what the file says."""
     href = str(next(told[name] for name in (*FILES, "href") if told.get(name)))
     name = collection or told.get("collection_id") or DEFAULT_COLLECTION
-    facts = {**(told.get("metadata") or {}), **(told.get("properties") or {})}
+    facts = {**namespaced(told.get("metadata")), **(told.get("properties") or {})}
     when = told.get("datetime") or facts.pop("datetime", None)
     if href.startswith(_ELSEWHERE):
         if told.get("bbox") is None:

@@ -6,7 +6,7 @@ They are made of facts alone: the same file gives the same item, so a retry or a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +17,7 @@ import rasterio
 from dagmaster.handlers.gdal import invalid, opened
 from dagmaster.handlers.raster.footprints import footprint
 from dagmaster.handlers.raster.grids import crs_text, require_place
+from dagmaster.handlers.raster.tagging import MadeOf, made_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,8 @@ EXTENSIONS: Final = (
 )
 COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
 _TYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
+_RADIUS: Final = 6_371_008.8
+"""Of the Earth, in metres."""
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _TAGGED: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
 
@@ -61,8 +64,8 @@ class Made:
 class Told:
     """What a raster file does not say of itself.
 
-    `when` is its moment, as RFC 3339; else the file's own tag says it, else `assumed` (seconds since 1970, as of the
-    source's last change) is taken, and the item says so.
+    `when` is its moment, as RFC 3339; else the file's own date is taken, or `assumed` (seconds since 1970, as of the
+    source's last change), and the item says so.
     """
 
     item_id: str
@@ -80,6 +83,10 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
     with opened(path, share, whole=False) as raster:
         require_place(raster)
         place = footprint(raster.crs, raster.transform, raster.width, raster.height)
+        # Who made it says so; else the raster itself does.
+        own = MadeOf() if made.sources else made_of(raster)
+        if own.sources:
+            made, told = replace(made, sources=own.sources), replace(told, assumed=own.modified or told.assumed)
         return {
             "type": "Feature",
             "stac_version": STAC_VERSION,
@@ -101,7 +108,7 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
                     "file:size": told.size,
                     "file:checksum": multihash(told.sha256),
                     "bands": _bands(raster),
-                    "raster:spatial_resolution": float(raster.res[0]),
+                    "raster:spatial_resolution": _metres(raster),
                 }
             },
             **({} if told.collection is None else {"collection": told.collection}),
@@ -160,26 +167,38 @@ def _moment(raster: DatasetReader, told: Told) -> dict[str, Any]:
     if tagged is not None:
         try:
             year, month, day, hour, minute, second = map(int, tagged.groups())
-            return {"datetime": _utc(datetime(year, month, day, hour, minute, second, tzinfo=UTC))}
+            at = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+            # When the file was written, by a clock somewhere: mostly not when it was measured.
+            return {"datetime": _utc(at), "dagmaster:datetime_assumed": True}
         except ValueError:
             pass
     taken = datetime.now(UTC) if told.assumed is None else datetime.fromtimestamp(told.assumed, UTC)
-    return {"datetime": _utc(taken), "dagmaster:datetime_assumed": True}
+    return {"datetime": _utc(taken.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
 
 
 def _utc(at: datetime) -> str:
-    return at.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _projection(raster: DatasetReader) -> dict[str, Any]:
     text = crs_text(raster.crs)
-    named = {"proj:code": text} if text.startswith("EPSG:") else {"proj:code": None, "proj:wkt2": text}
+    named: dict[str, Any] = {"proj:code": text}
+    if not text.startswith("EPSG:"):
+        named = {"proj:code": None, "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
     return {
         **named,
         "proj:shape": [raster.height, raster.width],
         "proj:transform": [float(one) for one in raster.transform][:6],
         "proj:bbox": [float(one) for one in raster.bounds],
     }
+
+
+def _metres(raster: DatasetReader) -> float:
+    """The side of a pixel; of one in degrees its height, which is the same everywhere but for a percent."""
+    _, factor = raster.crs.units_factor
+    if raster.crs.is_geographic:
+        return float(raster.res[1] * factor * _RADIUS)
+    return float(raster.res[0] * factor)
 
 
 def _bands(raster: DatasetReader) -> list[dict[str, Any]]:

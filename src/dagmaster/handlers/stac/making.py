@@ -35,6 +35,42 @@ _NOT_PROPERTIES: Final = (
     "stac_version",
     "stac_extensions",
 )
+_COMMON: Final = (
+    "title",
+    "description",
+    "keywords",
+    "datetime",
+    "start_datetime",
+    "end_datetime",
+    "created",
+    "updated",
+    "license",
+    "providers",
+    "platform",
+    "instruments",
+    "constellation",
+    "mission",
+    "gsd",
+)
+FACTS: Final = frozenset(
+    (
+        "crs",
+        "bounds",
+        "footprint",
+        "width",
+        "height",
+        "count",
+        "dtypes",
+        "nodata",
+        "mask",
+        "palette",
+        "resolution",
+        "standing",
+        "driver",
+        "block_shapes",
+        "transform",
+    )
+)
 _TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
 
 
@@ -113,7 +149,15 @@ def item_elsewhere(
 
 def plain_properties(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Facts that may stand among an item's properties: not what has its own place in an item, nor what is null."""
-    return {name: value for name, value in (given or {}).items() if name not in _NOT_PROPERTIES and value is not None}
+    told = given or {}
+    # What raster.validate gives is in the item already, by STAC's names.
+    known = (*_NOT_PROPERTIES, *(FACTS if told.keys() >= FACTS else ()))
+    return {name: value for name, value in told.items() if name not in known and value is not None}
+
+
+def namespaced(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What may be taken over of metadata that a step gave: names of an extension, and those that STAC itself has."""
+    return {name: value for name, value in (metadata or {}).items() if ":" in name or name in _COMMON}
 
 
 def placed(item: dict[str, Any], collection: str | None) -> dict[str, Any]:

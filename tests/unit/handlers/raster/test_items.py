@@ -63,7 +63,7 @@ def test_items_of_tiles_warps_and_what_crosses_180_are_valid(bed: Bed):
     check(bed.run("raster.mosaic", sources=["fiji.tif"]).item)
 
 
-def test_the_moment_is_the_files_own_or_else_the_item_says_that_it_is_assumed(bed: Bed):
+def test_a_moment_that_nobody_told_is_the_files_own_and_the_item_says_that_it_is_assumed(bed: Bed):
     bed.bronze("a.tif", numbers())
     said = bed.run("raster.create_cog", href="a.tif").item["properties"]
     assert said["dagmaster:datetime_assumed"] is True
@@ -72,9 +72,21 @@ def test_the_moment_is_the_files_own_or_else_the_item_says_that_it_is_assumed(be
         raster.update_tags(TIFFTAG_DATETIME="2001:07:13 10:20:30")
     said = bed.run("raster.create_cog", href="b.tif").item["properties"]
     assert said["datetime"] == "2001-07-13T10:20:30Z"
-    assert "dagmaster:datetime_assumed" not in said
+    assert said["dagmaster:datetime_assumed"] is True
     with pytest.raises(PermanentError, match="'yesterday' is not a moment"):
         bed.run("raster.create_cog", href="a.tif", datetime="yesterday")
+
+
+def test_an_item_tells_moments_metres_and_coordinate_systems_as_stac_means_them(bed: Bed):
+    degrees = Affine(0.001, 0, 10, 0, -0.001, 50)
+    bed.bronze("a.tif", numbers(20, 20), crs="EPSG:4326", transform=degrees)
+    item = bed.run("raster.create_cog", href="a.tif", datetime="2001-07-13T10:00:00.25Z").item
+    assert item["properties"]["datetime"] == "2001-07-13T10:00:00.250000Z"
+    assert item["assets"]["data"]["raster:spatial_resolution"] == pytest.approx(111.2, abs=0.2)
+    said = bed.run("raster.reproject", href="a.tif", target_crs="ESRI:54009").item["properties"]
+    assert said["proj:code"] is None
+    assert said["proj:wkt2"].startswith("PROJCRS[")
+    assert CRS.from_wkt(said["proj:wkt2"]) == CRS.from_string("ESRI:54009")
 
 
 def test_every_name_of_the_sources_is_a_handler():

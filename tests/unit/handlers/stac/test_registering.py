@@ -171,6 +171,26 @@ def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_fin
     )
 
 
+def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
+    made = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    told = {"metadata": {**made["metadata"], "eo:cloud_cover": 3, "platform": "landsat-7"}}
+    for params in (told, {"properties": {**told["metadata"], "customer": "me"}}):
+        said = shelf.run("stac.register_item", cog_url=made["cog_url"], **params)["item"]["properties"]
+        own = made["item"]["properties"]
+        assert said["dagmaster:sources"] == own["dagmaster:sources"]
+        assert (said["datetime"], said["eo:cloud_cover"]) == (own["datetime"], 3)
+        bare = {name for name in said if ":" not in name}
+        assert bare == {"datetime", "platform"} | ({"customer"} if "properties" in params else set())
+
+
+def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(shelf):
+    href = shelf.raster("a.tif")
+    for text in ("[1, 2", '{"sources": 3}', '{"sources": [1]}', "7"):
+        with rasterio.open(href.removeprefix("file://"), "r+") as raster:
+            raster.update_tags(DAGMASTER_MADE_OF=text)
+        assert "dagmaster:sources" not in shelf.run("stac.extract_metadata", href=href)["item"]["properties"]
+
+
 def test_a_file_elsewhere_is_registered_by_what_is_told_of_it(shelf):
     told = {"cog_url": "https://example.com/a/b.tif", "bbox": [170, -10, -170, 10]}
     with pytest.raises(PermanentError, match="nobody says when"):
