@@ -17,9 +17,10 @@ _MAINTENANCE: Final = "dagmaster.handlers.maintenance.handlers"
 
 __handlers__: Final = {
     "raster.blob_to_mount": Announced(_RASTER, aliases=("raster_blob_to_mount",)),
-    "raster.clip": Announced(_RASTER, aliases=("raster_clip",)),
+    "raster.clip": Announced(_RASTER, "2", aliases=("raster_clip",)),
     "raster.create_cog": Announced(
         _RASTER,
+        "2",
         aliases=(
             "create_cog",
             "raster_create_cog",
@@ -29,26 +30,26 @@ __handlers__: Final = {
         ),
     ),
     "raster.generate_tiling_scheme": Announced(
-        _RASTER, aliases=("raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme")
+        _RASTER, "2", aliases=("raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme")
     ),
     "raster.list_files": Announced(_RASTER, aliases=("list_raster_files", "raster_list_files")),
-    "raster.ml_predict": Announced(_RASTER, aliases=("ml_predict", "raster_ml_predict")),
-    "raster.mosaic": Announced(_RASTER, aliases=("raster_mosaic",)),
-    "raster.process_complete": Announced(_RASTER, aliases=("raster_process_complete",)),
-    "raster.process_tile_batch": Announced(_RASTER, aliases=("raster_process_tile_batch",)),
-    "raster.reproject": Announced(_RASTER, aliases=("raster_reproject",)),
-    "raster.stats_zonal": Announced(_RASTER, aliases=("stats_zonal", "raster_stats_zonal")),
+    "raster.ml_predict": Announced(_RASTER, "2", aliases=("ml_predict", "raster_ml_predict")),
+    "raster.mosaic": Announced(_RASTER, "2", aliases=("raster_mosaic",)),
+    "raster.process_complete": Announced(_RASTER, "2", aliases=("raster_process_complete",)),
+    "raster.process_tile_batch": Announced(_RASTER, "2", aliases=("raster_process_tile_batch",)),
+    "raster.reproject": Announced(_RASTER, "2", aliases=("raster_reproject",)),
+    "raster.stats_zonal": Announced(_RASTER, "2", aliases=("stats_zonal", "raster_stats_zonal")),
     "raster.thumbnail": Announced(_RASTER, aliases=("raster_thumbnail",)),
-    "raster.validate": Announced(_RASTER, aliases=("raster_validate",)),
-    "stac.catalog_container": Announced(_STAC, aliases=("stac_catalog_container",)),
+    "raster.validate": Announced(_RASTER, "2", aliases=("raster_validate",)),
+    "stac.catalog_container": Announced(_STAC, "2", aliases=("stac_catalog_container",)),
     "stac.ensure_collection": Announced(_STAC, aliases=("raster.stac_ensure_collection", "stac_ensure_collection")),
-    "stac.extract_metadata": Announced(_STAC, aliases=("extract_stac_metadata",)),
-    "stac.rebuild": Announced(_STAC, aliases=("rebuild_stac",)),
-    "stac.register_collection": Announced(_STAC, aliases=("stac_register_collection",)),
+    "stac.extract_metadata": Announced(_STAC, "2", aliases=("extract_stac_metadata",)),
+    "stac.rebuild": Announced(_STAC, "2", aliases=("rebuild_stac",)),
+    "stac.register_collection": Announced(_STAC, "2", aliases=("stac_register_collection",)),
     "stac.register_item": Announced(
-        _STAC, aliases=("stac_register", "stac_register_item", "raster.stac_register_item")
+        _STAC, "2", aliases=("stac_register", "stac_register_item", "raster.stac_register_item")
     ),
-    "stac.register_items": Announced(_STAC, aliases=("raster.stac_register_items",)),
+    "stac.register_items": Announced(_STAC, "2", aliases=("raster.stac_register_items",)),
     "stac.repair_items": Announced(_STAC, aliases=("repair_stac_items",)),
     "vector.create_stac": Announced(_VECTOR, version="2", aliases=("vector_create_stac",)),
     "vector.dissolve": Announced(_VECTOR, aliases=("vector_dissolve",)),

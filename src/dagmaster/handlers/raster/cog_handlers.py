@@ -48,6 +48,7 @@ class CreateCogParams(SourceParams, TileOptions):
 
 @handler(
     "raster.create_cog",
+    version="2",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
@@ -74,7 +75,7 @@ class Reprojected(CogMade):
     reprojected_path: str = Field(description="Where it lies.")
 
 
-@handler("raster.reproject", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
+@handler("raster.reproject", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another coordinate system, in one pass, into a COG."""
     made = _warped_cog(ctx, _source(ctx, params), params, resolution=params.resolution)
@@ -138,7 +139,7 @@ class Mosaicked(CogMade):
     source_count: int
 
 
-@handler("raster.mosaic", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_mosaic"])
+@handler("raster.mosaic", version="2", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_mosaic"])
 def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Put rasters on one grid together into one COG, block by block."""
     with extra("raster"):
@@ -214,7 +215,7 @@ class Clipped(CogMade):
     clipped_path: str = Field(description="Where it lies.")
 
 
-@handler("raster.clip", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
+@handler("raster.clip", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
 def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     """Cut a raster along an area, into a COG. What lies outside is nodata, or masked."""
     with extra("raster"):
@@ -261,7 +262,9 @@ class Completed(CogMade):
     registered: dict[str, int] = Field(description="How many items were created, updated, unchanged.")
 
 
-@handler("raster.process_complete", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"])
+@handler(
+    "raster.process_complete", version="2", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
+)
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Validate a raster, make its COG, and register it in the catalog: in one task, with a checkpoint after each."""
     with extra("raster"):

@@ -56,7 +56,7 @@ class Validated(BaseModel):
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, how it stands.")
 
 
-@handler("raster.validate", queue=LIGHT, timeout_seconds=600, aliases=["raster_validate"])
+@handler("raster.validate", version="2", queue=LIGHT, timeout_seconds=600, aliases=["raster_validate"])
 def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
     """Check that a file is a raster with a place on Earth, and tell what is in it."""
     with extra("raster"):

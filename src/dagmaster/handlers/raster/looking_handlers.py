@@ -82,7 +82,9 @@ class Zonal(BaseModel):
     stats_url: str = Field(description="The same as a JSON file.")
 
 
-@handler("raster.stats_zonal", queue=HEAVY, timeout_seconds=7200, aliases=["stats_zonal", "raster_stats_zonal"])
+@handler(
+    "raster.stats_zonal", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["stats_zonal", "raster_stats_zonal"]
+)
 def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     """Measure a raster in zones. A pixel that lies half in a zone counts half; nodata is left out."""
     with extra("raster"):
@@ -121,7 +123,9 @@ class Predicted(CogMade):
     prediction_path: str = Field(description="Where it lies.")
 
 
-@handler("raster.ml_predict", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"])
+@handler(
+    "raster.ml_predict", version="2", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
+)
 def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     """Run an ONNX model over a raster, in windows that overlap, into a COG."""
     with extra("raster"):

@@ -52,6 +52,7 @@ class Tiling(BaseModel):
 
 @handler(
     "raster.generate_tiling_scheme",
+    version="2",
     queue=LIGHT,
     timeout_seconds=600,
     aliases=["raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme"],
@@ -121,6 +122,7 @@ class TileBatch(BaseModel):
 
 @handler(
     "raster.process_tile_batch",
+    version="2",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["raster_process_tile_batch"],
