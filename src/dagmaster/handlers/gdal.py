@@ -77,9 +77,7 @@ def opened(path: Path | str, share: Share, *, whole: bool = True, size: int | No
             # Not `rasterio.open`: that takes one driver, and reads URLs and schemes out of a path.
             raster = DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
     except GDAL_ERRORS as error:
-        if _is_remote(path) and _NO_RASTER not in str(error):
-            raise BlobsUnavailable(f"{path} cannot be read where it lies: {_answer(error)}") from None
-        raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
+        raise _not_opened(path, error) from None
     with raster:
         _check_size(raster, path, share, whole=whole, size=size)
         yield raster
@@ -122,7 +120,7 @@ def check_readable(path: Path | str) -> None:
                             f" {band} cannot be read. Expected a whole file: copy it again"
                         ) from error
     except GDAL_ERRORS as error:
-        raise invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}") from error
+        raise _not_opened(path, error) from None
 
 
 def invalid(message: str, **details: Any) -> PermanentError:
@@ -215,6 +213,12 @@ def _answer(error: BaseException) -> str:
     """What a storage answered. GDAL's own words may hold what was signed, and are not told."""
     found = _ANSWERED.search(str(error))
     return f"it answers {found[1]}" if found else "it does not answer"
+
+
+def _not_opened(path: Path | str, error: BaseException) -> Exception:
+    if _is_remote(path) and _NO_RASTER not in str(error):
+        return BlobsUnavailable(f"{path} cannot be read where it lies: {_answer(error)}")
+    return invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}")
 
 
 def _what_it_is(path: Path | str) -> str:

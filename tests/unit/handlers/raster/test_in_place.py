@@ -10,7 +10,7 @@ import rasterio
 from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobsUnavailable, PermanentError
-from dagmaster.handlers.gdal import opened
+from dagmaster.handlers.gdal import check_readable, opened
 from tests.conformance.object_servers import make_bucket, moto
 from tests.unit.handlers.raster.bed import UTM, UTM_25S, Bed, numbers, write
 
@@ -82,6 +82,15 @@ def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: 
         far.run("raster.validate", href="a.tif")
 
 
+def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: Bed):
+    for value in (1, 2):
+        put(far, "a.tif", write(far.folder / "a.tif", np.full((40, 40), value, "uint8")).read_bytes())
+        if value == 1:
+            (tile,) = far.run("raster_plan_tiles", href="a.tif").tiles
+    with pytest.raises(PermanentError, match="is not the raster whose tiles were planned: its version is"):
+        far.run("raster.create_cog", tile_spec=tile)
+
+
 def test_a_bomb_is_refused_where_it_lies(far: Bed):
     path = far.folder / "bomb.tif"
     place: dict[str, Any] = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": UTM_25S, "transform": UTM}
@@ -107,4 +116,7 @@ def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatc
     ):
         pass
     assert "SECRET" not in str(caught.value)
+    # Nor is it bad input for good, when that comes in the middle of work.
+    with pytest.raises(BlobsUnavailable, match="it answers 403"):
+        check_readable("/vsis3/a/b.tif")
     assert caught.value.__suppress_context__
