@@ -83,10 +83,10 @@ def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: 
 
 
 def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: Bed):
-    for value in (1, 2):
-        put(far, "a.tif", write(far.folder / "a.tif", np.full((40, 40), value, "uint8")).read_bytes())
-        if value == 1:
-            (tile,) = far.run("raster_plan_tiles", href="a.tif").tiles
+    ones, twos = (write(far.folder / "a.tif", np.full((40, 40), value, "uint8")).read_bytes() for value in (1, 2))
+    put(far, "a.tif", ones)
+    (tile,) = far.run("raster_plan_tiles", href="a.tif").tiles
+    put(far, "a.tif", twos)
     with pytest.raises(PermanentError, match="is not the raster whose tiles were planned: its version is"):
         far.run("raster.create_cog", tile_spec=tile)
 
