@@ -262,6 +262,8 @@ def lending(
             },
             # What raster.blob_to_mount copied is read as a file, by later tasks.
             "roots": [str(root.absolute()) for root in (*roots, scratch / "mount")],
+            "containers": list(settings.storage_containers),
+            "closed": [settings.outputs_url] if settings.outputs_url else [],
             "catalog": str(home.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
             "tables": str(home.absolute() / "tables") if tables is None else tables.get_secret_value(),
             "scratch": str(scratch.absolute()),

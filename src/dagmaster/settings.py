@@ -88,6 +88,11 @@ class Settings(BaseSettings):
         description="Directories that handlers may read files from, separated by commas, besides the zones."
         " Default: the working directory with the embedded PostgreSQL, none with a server.",
     )
+    storage_containers: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Containers and buckets that handlers may name besides the zones', separated by commas, as"
+        " s3://bucket,az://container. Default: none.",
+    )
     catalog_url: SecretStr | None = Field(
         default=None,
         description="The STAC catalog: a directory, or a server with pgstac as postgresql://…. Default: a directory"
@@ -144,7 +149,7 @@ class Settings(BaseSettings):
         description="An async handler without a timeout of its own that blocks the event loop for so long fails.",
     )
 
-    @field_validator("handlers", "allowed_env", "queues", "file_roots", mode="before")
+    @field_validator("handlers", "allowed_env", "queues", "file_roots", "storage_containers", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -159,6 +164,18 @@ class Settings(BaseSettings):
                 BlobUri.parse(f"{value.rstrip('/')}/x")
             except BlobNameInvalid as error:
                 raise ValueError(f"is no place of data ({error})") from error
+        return value
+
+    @field_validator("storage_containers")
+    @classmethod
+    def _containers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            try:
+                is_container = BlobUri.parse(f"{one.rstrip('/')}/x").name == "x" and not one.startswith("file:")
+            except BlobNameInvalid:
+                is_container = False
+            if not is_container:
+                raise ValueError("has to be containers alone, as s3://bucket,az://container,gs://bucket")
         return value
 
     @field_validator("database_url", "database_direct_url")

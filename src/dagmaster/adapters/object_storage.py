@@ -16,10 +16,23 @@ if TYPE_CHECKING:
 
 
 class ObjectStorage:
-    """`zones` maps bronze, silver and gold to URLs; files below `roots` may be read too."""
+    """`zones` maps bronze, silver and gold to URLs. Files below `roots` may be read too, and blobs in `containers`.
 
-    def __init__(self, zones: Mapping[str, str], *, roots: Sequence[Path] = ()) -> None:
+    `closed` are places that no user may name, though they lie in such a container.
+    """
+
+    def __init__(
+        self,
+        zones: Mapping[str, str],
+        *,
+        roots: Sequence[Path] = (),
+        containers: Sequence[str] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
         self._zones = {zone: _place(url) for zone, url in zones.items()}
+        homes = [*self._zones.values(), *map(_place, containers)]
+        self._containers = {(home.scheme, home.container) for home in homes if home.scheme != "file"}
+        self._closed = [place for place in map(_place, closed) if place.scheme != "file" and place.name]
         self._roots = [Path(root).absolute() for root in roots]
         folders = [Path(f"/{home.name}") for home in self._zones.values() if home.scheme == "file"]
         self._files = BlobFiles(folders, self._roots)
@@ -97,9 +110,20 @@ class ObjectStorage:
         return BlobUri.parse(f"{bronze.scheme}://{container}/{name}")
 
     def _allowed(self, uri: BlobUri) -> BlobUri:
-        """A file has to lie in a zone or below a root, wherever links lead."""
+        """A file has to lie in a zone or below a root, wherever links lead; a blob in a container that is allowed.
+
+        The worker's credentials may open many more than its users have a right to.
+        """
         if uri.scheme == "file":
             self._files.path(uri)
+            return uri
+        if (uri.scheme, uri.container) not in self._containers:
+            raise BlobNameInvalid(
+                f"{uri.scheme}://{uri.container} may not be used here: it is the container of no zone, and"
+                " DAGMASTER_STORAGE_CONTAINERS does not name it"
+            )
+        if any(_is_below(uri, place) for place in self._closed):
+            raise BlobNameInvalid(f"{uri} may not be used here: outputs of jobs are kept there")
         return uri
 
     def _room(self, uri: BlobUri) -> BlobFiles | BlobStores:
@@ -110,6 +134,11 @@ class ObjectStorage:
 
             self._stores = BlobStores([home for home in self._zones.values() if home.scheme != "file"])
         return self._stores
+
+
+def _is_below(uri: BlobUri, place: BlobUri) -> bool:
+    same = (uri.scheme, uri.container) == (place.scheme, place.container)
+    return same and f"{uri.name}/".startswith(f"{place.name}/")
 
 
 def _place(url: str) -> BlobUri:

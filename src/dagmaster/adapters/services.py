@@ -25,7 +25,13 @@ class OpenServices:
         """Data by URI."""
         from dagmaster.adapters.object_storage import ObjectStorage  # noqa: PLC0415 - opened when asked for
 
-        return ObjectStorage(self._config["zones"], roots=[Path(root) for root in self._config["roots"]])
+        config = self._config
+        return ObjectStorage(
+            config["zones"],
+            roots=[Path(root) for root in config["roots"]],
+            containers=config.get("containers", ()),
+            closed=config.get("closed", ()),
+        )
 
     @cached_property
     def catalog(self) -> Catalog:

@@ -11,8 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagmaster.adapters.object_storage import ObjectStorage
-from dagmaster.errors import BlobNameInvalid
+from dagmaster.bootstrap import lending
+from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.storage import SCHEMES, BlobUri, check_name
+from dagmaster.settings import load_settings
 
 WORDS = st.sampled_from(
     ["a", "..", ".", "", "b c", "%2e%2e", "%00", "~", "C:", "vsicurl", "link", "inside", "\x00", "\\", "ü"]
@@ -138,3 +140,38 @@ def test_a_link_that_stays_inside_is_followed_and_one_that_leaves_is_not(world):
         storage.write(storage.resolve(f"{world}/root/inside/a"), b"changed")
     listed = [info.uri.name.rpartition("/bronze/")[2] for info in storage.under(storage.in_zone("bronze"))]
     assert listed == ["inside/a"]
+
+
+def test_a_container_is_used_only_if_a_zone_or_the_operator_names_it():
+    zones = {zone: f"s3://ours/{zone}" for zone in ("bronze", "silver", "gold")}
+    storage = ObjectStorage(zones, containers=["s3://theirs", "az://box"], closed=["s3://ours/outputs"])
+    for text in ("s3://ours/anything", "s3://theirs/a", "az://box/a", "a", "s3://ours/outputs-of-others/a"):
+        assert storage.resolve(text).name
+    assert str(storage.resolve("a", container="theirs")) == "s3://theirs/a"
+    for text in ("s3://others/a", "az://ours/a", "gs://theirs/a", "memory://ours/a"):
+        with pytest.raises(BlobNameInvalid, match="DAGMASTER_STORAGE_CONTAINERS does not name it"):
+            storage.resolve(text)
+        with pytest.raises(BlobNameInvalid, match="may not be used here"):
+            storage.gdal_path(BlobUri.parse(text))
+    with pytest.raises(BlobNameInvalid, match="s3://others may not be used here"):
+        storage.resolve("a", container="others")
+    for text in ("s3://ours/outputs/a", "s3://ours/outputs"):
+        with pytest.raises(BlobNameInvalid, match="outputs of jobs"):
+            storage.resolve(text)
+
+
+def test_what_the_operator_names_reaches_the_handlers(monkeypatch, tmp_path):
+    monkeypatch.setenv("DAGMASTER_STORAGE_CONTAINERS", "s3://public, az://partner/")
+    monkeypatch.setenv("DAGMASTER_OUTPUTS_URL", "s3://public/outputs")
+    blobs = lending(load_settings(), tmp_path).open().blobs
+    assert str(blobs.resolve("az://partner/a")) == "az://partner/a"
+    for text in ("s3://public/outputs/a", "s3://private/a"):
+        with pytest.raises(BlobNameInvalid, match="may not be used here"):
+            blobs.resolve(text)
+
+
+@pytest.mark.parametrize("wrong", ["s3://bucket/folder", "bucket", "file:///data", "https://x", "s3://a,b"])
+def test_containers_are_named_as_containers(monkeypatch, wrong):
+    monkeypatch.setenv("DAGMASTER_STORAGE_CONTAINERS", wrong)
+    with pytest.raises(SettingsInvalid, match="containers alone"):
+        load_settings()
