@@ -37,6 +37,13 @@ _WORD: Final = r"[a-z0-9.-]+"
 _TILE: Final = re.compile(r"([ns])(\d{2})([ew])(\d{3})")
 _PERIOD: Final = re.compile(r"(?:1in|rp)?0*(\d{1,5})")
 MAX_PATTERN: Final = 500
+MAX_NAME: Final = 255
+"""Longer names are not read: what a pattern tries grows with their length."""
+MAX_IN_DOUBT: Final = 2
+"""How many borders between words of a template may be anywhere."""
+_NO_LETTER: Final = re.compile(r"[^a-z0-9.-]", re.IGNORECASE)
+_VARIES: Final = re.compile(r"[*+?|]|\{\d*,\d*\}")
+_REPEAT: Final = re.compile(r"[*+]|\{\d*,?\d*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,8 @@ class Grammar:
 
     def parse(self, name: str) -> Parsed | None:
         """What a name says, in lower case; None when no pattern fits."""
+        if len(name) > MAX_NAME:
+            return None
         for pattern in self._patterns:
             found = pattern.fullmatch(name)
             if found is not None:
@@ -76,6 +85,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     """A template or an expression as an expression. `PermanentError` says what is wrong with it."""
     if len(pattern) > MAX_PATTERN:
         raise _invalid(f"the pattern has {len(pattern):,} characters: at most {MAX_PATTERN}")
+    if "(?P<" in pattern and _repeats_in_repeats(pattern):
+        raise _invalid(
+            f"the pattern {pattern!r} repeats a group that repeats or chooses something itself, and may never end"
+        )
     try:
         found = re.compile(pattern if "(?P<" in pattern else _expression(pattern), re.IGNORECASE)
     except re.error as error:
@@ -88,9 +101,39 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _expression(template: str) -> str:
     parts = re.split(r"\{([a-z_]+)\}", template)
+    words = [FIELDS.get(part, _WORD) == _WORD for part in parts[1::2]]
+    # Where neither a slash nor a '_' nor a field that is no word stands between two words, either may have a letter.
+    doubts = sum(
+        first and second and not _NO_LETTER.search(between)
+        for first, second, between in zip(words, words[1:], parts[2::2], strict=False)
+    )
+    if doubts > MAX_IN_DOUBT:
+        raise _invalid(
+            f"the pattern {template!r} does not tell where one field ends and the next begins: put a slash or '_'"
+            " between them"
+        )
     return "".join(
         f"(?P<{part}>{FIELDS.get(part, _WORD)})" if place % 2 else re.escape(part) for place, part in enumerate(parts)
     )
+
+
+def _repeats_in_repeats(pattern: str) -> bool:
+    """Whether a group with a repeat or a choice in it is repeated. Such may take longer than anybody waits."""
+    # What stands in a class or after a backslash is a letter.
+    plain = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL)
+    plain = re.sub(r"\(\?(?:P<\w+>|:|[=!])", "(", plain)
+    inside = [False]
+    for place, letter in enumerate(plain):
+        if letter == "(":
+            inside.append(False)
+        elif letter == ")" and len(inside) > 1:
+            varies = inside.pop()
+            if varies and _REPEAT.match(plain, place + 1):
+                return True
+            inside[-1] |= varies
+        elif _VARIES.match(plain, place):
+            inside[-1] = True
+    return False
 
 
 def _invalid(message: str) -> PermanentError:

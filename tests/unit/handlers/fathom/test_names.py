@@ -79,6 +79,10 @@ def test_a_pattern_may_be_a_template_of_ones_own_or_an_expression():
         ("(?P<return_period>\\d+)", "no field tile"),
         ("(?P<tile>(", "not a regular expression"),
         ("x" * 501, "at most 500"),
+        ("{tile}{a}{b}{c}{d}{e}{f}{g}{h}{return_period}.tif", "where one field ends"),
+        ("{tile}_{a}-{b}.{c}-{d}_{return_period}.tif", "where one field ends"),
+        (r"(?P<tile>\w{7})(?P<a>([a-z]+)+)_(?P<return_period>\d+)", "may never end"),
+        (r"(?P<tile>\w{7})(?:(?:[a-z]|x))*_(?P<return_period>\d+)", "may never end"),
     ],
 )
 def test_a_pattern_that_cannot_serve_is_refused_with_what_was_expected(pattern, said):
@@ -86,6 +90,25 @@ def test_a_pattern_that_cannot_serve_is_refused_with_what_was_expected(pattern, 
         Grammar([pattern])
     assert caught.value.kind == "invalid_input"
     assert "{tile}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("{tile}_{a}_{b}_{c}_{d}_{e}_{return_period}.tif", "n10e020_a_b_c_d_e_1in5.tif"),
+        ("{a}-{b}.{c}/{return_period}/{tile}.tif", "x-y.z/1in5/n10e020.tif"),
+        (r"(?P<a>[a-z(+*]+)(?:-v\d+)?/(?P<tile>[ns]\d\d[ew]\d{3})\)?_(?P<return_period>\d+)", "ab-v3/n10e020_5"),
+        (r"(?:\d{2})+(?P<tile>[ns]\d\d[ew]\d{3})_(?P<return_period>\d+)", "2020n10e020_5"),
+    ],
+)
+def test_a_pattern_that_tells_its_fields_apart_is_taken(pattern, name):
+    parsed = Grammar([pattern]).parse(name)
+    assert parsed is not None
+    assert (parsed.tile, parsed.return_period) == ("n10e020", 5)
+
+
+def test_a_name_that_is_too_long_is_not_read():
+    assert Grammar(["{a}/{return_period}/{tile}.tif"]).parse(f"{'x' * 300}/1in5/n10e020.tif") is None
 
 
 @given(tile=tiles)
@@ -149,6 +172,12 @@ def test_two_files_that_say_the_same_are_told():
     )
     found = find_tiles([info("fluvial/defended/2020/x/1in5/n01e001.tif"), info(flat)], "in", Grammar())
     assert found.twice == [flat]
+
+
+def test_a_box_may_go_across_180():
+    names = [f"fluvial/defended/2020/x/1in5/{tile}.tif" for tile in ("n01e179", "n01w180", "n01e001")]
+    tiles = find_tiles([info(name) for name in names], "in", Grammar()).tiles
+    assert [tile.tile for tile in tiles if is_wanted(tile, [179, 1, -179, 2], {})] == ["n01e179", "n01w180"]
 
 
 def test_only_what_touches_the_box_and_has_the_facets_is_wanted():
