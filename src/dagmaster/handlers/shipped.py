@@ -61,7 +61,7 @@ __handlers__: Final = {
     "vector.upload_chunk": Announced(_VECTOR, aliases=("vector_upload_chunk",)),
     "fathom.band_stack": Announced(_FATHOM, aliases=("fathom_band_stack",)),
     "fathom.grid_inventory": Announced(_FATHOM, aliases=("fathom_grid_inventory",)),
-    "fathom.spatial_merge": Announced(_FATHOM, aliases=("fathom_spatial_merge",)),
+    "fathom.spatial_merge": Announced(_FATHOM, version="2", aliases=("fathom_spatial_merge",)),
     "fathom.stac_register": Announced(_FATHOM, aliases=("fathom_stac_register",)),
     "fathom.tile_inventory": Announced(_FATHOM, aliases=("fathom_tile_inventory",)),
     "maintenance.detect_orphan_blobs": Announced(_MAINTENANCE, aliases=("detect_orphan_blobs",)),

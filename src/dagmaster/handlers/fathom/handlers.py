@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 STACK: Final = ("fathom.band_stack", "1")
-MERGE: Final = ("fathom.spatial_merge", "1")
+MERGE: Final = ("fathom.spatial_merge", "2")
 MOST_TOLD: Final = 100
 BATCH: Final = 500
 """How many items go to the catalog at a time."""
@@ -232,7 +232,7 @@ def _stack_uri(
     ctx: HandlerContext, params: StackParams, tile: str, group: str, infos: Mapping[str, BlobInfo]
 ) -> BlobUri:
     said = {**_shape(params), "monotone": params.monotone}
-    sources = [f"{band} {info.size} {info.etag or info.modified}" for band, info in infos.items()]
+    sources = [f"{band} {info.uri} {info.size} {info.etag or info.modified}" for band, info in infos.items()]
     return result_uri(ctx, tile, ".tif", sources=sources, params=said, folder=f"fathom/stacks/{group}", made_by=STACK)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.handlers.fathom.names import bbox_of, cell_name, cell_of, union
 from dagmaster.handlers.fathom.values import band_name
+from dagmaster.ports.stac import read_box, split_box
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +68,10 @@ def is_wanted(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str,
     if bbox is None:
         return True
     west, south, east, north = bbox_of(tile.tile)
-    return west < bbox[2] and east > bbox[0] and south < bbox[3] and north > bbox[1]
+    return any(
+        west < right and east > left and south < top and north > bottom
+        for left, bottom, right, top in split_box(read_box(bbox))
+    )
 
 
 def sources_of(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:

@@ -156,7 +156,7 @@ def _virtual(canvas: Canvas, parts: Sequence[Path], tags: Mapping[str, str]) -> 
     bands = "".join(
         f'<VRTRasterBand dataType="{canvas.like.dtype.capitalize()}" band="{place}">'
         f"<Description>{escape(name)}</Description><UnitType>{UNIT}</UnitType>"
-        f"<NoDataValue>{canvas.like.nodata:g}</NoDataValue><SimpleSource>"
+        f"<NoDataValue>{canvas.like.nodata:.17g}</NoDataValue><SimpleSource>"
         f'<SourceFilename relativeToVRT="0">{escape(str(part))}</SourceFilename><SourceBand>1</SourceBand>'
         f'<SrcRect xOff="0" yOff="0" {size}/><DstRect xOff="0" yOff="0" {size}/></SimpleSource></VRTRasterBand>'
         for place, (name, part) in enumerate(zip(canvas.bands, parts, strict=True), 1)

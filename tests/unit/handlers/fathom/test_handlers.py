@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,6 +171,14 @@ def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
 )
 def test_a_place_with_nothing_to_do_is_refused_in_words(world, params, said):
     assert said in refused(world.inventory, **params)
+
+
+def test_files_of_the_same_size_and_time_elsewhere_make_another_stack(world):
+    shutil.copytree(world.folder / "bronze/maps", world.folder / "bronze/others")
+    for path in (world.folder / "bronze").rglob("*.tif"):
+        os.utime(path, (1e9, 1e9))
+    one, other = (world.stack(world.inventory(prefix=prefix)["tiles"][0]) for prefix in ("maps", "others"))
+    assert one["href"] != other["href"]
 
 
 def test_a_stack_is_published_once_and_a_twin_changes_nothing(world):

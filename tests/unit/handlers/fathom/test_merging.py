@@ -55,6 +55,13 @@ def test_a_cell_has_the_pixels_of_its_stacks_and_no_data_where_there_is_none(cel
     assert np.array_equal(pixels(path), expected)
 
 
+def test_a_value_for_no_data_with_many_digits_is_kept(tmp_path):
+    lowest = -(2**31)
+    stack = a_stack(tmp_path, "n00e000", size=16, dtype="int32", nodata=lowest)
+    with rasterio.open(merged({"n00e000": stack}, tmp_path)) as raster:
+        assert set(raster.nodatavals) == {lowest}
+
+
 def test_a_cell_is_a_cog_around_its_stacks_with_their_bands(cell):
     stacks, path = cell
     assert cog_validate(str(path), strict=True) == (True, [], [])
