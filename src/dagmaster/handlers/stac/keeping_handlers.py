@@ -148,11 +148,15 @@ def rebuild(ctx: HandlerContext, params: RebuildParams) -> Rebuilt:
     uris = [uri for uri in params.rasters(ctx) if _is_of(items.get(uri), params.collection_id)]
     saved = ctx.checkpoint_data or {}
     done = Rebuilt(**saved["counts"]) if saved else Rebuilt(found=len(uris), collection_id=collection)
-    for begin in range(int(saved.get("begin", 0)), len(uris), AT_ONCE):
-        chunk = uris[begin : begin + AT_ONCE]
+    # By name, not by place: files come and go between two attempts.
+    left = sorted((uri for uri in uris if uri.name > saved.get("after", "")), key=lambda uri: uri.name)
+    before = len(uris) - len(left)
+    for begin in range(0, len(left), AT_ONCE):
+        chunk = left[begin : begin + AT_ONCE]
         add(done, register(ctx, [item for uri in chunk for item in _anew(ctx, uri, items.get(uri), done)]))
-        ctx.checkpoint(f"{begin + len(chunk)} of {len(uris)}", {"begin": begin + AT_ONCE, "counts": done.model_dump()})
-        ctx.progress(begin + len(chunk), len(uris), "looking at rasters")
+        looked_at = before + begin + len(chunk)
+        ctx.checkpoint(f"{looked_at} of {len(uris)}", {"after": chunk[-1].name, "counts": done.model_dump()})
+        ctx.progress(looked_at, len(uris), "looking at rasters")
     _take_missing(ctx, params, done)
     return done
 

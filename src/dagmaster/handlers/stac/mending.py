@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobNameInvalid, PermanentError
+from dagmaster.errors import BlobMissing, BlobNameInvalid, PermanentError
 from dagmaster.handlers.stac.making import VERSION, collection_link
 from dagmaster.handlers.stac.references import blobs_of
 from dagmaster.ports.stac import geometry_bounds, item_box, split_box
@@ -43,6 +43,9 @@ def _may_be_there(ctx: HandlerContext, uri: BlobUri) -> bool:
         return ctx.blobs.find(ctx.blobs.resolve(str(uri))) is not None
     except BlobNameInvalid:
         return True
+    except BlobMissing:
+        # Its whole bucket is gone.
+        return False
 
 
 def mended(item: dict[str, Any], gone: Gone) -> dict[str, Any]:

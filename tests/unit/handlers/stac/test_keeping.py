@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from dagmaster.errors import PermanentError
+from dagmaster.errors import BlobMissing, PermanentError
 from dagmaster.handlers.stac.making import placed
 from dagmaster.ports.handler import Checkpoint
 from tests.conformance.catalogs import a_collection, an_item
 from tests.unit.handlers.stac.shelf import REGISTRY
+
+if TYPE_CHECKING:
+    from dagmaster.ports.storage import BlobInfo, BlobUri
 
 
 def test_every_raster_of_a_container_gets_an_item_once(shelf):
@@ -84,11 +89,29 @@ def test_a_rebuild_goes_on_where_it_was_cut_off(shelf):
     for number in range(3):
         shelf.raster(f"{number}.tif", seed=number)
     ctx = shelf.context("stac.rebuild", collection_id="scenes")
+    after = f"{shelf.folder}/silver/1.tif".lstrip("/")
+    # A file before those that were looked at went away meanwhile: the list is another one, and nothing is left out.
+    (shelf.folder / "silver" / "0.tif").unlink()
     ctx.last_checkpoint = Checkpoint(
-        "x", {"begin": 50, "counts": {"found": 3, "created": 3, "collection_id": "scenes"}}
+        "x", {"after": after, "counts": {"found": 3, "created": 2, "collection_id": "scenes"}}
     )
     assert shelf.call(ctx, "stac.rebuild")["created"] == 3
-    assert shelf.services.catalog.counts() == {}
+    assert [one.rpartition("-")[0] for one in shelf.ids("scenes")] == ["2"]
+
+
+def test_an_item_whose_bucket_is_gone_is_one_whose_file_is_gone(shelf, monkeypatch):
+    for name in ("a.tif", "b.tif"):
+        shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes", item_id=name)
+    find = shelf.services.blobs.find
+
+    def no_bucket(uri: BlobUri) -> BlobInfo | None:
+        if uri.name.endswith("a.tif"):
+            raise BlobMissing("there is no bucket")
+        return find(uri)
+
+    monkeypatch.setattr(shelf.services.blobs, "find", no_bucket)
+    done = shelf.run("stac.repair_items", collection_id="scenes")
+    assert (done["checked"], done["missing"]) == (2, 1)
 
 
 def test_items_whose_files_are_gone_are_told_and_removed_when_asked(shelf):
