@@ -128,6 +128,9 @@ def read_file(path: Path) -> tuple[TableSpec, pa.Table]:
             spec = None if said is None else spec_from(json.loads(said))
             rows = None if spec is None else file.read([*spec.columns, spec.geometry_column])
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            # The disk's trouble, not the chunk's.
+            raise
         raise _invalid(f"not a chunk of a table that can be read: {error}") from error
     if spec is None or rows is None:
         raise _invalid("not a chunk of a table: it is Parquet, but vector.prepare did not write it")

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pyogrio
 import pyproj
 
+from dagmaster.errors import BlobsUnavailable
 from dagmaster.handlers.vector import csvs
 from dagmaster.handlers.vector.fetching import invalid
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.handlers.vector.words import VectorSource
 
 BATCH: Final = 1_000
+_OF_GDAL: Final = (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError)
 _CONFIG: Final = {
     # Nothing that a file says is fetched from anywhere: what tries, meets a door without a house.
     "GDAL_HTTP_PROXY": "http://127.0.0.1:9",
@@ -78,10 +80,10 @@ def opened(source: Fetched, how: VectorSource) -> Iterator[Layer]:
 def _with_gdal(source: Fetched, how: VectorSource) -> Iterator[Layer]:
     pyogrio.set_gdal_config_options(_CONFIG)
     path = str(source.path)
-    layer = _layer(path, source.format, how.layer)
+    layer = _layer(source, how.layer)
     encoding = how.encoding if source.format == "ESRI Shapefile" else None
     with contextlib.ExitStack() as stack:
-        with _in_our_words(f"the {source.format} cannot be read"):
+        with _in_our_words(f"the {source.format} cannot be read", source.path):
             opening = pyogrio.raw.open_arrow(path, layer=layer, encoding=encoding, batch_size=BATCH, use_pyarrow=True)
             about, reader = stack.enter_context(opening)
         schema = reader.schema
@@ -92,7 +94,7 @@ def _with_gdal(source: Fetched, how: VectorSource) -> Iterator[Layer]:
 
         def batches() -> Iterator[Batch]:
             while True:
-                with _in_our_words(f"the {source.format} is broken"):
+                with _in_our_words(f"the {source.format} is broken", source.path):
                     try:
                         batch = reader.read_next_batch()
                     except StopIteration:
@@ -107,10 +109,11 @@ def _with_gdal(source: Fetched, how: VectorSource) -> Iterator[Layer]:
         )
 
 
-def _layer(path: str, format_: str, wanted: str | None) -> str:
-    with _in_our_words(f"the file is no {format_} that can be read"):
-        names = [str(name) for name, _ in pyogrio.list_layers(path)]
-        info = pyogrio.read_info(path, layer=names[0]) if names else {}
+def _layer(source: Fetched, wanted: str | None) -> str:
+    format_ = source.format
+    with _in_our_words(f"the file is no {format_} that can be read", source.path):
+        names = [str(name) for name, _ in pyogrio.list_layers(str(source.path))]
+        info = pyogrio.read_info(str(source.path), layer=names[0]) if names else {}
     if not names:
         raise invalid(f"the {format_} has no layers")
     if info["driver"] != format_:
@@ -129,16 +132,21 @@ def _is_shape(field: pa.Field) -> bool:
 
 
 @contextlib.contextmanager
-def _in_our_words(what: str) -> Iterator[None]:
+def _in_our_words(what: str, path: Path) -> Iterator[None]:
     with warnings.catch_warnings():
         # What GDAL only warns of is looked at and counted later: rings that are not closed, and their like.
         warnings.simplefilter("ignore")
         try:
             yield
-        except (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError) as error:
-            raise invalid(f"{what}: {_without_path(str(error))}") from error
-        except (pa.ArrowException, ValueError, RuntimeError, OSError) as error:
-            raise invalid(f"{what}: {_without_path(str(error))}") from error
+        except (*_OF_GDAL, pa.ArrowException, ValueError, RuntimeError, OSError) as error:
+            raise _told(error, what, path) from error
+
+
+def _told(error: Exception, what: str, path: Path) -> Exception:
+    """What is wrong with a file is bad input. That it is gone, or its disk is mute, is not: it may come back."""
+    if not path.exists() or (isinstance(error, OSError) and error.errno is not None):
+        return BlobsUnavailable(f"the file went away while it was read: {_without_path(str(error))}")
+    return invalid(f"{what}: {_without_path(str(error))}")
 
 
 def _without_path(text: str) -> str:
@@ -155,7 +163,7 @@ def _geoparquet(path: Path) -> Iterator[Layer]:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise invalid(f"the file is no Parquet that can be read: {_without_path(str(error))}") from error
+        raise _told(error, "the file is no Parquet that can be read", path) from error
     with file:
         schema = file.schema_arrow
         shape, about = _geo(schema)
@@ -168,7 +176,7 @@ def _geoparquet(path: Path) -> Iterator[Layer]:
                     shapes = batch.column(schema.names.index(shape)).to_pylist()
                     yield Batch(columns=[batch.column(at) for at in others], shapes=shapes)
             except (pa.ArrowException, OSError) as error:
-                raise invalid(f"the Parquet is broken: {_without_path(str(error))}") from error
+                raise _told(error, "the Parquet is broken", path) from error
 
         # Without the key it is longitude and latitude; with null nobody knows.
         yield Layer(
