@@ -67,6 +67,12 @@ def names(found: list[dict[str, Any]]) -> list[str]:
     return [item["id"] for item in found]
 
 
+def extent(catalog: Catalog, name: str = "scenes") -> tuple[list[float], list[str | None]]:
+    found = (catalog.collection(name) or {})["extent"]
+    assert len(found["spatial"]["bbox"]) == len(found["temporal"]["interval"]) == 1
+    return found["spatial"]["bbox"][0], found["temporal"]["interval"][0]
+
+
 # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -87,7 +93,7 @@ def test_an_id_may_have_any_letters_that_can_be_seen(catalog, name):
     assert catalog.register([an_item(name, collection=name)]).created == 1
     assert catalog.item(name, name) == an_item(name, collection=name)
     assert catalog.search(Search(ids=(name,), collections=(name,))) == [an_item(name, collection=name)]
-    assert catalog.collection(name) == a_collection(name)
+    assert (catalog.collection(name) or {})["id"] == name
     assert catalog.remove(name, [name]) == 1
 
 
@@ -101,6 +107,38 @@ def test_an_id_that_cannot_be_seen_is_refused(catalog, name):
         catalog.ensure_collection(a_collection(name))
     if isinstance(name, str) and "\ud800" not in name:
         assert catalog.item("scenes", name) is None
+
+
+def test_a_collection_grows_with_its_items(catalog):
+    catalog.ensure_collection(a_collection("other"))
+    catalog.register([an_item("a", box=(10.0, 50.0, 11.0, 51.0), when="2026-01-02T00:00:00Z")])
+    assert extent(catalog) == ([10, 50, 11, 51], ["2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"])
+    span = {"start_datetime": "2025-05-01T00:00:00Z", "end_datetime": "2025-06-01T00:00:00Z"}
+    catalog.register(
+        [
+            an_item("b", box=(-20.0, 50.5, -19.0, 52.0), when=None, properties=span),
+            an_item("c", when="2026-03-01T12:00:00+02:00"),
+        ]
+    )
+    assert extent(catalog) == ([-20, 50, 11, 52], ["2025-05-01T00:00:00Z", "2026-03-01T10:00:00Z"])
+    catalog.register([an_item("a", box=(10.0, 50.0, 11.0, 51.0), when="2026-01-02T00:00:00Z")])
+    assert extent(catalog) == ([-20, 50, 11, 52], ["2025-05-01T00:00:00Z", "2026-03-01T10:00:00Z"])
+    assert catalog.collection("other") == a_collection("other")
+    assert {key: one for key, one in catalog.collection("scenes").items() if key != "extent"} == {
+        key: one for key, one in a_collection().items() if key != "extent"
+    }
+
+
+def test_an_extent_that_was_told_is_kept_where_it_reaches_further(catalog):
+    told = {
+        "spatial": {"bbox": [[170.0, -25.0, -170.0, -10.0]]},
+        "temporal": {"interval": [["2026-01-01T00:00:00Z", None]]},
+    }
+    catalog.ensure_collection(a_collection("told", extent=told))
+    catalog.register([an_item(box=(-179.0, -20.0, -178.0, -19.0), collection="told")])
+    assert (catalog.collection("told") or {})["extent"] == told
+    catalog.register([an_item("b", collection="told", when="2020-01-01T00:00:00Z")])
+    assert extent(catalog, "told") == ([-180, -25, 180, 51], ["2020-01-01T00:00:00Z", None])
 
 
 # ── registering ─────────────────────────────────────────────────────────────────────────────────────────────────────

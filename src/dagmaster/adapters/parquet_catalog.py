@@ -19,6 +19,7 @@ import shapely.geometry
 from dagmaster.adapters.parquet_parts import Part, Parts
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.ports.catalog import Registered
+from dagmaster.ports.extents import reaching
 from dagmaster.ports.stac import (
     KnownItem,
     box_geometry,
@@ -113,7 +114,7 @@ class ParquetCatalog:
         if not known:
             return Registered()
         with self._parts.writing() as parts:
-            self._require_collections({one.collection for one in known})
+            self._have_collections_reach(known)
             there = self._find(parts, [one.key for one in known])
             fresh = [one for one in known if one.key not in there]
             changed = [one for one in known if one.key in there and there[one.key][0] != one.digest]
@@ -275,13 +276,19 @@ class ParquetCatalog:
                 self._commit(others, small, [known_item(json.loads(text)) for text in texts])
                 return
 
-    def _require_collections(self, names: set[str]) -> None:
-        missing = sorted(name for name in names if not self._parts.collection_path(name).exists())
+    def _have_collections_reach(self, known: Sequence[KnownItem]) -> None:
+        """Before the items are there: who dies in between leaves a collection that reaches too far, not too short."""
+        found = {name: self.collection(name) for name in sorted({one.collection for one in known})}
+        missing = [name for name, collection in found.items() if collection is None]
         if missing:
             raise invalid(
                 f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with"
                 " stac.ensure_collection"
             )
+        for collection in filter(None, found.values()):
+            grown = reaching(collection, known)
+            if grown is not collection:
+                self._parts.write_collection(grown, check_collection(grown))
 
     def _read_collection(self, path: Path) -> dict[str, Any] | None:
         try:

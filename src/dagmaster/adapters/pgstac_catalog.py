@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dagmaster.errors import CatalogUnavailable, PermanentError
 from dagmaster.ports.catalog import Registered
+from dagmaster.ports.extents import reaching
 from dagmaster.ports.stac import box_geometry, check_collection, invalid, known_items, read_search, spelled
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ _ITEM: Final = (
     "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL ELSE content_hydrate(i)::text END"
 )
 _HOLD_COLLECTIONS: Final = (
-    "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL FROM collections WHERE id = ANY(%s)"
+    "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL, content::text FROM collections WHERE id = ANY(%s)"
     " ORDER BY id FOR NO KEY UPDATE"
 )
+_REACH: Final = "UPDATE collections SET content = content || jsonb_build_object('extent', %s::jsonb) WHERE id = %s"
 _THERE: Final = (
     f"SELECT i.collection, i.id, {_ITEM} FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"  # noqa: S608 - ours
     " JOIN items i ON i.collection = w.collection AND i.id = w.id"
@@ -235,7 +237,8 @@ def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavaila
 
 def _register(cursor: Cursor, known: Sequence[KnownItem]) -> Registered:
     names = sorted({one.collection for one in known})
-    held: dict[str, bool] = dict(cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall())
+    rows = cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall()
+    held: dict[str, bool] = {name: has_items for name, has_items, _ in rows}
     missing = [name for name in names if name not in held]
     if missing:
         raise invalid(
@@ -252,6 +255,12 @@ def _register(cursor: Cursor, known: Sequence[KnownItem]) -> Registered:
     if written:
         cursor.execute("SELECT upsert_items(%s::jsonb)", [f"[{','.join(one.text for one in written)}]"])
         _keep_as_they_came(cursor, written)
+    for name, _, content in rows:
+        collection = json.loads(content)
+        grown = reaching(collection, known)
+        if grown is not collection:
+            extent = json.dumps(grown["extent"])
+            cursor.execute(_REACH, [extent, name])
     return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(written))
 
 

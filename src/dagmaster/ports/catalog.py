@@ -40,7 +40,10 @@ class Catalog(Protocol):
     """
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:
-        """Have this collection. True: it was made. One that is there stays as it is."""
+        """Have this collection. True: it was made. One that is there stays as it is.
+
+        Its extent grows with the items that come, and does not shrink when they go.
+        """
 
     def collection(self, collection_id: str) -> dict[str, Any] | None:
         """One collection."""
