@@ -56,7 +56,7 @@ def test_json_is_a_feature_collection_and_nothing_else(filled):
     found = json.loads(said("search", "--id", "fiji", "--collection", "scenes", "--json"))
     assert found == {"type": "FeatureCollection", "features": [filled.item("scenes", "fiji")]}
     assert json.loads(said("search", "--id", "none", "--json")) == {"type": "FeatureCollection", "features": []}
-    assert json.loads(said("collections", "--json"))["collections"] == [a_collection("scenes", title="Some scenes")]
+    assert json.loads(said("collections", "--json"))["collections"] == [filled.collection("scenes")]
 
 
 def test_nothing_found_says_what_to_do_next(place, filled):
