@@ -13,6 +13,8 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+from urllib.request import url2pathname
 
 import duckdb
 import pyarrow.parquet as pq
@@ -23,6 +25,7 @@ from dagmaster.adapters import parquet_catalog, parquet_parts, stac_columns
 from dagmaster.adapters.parquet_catalog import ParquetCatalog
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.ports.catalog import Registered, Search
+from dagmaster.ports.stac import collection_link
 from tests.conformance.catalogs import a_collection, an_item
 
 if TYPE_CHECKING:
@@ -103,9 +106,9 @@ def test_a_writer_that_dies_at_any_step_leaves_all_or_nothing(root, monkeypatch,
         work(ParquetCatalog(place))
         assert list(ParquetCatalog(place).items("scenes")) == done
         ParquetCatalog(place).register([an_item("z")])
-        parts = json.loads((place / "catalog.json").read_text())["parts"]
+        parts = json.loads((place / "parts.json").read_text())["parts"]
         named = {f"{folder}/{part['name']}" for part in parts for folder in ("items", "index")}
-        assert files(place) == named | {"catalog.json", ".lock", "collections/scenes.json"}
+        assert files(place) == named | {"parts.json", ".lock", "collections/scenes.json"}
     assert seen == {True, False}
 
 
@@ -199,10 +202,10 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing(root, monkeypatch):
 
 
 def test_what_is_not_ours_is_told(root):
-    (root / "catalog.json").write_text('{"format": 99, "parts": []}')
+    (root / "parts.json").write_text('{"format": 99, "parts": []}')
     with pytest.raises(CatalogUnavailable, match="format 99"):
         ParquetCatalog(root).search(Search())
-    (root / "catalog.json").write_text("{")
+    (root / "parts.json").write_text("{")
     with pytest.raises(CatalogUnavailable, match="cannot be read"):
         ParquetCatalog(root).register([an_item("x")])
 
@@ -228,6 +231,21 @@ def test_others_read_the_items_as_stac_geoparquet(root):
     (plain,) = [item for item in items if item["id"] == "old"]
     assert plain["geometry"] == an_item()["geometry"]
     assert plain["assets"]["data"]["href"] == "file:///silver/old.tif"
+
+
+@pytest.mark.parametrize("name", ["scenes", "a/b c", ".hidden", "50%", "Ünïcødé", "x" * 400])
+def test_the_link_of_an_item_leads_to_its_collection(root, name):
+    catalog = ParquetCatalog(root)
+    catalog.ensure_collection(a_collection(name))
+    catalog.register([an_item("linked", collection=name, links=[collection_link(name)])])
+    (link,) = catalog.item(name, "linked")["links"]
+    a_file = next((root / "items").glob("*.parquet")).as_uri()
+    found = Path(url2pathname(urlsplit(urljoin(a_file, link["href"])).path))
+    assert json.loads(found.read_text())["id"] == name
+
+
+def test_nothing_of_the_catalog_has_a_name_by_which_stac_means_something_else(root):
+    assert not [name for name in files(root) if name.rpartition("/")[2] in ("catalog.json", "collection.json")]
 
 
 def test_assets_named_after_their_files_make_no_table_of_thousands_of_columns(root):

@@ -1,6 +1,6 @@
 """The files of the embedded catalog: which parts are current, and how they change all at once.
 
-    catalog.json         the parts that are current; it is replaced by a rename, and that is the commit
+    parts.json           the parts that are current; it is replaced by a rename, and that is the commit
     collections/*.json   STAC collections
     items/*.parquet      the items as stac-geoparquet, for others to read
     index/*.parquet      the same rows in the same order: what a search asks for, and each item's JSON as it came
@@ -19,17 +19,17 @@ import os
 import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from dagmaster.errors import CatalogUnavailable
+from dagmaster.ports.stac import collection_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 FORMAT: Final = 1
-LIST: Final = "catalog.json"
-_LONGEST_NAME: Final = 180
+LIST: Final = "parts.json"
+"""Not catalog.json: that is STAC's own name, for something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +105,8 @@ class Parts:
                 (folder / part.name).unlink(missing_ok=True)
 
     def collection_path(self, collection_id: str) -> Path:
-        """The file of a collection. A long name is cut, and keeps a digest of all of it."""
-        name = quote(collection_id, safe=" ").replace(".", "%2E", collection_id.startswith("."))
-        if len(name) > _LONGEST_NAME:
-            import hashlib  # noqa: PLC0415 - hardly ever
-
-            name = f"{name[: _LONGEST_NAME - 70]}-{hashlib.sha256(name.encode()).hexdigest()}"
-        return self.collections / f"{name}.json"
+        """The file of a collection."""
+        return self.collections / collection_file(collection_id)
 
     def write_collection(self, collection: dict[str, Any], text: str) -> None:
         """Put a collection in its place."""

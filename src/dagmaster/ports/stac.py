@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from dagmaster.errors import PermanentError
 
@@ -29,6 +30,7 @@ Span = tuple[datetime | None, datetime | None]
 MAX_ID: Final = 512
 """Characters. An index of PostgreSQL takes 2,700 bytes."""
 MAX_ITEM_BYTES: Final = 4_000_000
+LONGEST_FILE_NAME: Final = 180
 SLACK: Final = 1e-6
 """Degrees beyond the edge of the world that are a matter of rounding: 10 cm."""
 
@@ -106,6 +108,23 @@ def check_collection(collection: Any) -> str:
             f"this is no STAC collection: expected an object of type 'Collection', found {_shown(collection)}"
         )
     return spelled(collection, f"the collection {check_id(collection.get('id'), 'the id of a collection')!r}")[0]
+
+
+def collection_file(collection_id: str) -> str:
+    """What the file of a collection is called. A long name is cut, and keeps a digest of all of it."""
+    name = quote(collection_id, safe=" ").replace(".", "%2E", collection_id.startswith("."))
+    if len(name) > LONGEST_FILE_NAME:
+        name = f"{name[: LONGEST_FILE_NAME - 70]}-{hashlib.sha256(name.encode()).hexdigest()}"
+    return f"{name}.json"
+
+
+def collection_link(collection_id: str) -> dict[str, str]:
+    """How an item of a collection says so, too: where the file is, seen from the items of a catalog in a directory.
+
+    A server that gives items out writes such links itself.
+    """
+    href = f"../collections/{quote(collection_file(collection_id))}"
+    return {"rel": "collection", "href": href, "type": "application/json"}
 
 
 def check_id(value: object, what: str) -> str:

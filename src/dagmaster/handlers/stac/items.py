@@ -18,6 +18,7 @@ from dagmaster.handlers.gdal import invalid, opened
 from dagmaster.handlers.raster.footprints import footprint
 from dagmaster.handlers.raster.grids import crs_text, require_place
 from dagmaster.handlers.raster.tagging import MadeOf, made_of
+from dagmaster.ports.stac import collection_link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +113,7 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
                 }
             },
             **({} if told.collection is None else {"collection": told.collection}),
-            "links": [] if told.collection is None else [_link_to(told.collection)],
+            "links": [] if told.collection is None else [collection_link(told.collection)],
         }
 
 
@@ -231,7 +232,3 @@ def _software() -> dict[str, str]:
     except PackageNotFoundError:
         found["dagmaster"] = "unknown"
     return found
-
-
-def _link_to(collection: str) -> dict[str, str]:
-    return {"rel": "collection", "href": f"./{collection}.json", "type": "application/json"}

@@ -10,7 +10,17 @@ from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.results import plain_name
 from dagmaster.handlers.sources import local_file
-from dagmaster.ports.stac import Box, box_geometry, invalid, item_box, item_span, read_box, read_moment, split_box
+from dagmaster.ports.stac import (
+    Box,
+    box_geometry,
+    collection_link,
+    invalid,
+    item_box,
+    item_span,
+    read_box,
+    read_moment,
+    split_box,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,11 +192,6 @@ def with_preview(item: dict[str, Any], href: str | None) -> dict[str, Any]:
     kind = {"type": _TYPES[suffix]} if suffix in _TYPES else {}
     picture = {"href": href, **kind, "roles": ["thumbnail"], "title": "Preview"}
     return {**item, "assets": {**item.get("assets", {}), "thumbnail": picture}}
-
-
-def collection_link(collection: str) -> dict[str, str]:
-    """An item that is in a collection says so in a link, too."""
-    return {"rel": "collection", "href": f"./{collection}.json", "type": "application/json"}
 
 
 def new_collection(collection_id: str, items: Sequence[dict[str, Any]] = (), **told: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobMissing, BlobNameInvalid, PermanentError
-from dagmaster.handlers.stac.making import VERSION, collection_link
+from dagmaster.handlers.stac.making import VERSION
 from dagmaster.handlers.stac.references import blobs_of
-from dagmaster.ports.stac import geometry_bounds, item_box, split_box
+from dagmaster.ports.stac import collection_link, geometry_bounds, item_box, split_box
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -14,7 +14,7 @@ import pyproj
 
 from dagmaster.handlers.vector.fetching import invalid
 from dagmaster.handlers.vector.geometries import lon_lat_bounds
-from dagmaster.ports.stac import box_geometry, read_box, split_box
+from dagmaster.ports.stac import box_geometry, collection_link, read_box, split_box
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
@@ -68,7 +68,7 @@ def table_item(
                 "roles": ["data"],
             }
         },
-        "links": [{"rel": "collection", "href": f"../{collection_id}.json", "type": "application/json"}],
+        "links": [collection_link(collection_id)],
     }
     if bbox is not None:
         item["bbox"] = bbox
