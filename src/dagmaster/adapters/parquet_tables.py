@@ -38,7 +38,7 @@ class ParquetTables:
     def __init__(self, place: Path) -> None:
         self._place = place
 
-    def create(self, spec: TableSpec) -> bool:
+    def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
         """Make the folder, and the file that says what it holds, unless that is there."""
         said = features.spec_json(spec)
         features.crs_json(spec.srid)
@@ -46,19 +46,18 @@ class ParquetTables:
             folder = self._folder(spec.name)
             folder.mkdir(parents=True, exist_ok=True)
             beside = self._beside(folder, "table")
-            beside.write_text(json.dumps(said), encoding="utf-8")
+            beside.write_text(json.dumps({**said, "source": spec.source}), encoding="utf-8")
             try:
                 # A link, not a move: of many that make the same table at once, one does.
                 os.link(beside, folder / ABOUT)
                 return True
             except FileExistsError:
-                pass
+                there = self._spec(spec.name)
+                if has_new_source(spec, there, replace=replace):
+                    beside.replace(folder / ABOUT)
+                return False
             finally:
-                beside.unlink()
-            there = self._spec(spec.name)
-            if there is None or features.spec_json(there) != said:
-                raise differs(spec, there)
-            return False
+                beside.unlink(missing_ok=True)
 
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
         """Write the chunk beside, and move it into its place."""
@@ -191,6 +190,19 @@ def around(boxes: Sequence[tuple[float, float, float, float]]) -> tuple[float, f
 def unknown(table: str) -> PermanentError:
     """There is no such table."""
     return PermanentError(f"there is no table {table}: create it first", kind="invalid_input")
+
+
+def has_new_source(spec: TableSpec, there: TableSpec | None, *, replace: bool) -> bool:
+    """Whether a table that is there has to remember another source. One that holds something else is refused."""
+    if there is not None and spec.source and there.source not in ("", spec.source) and not replace:
+        raise PermanentError(
+            f"the table {spec.name} is made of {there.source}, and this is {spec.source}: name another `table`, or say"
+            " `replace: true` to have this in its place",
+            kind="invalid_input",
+        )
+    if there is None or features.spec_json(there) != features.spec_json(spec):
+        raise differs(spec, there)
+    return bool(spec.source) and there.source != spec.source
 
 
 def differs(spec: TableSpec, there: TableSpec | None) -> PermanentError:

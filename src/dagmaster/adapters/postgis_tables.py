@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from dagmaster.adapters.copying import copy_pieces
-from dagmaster.adapters.parquet_tables import around, differs, unknown
+from dagmaster.adapters.parquet_tables import around, has_new_source, unknown
 from dagmaster.errors import DagmasterError, PermanentError, TablesUnavailable
 from dagmaster.ports import features
 from dagmaster.ports.tables import CHUNK_COLUMN, TableInfo, TableSpec, check_chunk, check_table
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MAX_COLUMNS: Final = 1600
 """Of a table of PostgreSQL."""
 LOCK_SECONDS: Final = 300
+MADE_OF: Final = "dagmaster made this of "
+"""The comment of a table: whoever looks at it in psql or QGIS sees it."""
 
 _TYPES: Final = {
     "text": "text",
@@ -56,7 +58,7 @@ class PostgisTables:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def create(self, spec: TableSpec) -> bool:
+    def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
         """Make the table with a spatial index, unless it is there."""
         if len(spec.columns) + 2 > MAX_COLUMNS:
             raise PermanentError(
@@ -73,9 +75,8 @@ class PostgisTables:
                 _lock(connection, f"schema {schema}")
                 connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
             if _is_there(connection, spec.name):
-                there = _spec(connection, spec.name)
-                if there is None or features.spec_json(there) != features.spec_json(spec):
-                    raise differs(spec, there)
+                if has_new_source(spec, _spec(connection, spec.name), replace=replace):
+                    _remember(connection, spec)
                 return False
             kind = f"geometry({spec.geometry_type.replace(' ', '')},{int(spec.srid)})"
             columns = [(name, _TYPES[type_]) for name, type_ in spec.columns.items()]
@@ -87,6 +88,7 @@ class PostgisTables:
             geometry, chunk = sql.Identifier(spec.geometry_column), sql.Identifier(CHUNK_COLUMN)
             connection.execute(sql.SQL("CREATE INDEX ON {} USING gist ({})").format(table, geometry))
             connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(table, chunk))
+            _remember(connection, spec)
             return True
 
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
@@ -231,6 +233,20 @@ def _known(connection: Connection[Any], table: str) -> TableSpec:
     return spec
 
 
+def _remember(connection: Connection[Any], spec: TableSpec) -> None:
+    """Note the source, unless somebody else wrote a comment there."""
+    there = _comment(connection, spec.name)
+    if spec.source and (not there or there.startswith(MADE_OF)):
+        said = sql.Literal(f"{MADE_OF}{spec.source}")
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(_quoted(spec.name), said))
+
+
+def _comment(connection: Connection[Any], table: str) -> str:
+    command = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
+    found = connection.execute(command, [_quoted(table).as_string(connection)]).fetchone()
+    return str(found[0]) if found else ""
+
+
 def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
     """What a table holds, as the server knows it. None: it is not there, or none of ours."""
     if not _is_there(connection, table):
@@ -253,7 +269,9 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
         return None
     name, _, kind, srid, _ = shapes[0]
     said = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
-    return TableSpec(name=table, columns=known, geometry_type=said, srid=srid, geometry_column=name)
+    comment = _comment(connection, table)
+    source = comment.removeprefix(MADE_OF) if comment.startswith(MADE_OF) else ""
+    return TableSpec(name=table, columns=known, geometry_type=said, srid=srid, geometry_column=name, source=source)
 
 
 def _said(error: psycopg.Error) -> str:

@@ -33,6 +33,8 @@ class TableSpec:
     """One of the simple features' names, or Geometry for any; with ` Z` behind it where there are heights."""
     srid: int = 4326
     geometry_column: str = "geometry"
+    source: str = ""
+    """What it is made of: an href without a version, perhaps a layer. Empty: nobody says."""
 
     def __post_init__(self) -> None:
         check_table(self.name)
@@ -70,8 +72,11 @@ class Tables(Protocol):
     help. `PermanentError` of kind `invalid_input`: these rows do not fit this table, or nobody may have this name.
     """
 
-    def create(self, spec: TableSpec) -> bool:
-        """Have this table. True: it was made. One that is there and differs is a PermanentError."""
+    def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
+        """Have this table. True: it was made. One that is there and differs is a PermanentError.
+
+        So is one that is made of another source, unless that is to be replaced.
+        """
 
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
         """Put these rows in the place of those that this chunk had; how many."""

@@ -45,7 +45,9 @@ def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
     if not (table and chunk_id and href):
         raise PermanentError("name a chunk: an item of vector.prepare's chunks, or table, chunk_id and href",
                              kind="invalid_params")  # fmt: skip
-    return Uploaded(table=table, chunk_id=chunk_id, rows=working.upload(ctx, table, chunk_id, href))
+    source, replace = ("", False) if chunk is None else (chunk.source, chunk.replace)
+    rows = working.upload(ctx, table, chunk_id, href, source=source, replace=replace)
+    return Uploaded(table=table, chunk_id=chunk_id, rows=rows)
 
 
 @handler("vector.create_stac", version="2", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
@@ -96,7 +98,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
         ctx.checkpoint("prepared", {"prepared": told, "done": 0}, [chunk.href for chunk in prepared.chunks])
     for number, chunk in enumerate(prepared.chunks[done:], done + 1):
         ctx.raise_if_cancelled()
-        working.upload(ctx, prepared.table, chunk.chunk_id, chunk.href)
+        working.upload(ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace)
         ctx.checkpoint(f"chunk {number}", {"prepared": told, "done": number})
         ctx.progress(number, len(prepared.chunks), f"uploaded {chunk.chunk_id}")
     described = working.describe(

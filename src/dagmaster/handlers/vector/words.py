@@ -50,6 +50,7 @@ class PrepareParams(VectorSource, GeometryRules):
     target_crs: str = Field(default="EPSG:4326", description="As AUTHORITY:CODE; it has to have an EPSG code.")
     chunk_rows: int = Field(default=20_000, ge=1, le=1_000_000, description="The most features of a chunk.")
     chunk_mb: float = Field(default=64, gt=0, le=4096, description="The most megabytes of a chunk, roughly.")
+    replace: bool = Field(default=False, description="Into a table that is made of another file, in its place.")
     dataset_id: str | None = Field(default=None, description="Passed on.")
 
 
@@ -62,6 +63,8 @@ class Chunk(BaseModel):
     bbox: list[float] | None = Field(description="In the target CRS.")
     footprint: list[float] | None = Field(description="West, south, east, north, in degrees.")
     table: str
+    source: str = Field(default="", description="The file, and its layer or member where one is named.")
+    replace: bool = Field(default=False, description="Also where the table is made of another file.")
 
 
 class TableSchema(BaseModel):

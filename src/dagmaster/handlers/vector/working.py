@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dagmaster.handlers.vector.words import StacParams
     from dagmaster.ports.handler import HandlerContext
 
-NOT_SHAPING = frozenset({"dataset_id", "collection_id", "item_id", "title", "when", "item"})
+NOT_SHAPING = frozenset({"dataset_id", "collection_id", "item_id", "title", "when", "item", "replace"})
 """Params that change nothing in the chunks."""
 
 
@@ -77,6 +77,8 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
                 bbox=None if part.bbox is None else list(part.bbox),
                 footprint=lon_lat_bounds(part.bbox, ready.target),
                 table=table,
+                source=_source_name(source, params),
+                replace=params.replace,
             )
         )
         boxes += [part.bbox] if part.bbox is not None else []
@@ -105,7 +107,9 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     )
 
 
-def upload(ctx: HandlerContext, table: str, chunk_id: str, href: str) -> int:
+def upload(
+    ctx: HandlerContext, table: str, chunk_id: str, href: str, *, source: str = "", replace: bool = False
+) -> int:
     """Put one chunk into its table, in the place of what it had; how many rows."""
     place = ctx.blobs.resolve(href)
     path = ctx.scratch / f"{plain_name(chunk_id)}.parquet"
@@ -121,8 +125,9 @@ def upload(ctx: HandlerContext, table: str, chunk_id: str, href: str) -> int:
         geometry_type=said.geometry_type,
         srid=said.srid,
         geometry_column=said.geometry_column,
+        source=source,
     )
-    ctx.tables.create(spec)
+    ctx.tables.create(spec, replace=replace)
     return ctx.tables.replace_chunk(table, chunk_id, rows)
 
 
@@ -210,6 +215,12 @@ def _table_name(ctx: HandlerContext, params: PrepareParams) -> str:
         raise PermanentError("table and table_name differ: give one of them", kind="invalid_input")
     said = params.table or params.table_name
     return check_table(said) if said else columns.plain_column(params.uri(ctx).stem)
+
+
+def _source_name(source: Fetched, params: VectorSource) -> str:
+    """What a table remembers: not the version, which may change."""
+    named = [f"{what} {name}" for what, name in (("member", params.member), ("layer", params.layer)) if name]
+    return ", ".join([str(source.uri), *named])
 
 
 def _told(source: Fetched) -> dict[str, Any]:
