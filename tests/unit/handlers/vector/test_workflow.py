@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,25 @@ def test_countries_become_a_table_that_is_found_by_place(request, lent, target):
     info = lent.tables.describe("world")
     assert info is not None
     assert [one[:6] for one in info.chunks] == ["c00001", "c00002"]
+
+
+def test_another_file_of_the_same_name_does_not_take_the_place_of_the_first(lent):
+    lent.catalog = ParquetCatalog(lent.place / "catalog")
+    for folder, count in (("a", 3), ("b", 2)):
+        features = [
+            {"type": "Feature", "properties": {"n": n}, "geometry": {"type": "Point", "coordinates": [n, 1]}}
+            for n in range(count)
+        ]
+        (lent.place / "bronze" / folder).mkdir(parents=True)
+        text = json.dumps({"type": "FeatureCollection", "features": features})
+        (lent.place / "bronze" / folder / "roads.geojson").write_text(text)
+    assert run(lent, href="a/roads.geojson").result["rows"] == 3
+    refused = run(lent, href="b/roads.geojson")
+    assert refused.status == "FAILED"
+    assert "a/roads.geojson, and this is" in str(refused)
+    assert lent.tables.read("roads").num_rows == 3
+    assert run(lent, href="a/roads.geojson").result["rows"] == 3
+    assert run(lent, href="b/roads.geojson", replace=True).result["rows"] == 2
 
 
 def test_a_chunk_says_where_it_lies(lent):
