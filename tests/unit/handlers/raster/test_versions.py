@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from dagmaster.errors import PermanentError
+from dagmaster.handlers.sources import LocalFile, local_file
 from tests.unit.handlers.raster.bed import numbers
 
 if TYPE_CHECKING:
+    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.ports.storage import BlobUri
     from tests.unit.handlers.raster.bed import Bed
 
 
@@ -52,3 +55,17 @@ def test_a_raster_that_tells_its_place_in_its_name_is_not_another_with_the_same_
     made = [bed.run("raster.mosaic", sources=[name]) for name in ("N00E006.hgt", "N00E007.hgt")]
     assert [round(one.bbox[0]) for one in made] == [6, 7]
     assert made[0].cog_url != made[1].cog_url
+
+
+def test_the_checksum_of_a_raster_is_taken_once_for_all_its_tiles(bed: Bed, monkeypatch: pytest.MonkeyPatch):
+    bed.bronze("a.tif", numbers(40, 60))
+    plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=20)
+    read: list[str] = []
+
+    def counted(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
+        read.append(str(uri))
+        return local_file(ctx, uri)
+
+    monkeypatch.setattr("dagmaster.handlers.raster.placing.local_file", counted)
+    assert bed.run("raster.process_tile_batch", tiles=plan.tiles).count == 6
+    assert read == []
