@@ -238,7 +238,9 @@ def test_the_link_of_an_item_leads_to_its_collection(root, name):
     catalog = ParquetCatalog(root)
     catalog.ensure_collection(a_collection(name))
     catalog.register([an_item("linked", collection=name, links=[collection_link(name)])])
-    (link,) = catalog.item(name, "linked")["links"]
+    item = catalog.item(name, "linked")
+    assert item is not None
+    (link,) = item["links"]
     a_file = next((root / "items").glob("*.parquet")).as_uri()
     found = Path(url2pathname(urlsplit(urljoin(a_file, link["href"])).path))
     assert json.loads(found.read_text())["id"] == name

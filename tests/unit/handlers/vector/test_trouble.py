@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 from dagmaster.errors import BlobsUnavailable, PermanentError
-from dagmaster.handlers.vector import fetching, reading
+from dagmaster.handlers.vector import fetching
 from dagmaster.ports import features
 from tests.unit.handlers.vector.test_bad_input import geoparquet
 from tests.unit.handlers.vector.test_truth import collection
@@ -39,7 +39,7 @@ def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     href = lent.put("x.geojson", collection(shapely.box(0, 0, 1, 1)))
-    monkeypatch.setattr(reading.pyogrio, "list_layers", unreadable)
+    monkeypatch.setattr("pyogrio.list_layers", unreadable)
     with pytest.raises(BlobsUnavailable, match="Input/output error"):
         lent.run("vector.prepare", href=href)
     monkeypatch.setattr(pq, "ParquetFile", unreadable)
