@@ -382,8 +382,9 @@ def _part(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
 
 
 def _part_uri(uri: BlobUri, band: int) -> BlobUri:
+    # With a dot: unfinished work, of which nobody makes an item.
     folder, _, word = uri.name.rpartition("/")
-    return replace(uri, name=f"{folder}/parts/{word.removesuffix('.tif')}/band{band}.tif")
+    return replace(uri, name=f"{folder}/parts/{word.removesuffix('.tif')}/.band{band}.tif")
 
 
 def _cell_uri(ctx: HandlerContext, params: CogParams, cell: str, group: str, stacks: Mapping[str, str]) -> BlobUri:

@@ -16,6 +16,7 @@ from dagmaster.adapters.object_storage import ObjectStorage
 from dagmaster.bootstrap import find_handlers
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.fathom import merging, synthetic
+from dagmaster.handlers.stac.keeping_handlers import PlaceParams
 from dagmaster.ports.catalog import Registered
 from dagmaster.ports.handler import Checkpoint, HandlerContext
 from dagmaster.ports.services import Share
@@ -319,7 +320,10 @@ def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         world.call("fathom.spatial_merge", **cell)
     assert [one.data for one in world.checkpoints] == [{"bands": 1}, {"bands": 2}]
-    assert [name.rpartition("/")[2] for name in world.files() if "parts" in name] == ["band1.tif", "band2.tif"]
+    assert [name.rpartition("/")[2] for name in world.files() if "parts" in name] == [".band1.tif", ".band2.tif"]
+    # They are taken away later: no item is made of them.
+    found = PlaceParams().rasters(HandlerContext(services=world))
+    assert [uri.name for uri in found if "/parts/" in uri.name] == []
 
     world.fail_at = ""
     made.clear()
