@@ -19,6 +19,7 @@ from dagmaster.handlers.vector.words import GeometryRules
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dagmaster.handlers.vector.geometries import Tally
     from dagmaster.handlers.vector.reading import Layer
 
 MAX_FEATURES: Final = 5_000_000
@@ -46,8 +47,8 @@ class Features:
         return geodesic_area(self.shapes, self.crs)
 
 
-def load(layer: Layer, said_crs: str | None, on_batch: Callable[[int], None]) -> Features:
-    """Read all of a layer. Invalid geometries are repaired."""
+def load(layer: Layer, said_crs: str | None, on_batch: Callable[[int], None]) -> tuple[Features, Tally]:
+    """Read all of a layer. Invalid geometries are repaired, and counted."""
     crs = source_crs(layer.crs, said_crs)
     mending = Mending(GeometryRules(), crs, crs)
     names = columns.plain_names(layer.names)
@@ -69,7 +70,9 @@ def load(layer: Layer, said_crs: str | None, on_batch: Callable[[int], None]) ->
     if read == 0:
         raise invalid("the file holds no features: there is nothing to do")
     rows = pa.concat_tables(parts).drop_columns([columns.GEOMETRY]) if names else pa.table({})
-    return Features(crs=crs, kinds=dict(zip(names, kinds, strict=True)), rows=rows, shapes=np.concatenate(shapes))
+    found = Features(crs=crs, kinds=dict(zip(names, kinds, strict=True)), rows=rows, shapes=np.concatenate(shapes))
+    mending.tally.counts["read"] = read
+    return found, mending.tally
 
 
 def simplify(features: Features, tolerance: float) -> tuple[Features, str]:

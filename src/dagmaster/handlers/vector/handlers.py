@@ -58,7 +58,7 @@ def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
     return working.describe(ctx, params)
 
 
-@handler("vector.simplify", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
+@handler("vector.simplify", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
 def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     """Give features fewer points. Borders that are shared stay shared, where all features are a coverage."""
     with extra("vector"):
@@ -66,7 +66,7 @@ def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     return working.generalize(ctx, params, "simplified", lambda all_: generalizing.simplify(all_, params.tolerance))
 
 
-@handler("vector.dissolve", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
+@handler("vector.dissolve", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
 def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
     """Merge features that have the same values, and sum their numbers."""
     with extra("vector"):
@@ -88,18 +88,17 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     with extra("vector"):
         from dagmaster.handlers.vector import working
     saved: dict[str, Any] = ctx.checkpoint_data or {}
-    if "prepared" in saved:
-        prepared = Prepared.model_validate(saved["prepared"])
-    else:
+    kept = str(saved.get("kept", ""))
+    prepared = working.kept_before(ctx, kept) if kept else None
+    done = 0 if prepared is None else int(saved["done"])
+    if prepared is None:
         prepared = working.prepare_source(ctx, params)
-    done = int(saved.get("done", 0))
-    told = prepared.model_dump(mode="json", by_alias=True)
-    if "prepared" not in saved:
-        ctx.checkpoint("prepared", {"prepared": told, "done": 0}, [chunk.href for chunk in prepared.chunks])
+        kept = working.keep(ctx, prepared)
+        ctx.checkpoint("prepared", {"kept": kept, "done": 0}, [kept])
     for number, chunk in enumerate(prepared.chunks[done:], done + 1):
         ctx.raise_if_cancelled()
         working.upload(ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace)
-        ctx.checkpoint(f"chunk {number}", {"prepared": told, "done": number})
+        ctx.checkpoint(f"chunk {number}", {"kept": kept, "done": number})
         ctx.progress(number, len(prepared.chunks), f"uploaded {chunk.chunk_id}")
     described = working.describe(
         ctx,
@@ -114,6 +113,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
             expected_rows=prepared.counts["rows"],
         ),
     )
+    working.let_go(ctx, kept)
     return Completed(
         table=prepared.table,
         href=described.href,

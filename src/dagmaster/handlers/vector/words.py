@@ -161,6 +161,8 @@ class Generalized(BaseModel):
     area_after: float
     vertices_before: int
     vertices_after: int
+    counts: dict[str, Any] = Field(description="Features that were read, and what was repaired before.")
+    problems: list[dict[str, Any]] = Field(description="The first geometries that were not as they should be.")
 
 
 class DissolveParams(VectorSource):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from dagmaster.handlers.vector.fetching import Fetched
     from dagmaster.handlers.vector.generalizing import Features
+    from dagmaster.handlers.vector.geometries import Tally
     from dagmaster.handlers.vector.words import StacParams
     from dagmaster.ports.handler import HandlerContext
 
@@ -85,7 +87,6 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
         ctx.progress(len(chunks), len(ready.waiting), f"wrote chunk {part.chunk_id}")
     spec = ready.spec
     tally = ready.tally
-    counts = {name: count for name, count in sorted(tally.counts.items()) if count}
     return Prepared(
         chunks=chunks,
         table=table,
@@ -97,7 +98,7 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
             geometry_type=spec.geometry_type,
             srid=spec.srid,
         ),
-        counts={"rows": ready.rows, "chunks": len(chunks), **counts, "invalid": dict(sorted(tally.invalid.items()))},
+        counts={"rows": ready.rows, "chunks": len(chunks), **_counts(tally)},
         problems=tally.problems,
         crs=short(ready.target),
         source_crs=ready.source_crs,
@@ -105,6 +106,32 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
         source=_told(source),
         dataset_id=params.dataset_id,
     )
+
+
+def keep(ctx: HandlerContext, prepared: Prepared) -> str:
+    """Keep what was prepared for another attempt; where. With a thousand chunks it is too much for each checkpoint."""
+    text = prepared.model_dump_json(by_alias=True).encode()
+    path = ctx.scratch / "prepared.json"
+    path.write_bytes(text)
+    digest = hashlib.sha256(text).hexdigest()
+    folder = f"vector/{plain_name(prepared.table)}"
+    place = result_uri(ctx, "prepared", ".json", sources=[digest], params={"task": ctx.task_id}, folder=folder)
+    publish(ctx, path, place)
+    path.unlink()
+    return str(place)
+
+
+def kept_before(ctx: HandlerContext, href: str) -> Prepared | None:
+    """What an earlier attempt prepared. None: it is gone, so prepare it again."""
+    try:
+        return Prepared.model_validate_json(ctx.blobs.read(ctx.blobs.resolve(href)))
+    except BlobMissing:
+        return None
+
+
+def let_go(ctx: HandlerContext, href: str) -> None:
+    """Take away what was kept: all of it is in the table."""
+    ctx.blobs.delete(ctx.blobs.resolve(href))
 
 
 def upload(
@@ -175,8 +202,13 @@ def generalize(
 ) -> Generalized:
     """Read all of a file, change it, and publish it as GeoParquet."""
     source = fetching.fetch(ctx, params.uri(ctx), params.member)
+
+    def on_batch(read: int) -> None:
+        ctx.raise_if_cancelled()
+        ctx.progress(read, message=f"read {read:,} features")
+
     with reading.opened(source, params) as layer:
-        before = generalizing.load(layer, params.source_crs, lambda read: ctx.progress(read, message="reading"))
+        before, tally = generalizing.load(layer, params.source_crs, on_batch)
     ctx.raise_if_cancelled()
     after, method = change(before)
     srid = after.crs.to_epsg()
@@ -207,7 +239,14 @@ def generalize(
         area_after=after.area(),
         vertices_before=before.vertices,
         vertices_after=after.vertices,
+        counts=_counts(tally),
+        problems=tally.problems,
     )
+
+
+def _counts(tally: Tally) -> dict[str, Any]:
+    counts: dict[str, Any] = {name: count for name, count in sorted(tally.counts.items()) if count}
+    return {**counts, "invalid": dict(sorted(tally.invalid.items()))}
 
 
 def _table_name(ctx: HandlerContext, params: PrepareParams) -> str:

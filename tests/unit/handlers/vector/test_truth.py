@@ -13,6 +13,8 @@ import pytest
 import shapely
 
 from dagmaster.errors import PermanentError
+from dagmaster.handlers.vector import reading
+from dagmaster.ports.handler import HandlerContext
 from tests.conformance.table_worker import tables_at
 from tests.unit.handlers.vector.lent import REGISTRY, Lent
 
@@ -186,6 +188,28 @@ def test_a_simplified_coverage_has_no_gaps_and_nearly_the_same_area(lent, shapef
     assert back["name"].to_pylist() == countries["name"].to_pylist()
 
 
+@pytest.mark.parametrize("handler", ["vector.simplify", "vector.dissolve"])
+def test_what_is_repaired_before_is_counted(lent, handler):
+    bow_tie = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
+    href = lent.put("x.geojson", collection(bow_tie, shapely.box(5, 5, 6, 6), None))
+    done = lent.run(handler, href=href, **({"tolerance": 0.01} if handler == "vector.simplify" else {}))
+    assert done["counts"] == {"null_geometry": 1, "read": 3, "repaired": 1, "invalid": {"Self-intersection": 1}}
+    assert [one["feature"] for one in done["problems"]] == [3, 1]
+
+
+def test_a_dissolve_looks_whether_to_stop_while_it_reads(lent, shapefile, monkeypatch):
+    looked: list[int] = []
+    monkeypatch.setattr(HandlerContext, "raise_if_cancelled", lambda _: looked.append(1))
+    times = []
+    for batch in (COUNTRIES, COUNTRIES, 50):
+        looked.clear()
+        monkeypatch.setattr(reading, "BATCH", batch)
+        lent.run("vector.dissolve", href=shapefile)
+        times.append(len(looked))
+    # In each of the four batches, instead of in one. The first run publishes, too.
+    assert times[2] - times[1] == 3
+
+
 def test_lines_are_simplified_plainly(lent):
     line = shapely.LineString([(0, 0), (1, 0.01), (2, 0)])
     done = lent.run("vector.simplify", href=lent.put("line.geojson", collection(line)), tolerance=0.1)
@@ -274,8 +298,15 @@ def test_all_of_it_in_one_task_goes_on_where_it_was_killed(lent, shapefile, monk
         lent.run("vector_docker_complete", reporter=killed, href=shapefile, chunk_rows=30)
     assert [one.phase for one in killed.saved] == ["prepared", "chunk 1", "chunk 2"]
     assert [one[:6] for one in uploaded] == ["c00001", "c00002", "c00003"]
+    # What was prepared is kept once, beside the chunks, and not in each checkpoint.
+    assert len(list((lent.place / "silver").rglob("prepared-*.json"))) == 1
+    assert max(len(str(one.data)) for one in killed.saved) < 500
     done = lent.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
     assert [one[:6] for one in uploaded[3:]] == ["c00003", "c00004", "c00005", "c00006"]
     assert (done["rows"], done["chunks"], done["resumed_from"]) == (COUNTRIES, 6, 2)
     assert lent.tables.read("naturalearth_lowres").num_rows == COUNTRIES
     assert done["item"] == lent.catalog.registered["vectors", "naturalearth_lowres"]
+    assert not list((lent.place / "silver").rglob("prepared-*.json"))
+    # Without it another attempt begins anew, and comes to the same.
+    again = lent.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
+    assert again == done | {"resumed_from": 0}
