@@ -42,6 +42,17 @@ def test_what_lies_across_the_edge_of_another_map_is_refused(lent):
     assert shapes_of(back)[0].bounds[2] - shapes_of(back)[0].bounds[0] == pytest.approx(111_319.49, rel=1e-4)
 
 
+def test_what_lies_across_the_edge_of_a_map_is_cut_to_its_area_if_that_is_asked_for(lent):
+    # The area that this map is meant for goes across 180 degrees itself.
+    href = lent.put("x.geojson", collection(shapely.box(-100, 0, -20, 1), shapely.box(170, 0, 175, 1)))
+    prepared, back = loaded(lent, href, target_crs="EPSG:3832", outside="clip", table="pacific")
+    assert prepared["counts"]["clipped"] == 1
+    left, right = sorted(one.bounds for one in shapes_of(back))
+    assert left[2] - left[0] == pytest.approx(5 * 111_319.49, rel=1e-4)
+    # To 68 degrees west.
+    assert right[2] - right[0] == pytest.approx(32 * 111_319.49, rel=1e-4)
+
+
 @pytest.mark.parametrize("target", ["EPSG:3857", "EPSG:6933", "EPSG:8857", "EPSG:3031", "ESRI:54009"])
 def test_long_edges_that_no_map_tears_are_no_tears(target):
     # From 170 west to 170 east the long way, in one edge, and as far north and south as the map goes.
