@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,7 +144,9 @@ class Mosaicked(CogMade):
 def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Put rasters on one grid together into one COG, block by block."""
     with extra("raster"):
+        from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster import mosaicking
+        from dagmaster.handlers.raster.tagging import first_sources
     hrefs = params.hrefs()
     files = []
     for number, href in enumerate(hrefs):
@@ -151,6 +154,9 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
         ctx.progress(number, len(hrefs), f"source {number + 1} of {len(hrefs)}")
         files.append(local_file(ctx, ctx.blobs.resolve(href)))
     origin = Origin.of(ctx, *files)
+    with gdal(ctx.share):
+        first = first_sources([(file.path, (str(file.uri), file.sha256)) for file in files], ctx.share)
+    origin = replace(origin, first=first.sources, modified=first.modified or origin.modified)
     options, names = params.options(origin), [str(file.uri) for file in files]
 
     def make(to: Path) -> None:

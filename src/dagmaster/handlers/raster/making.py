@@ -60,7 +60,7 @@ class CogParams(BaseModel):
     def options(self, origin: Origin) -> CogOptions:
         """As the plain function takes them. The COG tells of what it is made."""
         from dagmaster.handlers.raster.cogs import CogOptions
-        from dagmaster.handlers.raster.tagging import MadeOf
+        from dagmaster.handlers.raster.tagging import MOST_SOURCES, MadeOf
 
         if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE:
             raise PermanentError(f"DEFLATE has levels 1 to {MAX_DEFLATE}", kind="invalid_input")
@@ -69,7 +69,7 @@ class CogParams(BaseModel):
             level=self.compression_level,
             tile_size=self.tile_size,
             resampling=self.overview_resampling,
-            made_of=MadeOf(sources=origin.sources, modified=origin.modified).written(),
+            made_of=MadeOf(sources=origin.named[:MOST_SOURCES], modified=origin.modified).written(),
         )
 
     def shaping(self) -> dict[str, Any]:
@@ -97,6 +97,13 @@ class Origin:
 
     sources: Sequence[tuple[str, str]]
     modified: float | None = None
+    first: Sequence[tuple[str, str]] = ()
+    """Of what the sources are made in turn, where that is what a reader wants to know: the scene, not its tiles."""
+
+    @property
+    def named(self) -> Sequence[tuple[str, str]]:
+        """The sources that a result names."""
+        return self.first or self.sources
 
     @classmethod
     def of(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
@@ -155,6 +162,7 @@ def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: O
         from dagmaster.handlers.stac.items import Made, Told, raster_item
     with gdal(ctx.share):
         facts = describe(file.path, ctx.share, sample=False)
+        info = ctx.blobs.find(file.uri)
         told = Told(
             item_id=item_id,
             href=str(file.uri),
@@ -163,8 +171,9 @@ def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: O
             collection=params.collection_id,
             when=params.datetime,
             assumed=origin.modified,
+            created=None if info is None else info.modified,
         )
-        item = raster_item(file.path, ctx.share, told, Made.by(ctx, origin.sources))
+        item = raster_item(file.path, ctx.share, told, Made.by(ctx, origin.named))
     return CogMade(
         cog_url=str(file.uri),
         cog_path=str(file.uri),

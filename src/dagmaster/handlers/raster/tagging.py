@@ -12,11 +12,18 @@ import rasterio.shutil
 from rasterio._path import _UnparsedPath as UnparsedPath
 from rasterio.io import DatasetReader
 
+from dagmaster.errors import PermanentError
+from dagmaster.handlers.gdal import opened
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from dagmaster.ports.services import Share
+
 TAG: Final = "DAGMASTER_MADE_OF"
+MOST_SOURCES: Final = 100
+"""That a COG or an item names. Ten thousand would be megabytes that every reader has to load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,22 @@ def made_of(raster: DatasetReader) -> MadeOf:
         return MadeOf(sources=sources, modified=None if modified is None else float(modified))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return MadeOf()
+
+
+def first_sources(files: Sequence[tuple[Path, tuple[str, str]]], share: Share) -> MadeOf:
+    """Of what files were made: what each says, or else the file itself, each once."""
+    found: dict[tuple[str, str], None] = {}
+    modified = []
+    for path, itself in files:
+        try:
+            with opened(path, share, whole=False) as raster:
+                told = made_of(raster)
+        except PermanentError:
+            # Who reads the pixels says what is wrong.
+            told = MadeOf()
+        found.update(dict.fromkeys(told.sources or [itself]))
+        modified += [told.modified] if told.modified is not None else []
+    return MadeOf(sources=list(found), modified=min(modified, default=None))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import rasterio
 from dagmaster.handlers.gdal import invalid, opened
 from dagmaster.handlers.raster.footprints import footprint
 from dagmaster.handlers.raster.grids import crs_text, require_place
-from dagmaster.handlers.raster.tagging import MadeOf, made_of
+from dagmaster.handlers.raster.tagging import MOST_SOURCES, MadeOf, made_of
 from dagmaster.ports.stac import collection_link
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Told:
     """What a raster file does not say of itself.
 
     `when` is its moment, as RFC 3339; else the file's own date is taken, or `assumed` (seconds since 1970, as of the
-    source's last change), and the item says so.
+    source's last change), and the item says so. `created` is when the file came to its place.
     """
 
     item_id: str
@@ -76,6 +76,7 @@ class Told:
     collection: str | None = None
     when: str | None = None
     assumed: float | None = None
+    created: float | None = None
     properties: dict[str, Any] = field(default_factory=dict)
 
 
@@ -97,6 +98,7 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
             "bbox": place.bbox,
             "properties": {
                 **_moment(raster, told),
+                **({} if told.created is None else {"created": _utc(datetime.fromtimestamp(told.created, UTC))}),
                 **_projection(raster),
                 **provenance(made),
                 **told.properties,
@@ -113,7 +115,7 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
                 }
             },
             **({} if told.collection is None else {"collection": told.collection}),
-            "links": [] if told.collection is None else [collection_link(told.collection)],
+            "links": [*([] if told.collection is None else [collection_link(told.collection)]), *source_links(made)],
         }
 
 
@@ -131,13 +133,19 @@ def raster_collection(collection_id: str, *, title: str = "", description: str =
     }
 
 
+def source_links(made: Made) -> list[dict[str, str]]:
+    """To the source, where there is one. Not derived_from: clients take what that leads to for an item."""
+    return [{"rel": "via", "href": href, "title": "The source"} for href, _ in made.sources if len(made.sources) == 1]
+
+
 def provenance(made: Made) -> dict[str, Any]:
     """What made it, of what."""
     said = {
         "processing:software": dict(_software()),
         "dagmaster:handler": made.handler and f"{made.handler} v{made.handler_version}",
         "dagmaster:workflow": made.workflow,
-        "dagmaster:sources": [{"href": href, **_version(known)} for href, known in made.sources],
+        "dagmaster:sources": [{"href": href, **_version(known)} for href, known in made.sources[:MOST_SOURCES]],
+        "dagmaster:source_count": len(made.sources) if len(made.sources) > MOST_SOURCES else None,
     }
     return {key: value for key, value in said.items() if value}
 

@@ -115,6 +115,7 @@ def item_of_raster(
         collection=collection,
         when=when,
         assumed=None if info is None else info.modified,
+        created=None if info is None else info.modified,
         properties=plain_properties(properties),
     )
     try:

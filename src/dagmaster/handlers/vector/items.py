@@ -68,7 +68,10 @@ def table_item(
                 "roles": ["data"],
             }
         },
-        "links": [collection_link(collection_id)],
+        "links": [
+            collection_link(collection_id),
+            *([{"rel": "via", "href": source["href"], "title": "The source"}] if "href" in source else []),
+        ],
     }
     if bbox is not None:
         item["bbox"] = bbox

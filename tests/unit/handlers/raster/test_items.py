@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from stac_pydantic import Item
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.stac.items import raster_collection
+from dagmaster.handlers.stac.items import Made, provenance, raster_collection, source_links
 from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, numbers
 
 if TYPE_CHECKING:
@@ -29,6 +30,18 @@ def check(item: dict[str, Any]) -> None:
     """Against the core schema, which is in pystac, and against stac-pydantic. Schemas of extensions are elsewhere."""
     Item.model_validate(item)
     pystac.Item.from_dict({**item, "stac_extensions": []}).validate()
+
+
+def test_an_item_says_when_its_file_was_made_and_of_the_first_hundred_of_many_sources(bed: Bed):
+    bed.bronze("a.tif", numbers(8, 8))
+    made = bed.run("raster.create_cog", href="a.tif")
+    assert made.item == bed.run("raster.create_cog", href="a.tif").item
+    at = datetime.fromisoformat(made.item["properties"]["created"]).timestamp()
+    assert at == pytest.approx(bed.path(made.cog_url).stat().st_mtime, abs=1e-3)
+    many = provenance(Made(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]))
+    assert (len(many["dagmaster:sources"]), many["dagmaster:source_count"]) == (100, 101)
+    assert "dagmaster:source_count" not in made.item["properties"]
+    assert source_links(Made(sources=[("s3://x/1.tif", ""), ("s3://x/2.tif", "")])) == []
 
 
 def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):

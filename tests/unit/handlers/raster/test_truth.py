@@ -96,6 +96,10 @@ def test_tiles_put_together_are_the_source(bed: Bed, tile_size: int, overlap: in
         assert (made.crs, made.bounds) == (source.crs, source.bounds)
         assert made.transform.almost_equals(source.transform)
     assert plan.count == len(tiles) == mosaic.source_count
+    # The scene, not its tiles.
+    (named,) = mosaic.item["properties"]["dagmaster:sources"]
+    assert named["href"] == LANDSAT.as_uri()
+    assert [link["href"] for link in mosaic.item["links"] if link["rel"] == "via"] == [LANDSAT.as_uri()]
 
 
 def test_a_tile_has_the_pixels_of_its_window_and_lies_there(bed: Bed):
