@@ -178,9 +178,9 @@ def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
         said = shelf.run("stac.register_item", cog_url=made["cog_url"], **params)["item"]["properties"]
         own = made["item"]["properties"]
         assert said["dagmaster:sources"] == own["dagmaster:sources"]
-        assert (said["datetime"], said["eo:cloud_cover"]) == (own["datetime"], 3)
+        assert (said["datetime"], said["created"], said["eo:cloud_cover"]) == (own["datetime"], own["created"], 3)
         bare = {name for name in said if ":" not in name}
-        assert bare == {"datetime", "platform"} | ({"customer"} if "properties" in params else set())
+        assert bare == {"datetime", "created", "platform"} | ({"customer"} if "properties" in params else set())
 
 
 def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(shelf):
