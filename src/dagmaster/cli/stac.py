@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.catalog import Catalog
 
+ROOM = 10_000
+"""Characters of a line that nobody's window cuts."""
+SHOWN = 3
+"""Entries of a list that are shown."""
 FEW = 1000
 """Ids among which the nearest one to a wrong one is looked for."""
 
@@ -57,13 +61,17 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
     try:
         read_interval(value)
     except PermanentError as error:
-        raise click.BadParameter(f"{error}. A day is 2026-11-16, a span 2026-01-01/2026-12-31, `..` is open") from error
+        raise click.BadParameter(
+            f"{error}. A day is 2026-11-16, a year 2026, a span 2026-01-01/2026-12-31, `..` is open"
+        ) from error
     return value
 
 
 @stac.command()
 @click.option("--bbox", "box", callback=_box, metavar="W,S,E,N", help="Meets this box. West beyond east: across 180°.")
-@click.option("--datetime", "when", callback=_span, metavar="SPAN", help="A day, a moment, or from/to; .. is open.")
+@click.option(
+    "--datetime", "when", callback=_span, metavar="SPAN", help="A year, month, day, moment, or from/to; .. is open."
+)
 @click.option("--collection", "collections", multiple=True, metavar="ID", help="Only of this one. Repeatable.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this one. Repeatable.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many at most.")
@@ -102,7 +110,7 @@ def search(
             first = found[0]
             click.echo(f"\n{more}One of them: dagmaster stac show {first['collection']} {first['id']}", err=True)
         else:
-            _say_nothing(catalog, asked=wanted != Search(limit=limit))
+            _say_nothing(catalog, collections, asked=wanted != Search(limit=limit))
     return COMPLETED
 
 
@@ -164,7 +172,7 @@ def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.P
         click.echo(f"\n{title}:")
         width = max((len(name) for name in rows), default=0)
         for name, value in rows.items():
-            said = value.get("href", "") if title == "Assets" else _spelled(value)
+            said = value.get("href", "") if title == "Assets" else _short(value)
             click.echo(f"  {name:<{width}}  {said}")
     return COMPLETED
 
@@ -234,20 +242,33 @@ def _not_there(catalog: Catalog, collection_id: str, item_id: str) -> str:
     from dagmaster.ports.catalog import Search  # noqa: PLC0415 - likewise
 
     if catalog.collection(collection_id) is None:
-        hint = did_you_mean(collection_id, [str(one["id"]) for one in catalog.collections()])
-        said = f"there is no collection {collection_id!r}{f': {hint}' if hint else '.'}"
-        return f"{said} `dagmaster stac collections` shows what there is"
+        return _no_collection(catalog, collection_id)
     near = [item["id"] for item in catalog.search(Search(collections=(collection_id,), limit=FEW))]
     hint = did_you_mean(item_id, near)
-    said = f"the collection {collection_id!r} has no item {item_id!r}{f': {hint}' if hint else '.'}"
+    said = f"the collection {collection_id!r} has no item {item_id!r}{_ended(hint)}"
     return f"{said} `dagmaster stac search --collection {collection_id}` shows them"
+
+
+def _no_collection(catalog: Catalog, collection_id: str) -> str:
+    from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - only after a mistake
+
+    hint = did_you_mean(collection_id, [str(one["id"]) for one in catalog.collections()])
+    return f"there is no collection {collection_id!r}{_ended(hint)} `dagmaster stac collections` shows what there is"
+
+
+def _ended(hint: str) -> str:
+    """A hint as the end of a sentence."""
+    return f": {hint}{'' if hint.endswith('?') else '.'}" if hint else "."
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _say_nothing(catalog: Catalog, *, asked: bool) -> None:
-    if asked and catalog.counts():
+def _say_nothing(catalog: Catalog, collections: Sequence[str], *, asked: bool) -> None:
+    unknown = [name for name in collections if catalog.collection(name) is None]
+    if unknown and catalog.collections():
+        click.echo(_no_collection(catalog, unknown[0]), err=True)
+    elif asked and catalog.counts():
         click.echo("no item fits. `dagmaster stac collections` shows what there is, where and when.", err=True)
     else:
         _say_empty()
@@ -266,7 +287,7 @@ def _print_items(found: list[dict[str, Any]]) -> None:
         (item["id"], str(item["collection"]), _when(item), _where(item.get("bbox") or []), _data(item))
         for item in found
     ]
-    _print_table(("item", "collection", "when", "where", "data"), rows, give_way=("data", "collection"))
+    _print_table(("item", "collection", "when", "where", "data"), rows, give_way=("data", "collection", "where"))
 
 
 def _data(item: dict[str, Any]) -> str:
@@ -277,12 +298,17 @@ def _data(item: dict[str, Any]) -> str:
 
 
 def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, give_way: Sequence[str]) -> None:
-    """An id is there to be copied: where there is no room for all columns, some give way, one after the other."""
+    """An id is there to be copied: where there is no room for all columns, some give way, one after the other.
+
+    A file or a pipe has room for all.
+    """
     from rich.console import Console  # noqa: PLC0415 - slow to import
     from rich.markup import escape  # noqa: PLC0415 - likewise
     from rich.table import Table  # noqa: PLC0415 - likewise
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=ROOM)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     for name in give_way:
         if sum(max(len(one) for one in (head, *cells)) + 2 for head, cells in columns.items()) > console.width + 2:
@@ -312,6 +338,14 @@ def _where(box: list[float]) -> str:
     half = len(box) // 2
     flat = [*box[:2], *box[half : half + 2]]
     return ",".join(f"{edge:.2f}".rstrip("0").rstrip(".") for edge in flat)
+
+
+def _short(value: Any) -> str:
+    """A long list by its first entries: --json has all of it."""
+    if isinstance(value, list) and len(value) > SHOWN and not isinstance(value[0], int | float):
+        first = ", ".join(_spelled(one) for one in value[:SHOWN])
+        return f"[{first}, … and {len(value) - SHOWN:,} more]"
+    return _spelled(value)
 
 
 def _spelled(value: Any) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from calendar import monthrange
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +36,8 @@ SLACK: Final = 1e-6
 """Degrees beyond the edge of the world that are a matter of rounding: 10 cm."""
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?(?P<zone>[Zz]|[+-]\d\d:?\d\d)?")
-_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_DAY: Final = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
+"""Or a month, or a year."""
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _DEPTHS: Final = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2, "Polygon": 2, "MultiPolygon": 3}
 
@@ -194,7 +196,10 @@ def read_moment(text: object, what: str = "a moment") -> datetime:
 
 
 def read_interval(text: str) -> Span:
-    """What STAC's `datetime` means: a moment, or from/to, where `..` or nothing is open. A bare date is its day."""
+    """What STAC's `datetime` means: a moment, or from/to, where `..` or nothing is open. A date is all of its day.
+
+    So is a month, as 2026-11, and a year.
+    """
     ends = [one.strip() for one in text.split("/")]
     if len(ends) > 2:  # noqa: PLR2004 - from and to
         raise invalid(f"{text!r} has {len(ends)} ends: write one moment, or from/to")
@@ -209,10 +214,17 @@ def read_interval(text: str) -> Span:
 def _edge(text: str, *, last: bool) -> datetime | None:
     if text in ("", ".."):
         return None
-    if not _DAY.fullmatch(text):
+    found = _DAY.fullmatch(text)
+    if found is None:
         return read_moment(text)
-    day = read_moment(f"{text}T00:00:00Z")
-    return day + timedelta(days=1, microseconds=-1) if last else day
+    year, month, day = found.groups()
+    begins = read_moment(f"{year}-{month or '01'}-{day or '01'}T00:00:00Z", repr(text))
+    if not last:
+        return begins
+    if day is not None:
+        return begins + timedelta(days=1, microseconds=-1)
+    ends = begins.replace(month=12) if month is None else begins
+    return ends.replace(day=monthrange(ends.year, ends.month)[1]) + timedelta(days=1, microseconds=-1)
 
 
 # ── where ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -52,6 +52,30 @@ def test_a_search_prints_a_table_and_what_to_do_next(filled):
     assert "the first 1: --limit shows more" in said("search", "--limit", "1")
 
 
+def test_no_cell_is_cut_columns_give_way_instead(filled, monkeypatch):
+    where = "13.12,52.12,14.12,53.12"
+    filled.register([an_item("a-name-of-forty-letters-" * 2, box=(13.123, 52.123, 14.123, 53.123))])
+    row = f"scenes      2026-01-01 00:00  {where}"
+    monkeypatch.setenv("COLUMNS", "80")
+    assert row in said("search")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    at_eighty = said("search")
+    assert "a-name-of-forty-letters-" * 2 in at_eighty
+    assert "13.12" not in at_eighty
+
+
+def test_a_collection_that_is_not_there_is_told(filled):
+    assert "no collection 'scene': did you mean 'scenes'?" in said("search", "--collection", "scene")
+
+
+def test_a_long_list_is_shown_by_its_first_entries(filled):
+    sources = [{"href": f"s3://x/{number}.tif"} for number in range(50)]
+    filled.register([an_item("many", properties={"dagmaster:sources": sources, "proj:shape": [1, 2, 3, 4, 5]})])
+    out = said("show", "scenes", "many")
+    assert 's3://x/2.tif"}, … and 47 more]' in out
+    assert "[1, 2, 3, 4, 5]" in out
+
+
 def test_json_is_a_feature_collection_and_nothing_else(filled):
     found = json.loads(said("search", "--id", "fiji", "--collection", "scenes", "--json"))
     assert found == {"type": "FeatureCollection", "features": [filled.item("scenes", "fiji")]}
@@ -93,6 +117,7 @@ def test_one_item_is_shown_or_the_nearest_one_is_told(filled):
     assert json.loads(said("show", "scenes", "berlin", "--json")) == filled.item("scenes", "berlin")
     assert "has no item 'berlim': did you mean 'berlin'?" in refused("show", "scenes", "berlim")
     assert "no collection 'scene': did you mean 'scenes'?" in refused("show", "scene", "x")
+    assert "no item 'zzzzzzz': one of: berlin, fiji. `dagmaster" in refused("show", "scenes", "zzzzzzz")
 
 
 def test_the_collections_are_listed_with_their_counts(filled):
