@@ -144,7 +144,9 @@ def a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(story: Story) 
     (failed,) = result["failed_tiles"]
     assert failed["index"] == 3
     assert failed["error"]["kind"] == "invalid_input"
-    assert "1in100 cannot be read to its end" in failed["error"]["message"]
+    assert f"{BROKEN}: 1in100 cannot be read to its end" in failed["error"]["message"]
+    assert f"{BROKEN}.tif]" in failed["error"]["message"]
+    assert "See previous exception" not in failed["error"]["message"]
     assert "Traceback" not in json.dumps(failed)
     # It was tried once: no retry mends a file.
     assert story.nodes["stack__3"]["attempts"] == 1

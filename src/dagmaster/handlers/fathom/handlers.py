@@ -160,7 +160,7 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     """Stack the maps of one tile at all return periods into one COG, the shortest first, and check their depths."""
     with extra("raster"):
         from dagmaster.handlers.fathom import stacking
-        from dagmaster.handlers.fathom.layers import read_tags
+        from dagmaster.handlers.fathom.layers import of_tile, read_tags
         from dagmaster.handlers.gdal import gdal, working
         from dagmaster.handlers.raster.cogs import check_cog
     bbox = bbox_of(params.tile)
@@ -168,7 +168,7 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     infos = {band: _there(ctx, band, href) for band, href in hrefs.items()}
     uri = _stack_uri(ctx, params, params.tile, params.group, infos)
     found = ctx.blobs.find(uri)
-    with gdal(ctx.share), working():
+    with of_tile(params.tile, {band: str(info.uri) for band, info in infos.items()}), gdal(ctx.share), working():
         if found is None:
             files = {band: local_file(ctx, info.uri) for band, info in infos.items()}
             made = ctx.scratch / f"{params.tile}.tif"

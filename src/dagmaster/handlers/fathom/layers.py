@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,6 +97,18 @@ def layer_opened(path: Path, share: Share, said: str) -> Iterator[DatasetReader]
         yield raster
 
 
+@contextlib.contextmanager
+def of_tile(tile: str, files: Mapping[str, str]) -> Iterator[None]:
+    """What is wrong with a tile begins with its name, and ends with the file that is meant."""
+    try:
+        yield
+    except PermanentError as error:
+        said = str(error)
+        band = next((name for name in files if re.match(rf"{re.escape(name)}\b", said)), None)
+        where = "" if band is None else f" [{files[band]}]"
+        raise PermanentError(f"{tile}: {said}{where}", kind=error.kind, **{**error.details, "tile": tile}) from error
+
+
 def read(raster: DatasetReader, band: int, window: Window, said: str) -> Any:
     """Read a window of a band. A file that ends too early ends here."""
     try:
@@ -103,7 +116,7 @@ def read(raster: DatasetReader, band: int, window: Window, said: str) -> Any:
     except RasterioError as error:
         raise invalid(
             f"{said} cannot be read to its end: it is truncated or damaged. Expected all of its {raster.height:,}"
-            f" lines; copy it anew from where it came, and run this tile again ({error})"
+            f" lines; copy it anew from where it came, and run this tile again ({error.__cause__ or error})"
         ) from error
 
 
