@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     blob_dir: Path | None = Field(
         default=None,
         description="Where outputs over 64 KiB are kept: one directory that orchestrators and workers share."
-        " Default: beside the embedded PostgreSQL's data.",
+        " Default: beside the embedded PostgreSQL's data, and named after it: of X, the directory X-blobs.",
     )
     outputs_url: str | None = Field(
         default=None,
