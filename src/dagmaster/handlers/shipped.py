@@ -43,13 +43,11 @@ __handlers__: Final = {
     "stac.register_item": Announced(_STAC, "2", ("stac_register", "stac_register_item", "raster.stac_register_item")),
     "stac.register_items": Announced(_STAC, "2", ("raster.stac_register_items",)),
     "stac.repair_items": Announced(_STAC, aliases=("repair_stac_items",)),
-    "vector.create_stac": Announced(_VECTOR, version="2", aliases=("vector_create_stac",)),
-    "vector.dissolve": Announced(_VECTOR, version="2", aliases=("vector_dissolve",)),
-    "vector.prepare": Announced(_VECTOR, version="2", aliases=("vector_prepare",)),
-    "vector.process_complete": Announced(
-        _VECTOR, version="2", aliases=("vector_docker_complete", "vector_process_complete")
-    ),
-    "vector.simplify": Announced(_VECTOR, version="2", aliases=("vector_simplify",)),
+    "vector.create_stac": Announced(_VECTOR, "2", ("vector_create_stac",)),
+    "vector.dissolve": Announced(_VECTOR, "2", ("vector_dissolve",)),
+    "vector.prepare": Announced(_VECTOR, "2", ("vector_prepare",)),
+    "vector.process_complete": Announced(_VECTOR, "2", ("vector_docker_complete", "vector_process_complete")),
+    "vector.simplify": Announced(_VECTOR, "2", ("vector_simplify",)),
     "vector.upload_chunk": Announced(_VECTOR, aliases=("vector_upload_chunk",)),
     "fathom.band_stack": Announced(_FATHOM, aliases=("fathom_band_stack",)),
     "fathom.grid_inventory": Announced(_FATHOM, aliases=("fathom_grid_inventory",)),
