@@ -388,10 +388,14 @@ class World:
     async def until_reason(self, job_id: str, node: str, code: str) -> str:
         """Wait until a node has a reason of this code, and give its sentence."""
         async with asyncio.timeout(A_LONG_WHILE):
-            while (reason := (await self.why(job_id)).of(node)).code != code:
+            while True:
+                # A child of a fan-out is not there from the beginning.
+                with contextlib.suppress(KeyError):
+                    reason = (await self.why(job_id)).of(node)
+                    if reason.code == code:
+                        return reason.sentence
                 self._look_after()
                 await asyncio.sleep(0.02)
-        return reason.sentence
 
     async def _explain_all(self) -> None:
         """No job is ever without a reason, nor is a node of it."""
