@@ -150,7 +150,9 @@ def _told(error: Exception, what: str, path: Path) -> Exception:
 
 
 def _without_path(text: str) -> str:
-    """A path of the scratch folder tells nobody anything."""
+    """A path of the scratch folder tells nobody anything, and neither does what SQLite was asked."""
+    if "sqlite3" in text or "database disk image" in text:
+        return "it is cut off or damaged. Copy it again from where it came"
     words = [word.rpartition("/")[2] if word.startswith(("/", "'/")) else word for word in text.split()]
     return " ".join(words)[:300]
 
