@@ -114,6 +114,7 @@ class Signature:
             hint = did_you_mean(str(place[0]), self.known() or ()) if len(place) == 1 else ""
             message = f"is not a param of this handler{f' ({hint})' if hint else ''}"
         else:
+            message = message.removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
         return {"path": spell_path(place), "message": message}
 

@@ -178,6 +178,11 @@ def _polygons(shape: Any, number: int) -> Any:
 
 def _box(west: float, south: float, east: float, north: float) -> Any:
     if not (-90 <= south < north <= 90 and -_TURN <= west <= _TURN and -_TURN <= east <= _TURN and west != east):  # noqa: PLR2004 - degrees
+        if max(map(abs, (west, south, east, north))) > _TURN:
+            raise invalid(
+                f"{[west, south, east, north]} is no bbox in degrees: these look like metres. Expected west, south,"
+                " east, north in longitude and latitude, or GeoJSON with a crs"
+            )
         raise invalid(
             f"{[west, south, east, north]} is no bbox: expected west, south, east, north in degrees, south below north"
         )

@@ -57,9 +57,9 @@ def clip(
         with working(path), warped(raster, grid, Warp()) as source:
             inside = _cut(source, between, grid, window, shape, all_touched=all_touched, on_round=on_round)
         if inside == 0:
-            raise invalid(
-                "no pixel has its centre in the area: it is smaller than a pixel. Give all_touched, or a larger area"
-            )
+            a, _, _, _, e, *_ = tuple(grid.affine)
+            why = "it is smaller than a pixel" if shape.area < abs(a * e) else "it hardly touches the raster's edge"
+            raise invalid(f"no pixel has its centre in the area: {why}. Give all_touched, or another area")
     with working(path), rasterio.open(between) as source:
         write_cog(source, to, options, share)
     between.unlink()

@@ -204,19 +204,25 @@ def _take(archive: zipfile.ZipFile, member: zipfile.ZipInfo, to: Path) -> None:
 # ── First looks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _shown(head: bytes) -> str:
+    """The first letters, or else the first bytes."""
+    text = head[:16].decode(errors="replace")
+    return repr(text) if text.isprintable() and "\ufffd" not in text else f"the bytes {head[:8].hex(' ')}"
+
+
 def look(path: Path, format_: str) -> None:
     """Refuse a file that is not what its name says. A VRT under another name would lead GDAL to other files."""
     with path.open("rb") as file:
         head = file.read(4096)
     magic = _MAGIC.get(format_)
     if magic is not None and not head.startswith(magic):
-        raise invalid(f"the file is no {format_}: it begins with {head[:16]!r}")
+        raise invalid(f"the file is no {format_}: it begins with {_shown(head)}")
     if format_ == "ESRI Shapefile":
         _check_shapefile(path)
     if format_ == "GeoJSON":
         begins = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
         if begins != b"{":
-            raise invalid(f"the file is no GeoJSON: an object {{…}} was expected, and it begins with {head[:16]!r}")
+            raise invalid(f"the file is no GeoJSON: an object {{…}} was expected, and it begins with {_shown(head)}")
         _refuse_links(path)
 
 

@@ -218,8 +218,10 @@ class Mending:
             beyond = (bounds[:, 1] < -90 - antimeridian.TOLERANCE) | (bounds[:, 3] > 90 + antimeridian.TOLERANCE)
         if beyond.any():
             at = int(np.flatnonzero(beyond)[0])
+            south, north = f"{bounds[at, 1]:g}", f"{bounds[at, 3]:g}"
+            latitude = south if south == north else f"{south} to {north}"
             raise invalid(
-                f"feature {row + at + 1:,} has a latitude of {bounds[at, 1]:g} to {bounds[at, 3]:g}, beyond the pole:"
+                f"feature {row + at + 1:,} has a latitude of {latitude}, beyond the pole:"
                 " are longitude and latitude swapped, or is the CRS another one?"
             )
         unroll = self._to.is_from_a_map

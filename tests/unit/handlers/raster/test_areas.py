@@ -107,7 +107,8 @@ def test_an_area_across_the_antimeridian_is_found_in_a_raster_that_goes_on_there
         ({"boundary": {"type": "FeatureCollection", "features": []}}, "there is no area in what was given"),
         ({"boundary": "nothing.geojson"}, "there is no file at"),
         ({"boundary": str(LANDSAT)}, "landsat7_olinda.tif is no vector file that can be read"),
-        ({"bbox": [-34.9, -8.0, -34.89999, -7.99999]}, "no pixel has its centre in the area"),
+        ({"bbox": [-34.9, -8.0, -34.89999, -7.99999]}, "no pixel has its centre in the area: it is smaller"),
+        ({"bbox": [500500, 5795000, 500900, 5796000]}, "these look like metres"),
     ],
 )
 def test_an_area_that_cannot_be_used_is_told(bed: Bed, area: dict[str, Any], sentence: str):

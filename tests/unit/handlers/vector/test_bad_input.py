@@ -49,6 +49,11 @@ def test_only_files_are_read_and_only_some(lent, href):
     refused(lent, ".", href=href)
 
 
+def test_two_files_are_one_too_many(lent):
+    with pytest.raises(PermanentError, match="the params do not fit: name one file"):
+        lent.run("vector.prepare", href="a.geojson", blob_name="b.geojson")
+
+
 def test_a_file_that_is_not_there(lent):
     refused(lent, "there is no file at", href="nothing.geojson")
 
@@ -147,6 +152,25 @@ def test_half_a_file_is_refused(lent, suffix):
     data = whole.read_bytes()
     whole.write_bytes(data[: len(data) // 2])
     refused(lent, ".", href=str(whole))
+
+
+def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(lent):
+    whole = lent.place / "whole.gpkg"
+    pyogrio.raw.write(
+        str(whole),
+        geometry=shapely.to_wkb(shapely.points(np.arange(4000).reshape(-1, 2) % 90)),
+        field_data=[np.arange(2000)],
+        fields=["n"],
+        geometry_type="Point",
+        crs="EPSG:4326",
+    )
+    data = whole.read_bytes()
+    refused(lent, "it is cut off or damaged. Copy it again", href=lent.put("half.gpkg", data[: len(data) // 2]))
+
+
+@pytest.mark.parametrize(("head", "said"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")])
+def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(lent, head, said):
+    refused(lent, said, href=lent.put("x.gpkg", head))
 
 
 def test_parquet_without_places_is_refused(lent):
@@ -329,9 +353,7 @@ def test_a_crs_of_a_file_that_nobody_knows_is_refused(lent):
 
 
 def test_swapped_coordinates_are_noticed(lent):
-    refused(
-        lent, "latitude of 120 to 120, beyond the pole", href=lent.put("x.geojson", collection(shapely.Point(10, 120)))
-    )
+    refused(lent, "latitude of 120, beyond the pole", href=lent.put("x.geojson", collection(shapely.Point(10, 120))))
 
 
 def geoparquet(lent, name: str, shapes: Any, srid: int, **columns: Any) -> str:
