@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
 
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 PIECE = 8 * 1024 * 1024
 LONGEST_WORD = 200
 ONE_OF = ("href", "source_url", "source_path", "input_path", "blob_path")
+
+
+def _epsg(said: Any) -> Any:
+    """A number is a code of EPSG: `-p target_crs=4326` gives one."""
+    return f"EPSG:{said}" if isinstance(said, int) and not isinstance(said, bool) else said
+
+
+CrsName = Annotated[str, BeforeValidator(_epsg)]
 
 
 class SourceParams(BaseModel):

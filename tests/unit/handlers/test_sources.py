@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import ValidationError
 
 from dagmaster.adapters.object_storage import ObjectStorage
 from dagmaster.errors import BlobsUnavailable, PermanentError
+from dagmaster.handlers.raster.cog_handlers import CompleteParams
+from dagmaster.handlers.raster.tile_handlers import TileOptions
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import SourceParams, local_file
+from dagmaster.handlers.vector.words import PrepareParams
 from dagmaster.ports.handler import HandlerContext
 from dagmaster.ports.services import Share
 from dagmaster.ports.storage import BlobUri
@@ -183,3 +187,12 @@ def test_a_result_is_named_by_what_it_is_made_from(tmp_path):
     before = name()
     ctx.handler_version = "2"
     assert name() != before
+
+
+@pytest.mark.parametrize(("said", "read"), [(4326, "EPSG:4326"), ("EPSG:3857", "EPSG:3857")])
+@pytest.mark.parametrize("params", [PrepareParams, TileOptions, CompleteParams])
+def test_a_crs_may_be_said_by_its_number(params, said, read):
+    told = {"target_crs": said} if params is TileOptions else {"target_crs": said, "href": "x"}
+    assert params.model_validate(told).target_crs == read
+    with pytest.raises(ValidationError):
+        params.model_validate({**told, "target_crs": True})

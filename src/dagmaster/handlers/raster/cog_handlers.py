@@ -23,7 +23,7 @@ from dagmaster.handlers.raster.making import (
 )
 from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
-from dagmaster.handlers.sources import ONE_OF, LocalFile, SourceParams, data_href, local_file
+from dagmaster.handlers.sources import ONE_OF, CrsName, LocalFile, SourceParams, data_href, local_file
 from dagmaster.ports.handler import HandlerContext
 
 _NAMES = (*ONE_OF, "blob_name", "file_name", "item")
@@ -64,7 +64,7 @@ def create_cog(ctx: HandlerContext, params: CreateCogParams) -> CogMade:
 class ReprojectParams(SourceParams, CogParams):
     """The raster, and where to."""
 
-    target_crs: str = Field(description="As EPSG:3857, or WKT.")
+    target_crs: CrsName = Field(description="As EPSG:3857, or WKT.")
     resolution: float | None = Field(default=None, gt=0, description="Of a pixel, in units of target_crs.")
     resampling: Resampling = Field(default="nearest", description="nearest keeps values; bilinear for measurements.")
     nodata: float | None = Field(default=None, description="For pixels that no pixel of the source reaches.")
@@ -254,7 +254,7 @@ class CompleteParams(SourceParams, CogParams):
     """The raster, and how its COG is made."""
 
     collection_id: str | None = Field(default="rasters", description="The collection; made if it is not there.")
-    target_crs: str | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
+    target_crs: CrsName | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
     resampling: Resampling = Field(default="nearest", description="Of the warp, if there is one.")
     nodata: float | None = Field(default=None, description="The nodata value of a source that has none.")
     use_mount: bool = Field(default=False, description="Copy the source to the mount first: a retry finds it there.")

@@ -23,7 +23,7 @@ from dagmaster.handlers.raster.making import (
 )
 from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.placing import in_place
-from dagmaster.handlers.sources import SourceParams
+from dagmaster.handlers.sources import CrsName, SourceParams
 from dagmaster.ports.handler import HandlerContext
 
 TILES_FOLDER = "tiles"
@@ -96,7 +96,7 @@ class TileSpec(BaseModel):
 class TileOptions(CogParams):
     """How the COG of a tile is made."""
 
-    target_crs: str | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
+    target_crs: CrsName | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
     resampling: Resampling = Field(default="nearest", description="Of the warp, if there is one.")
     nodata: float | None = Field(default=None, description="The nodata value of a source that has none.")
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagmaster.handlers.sources import SourceParams
+from dagmaster.handlers.sources import CrsName, SourceParams
 
 Invalid = Literal["repair", "report", "fail"]
 Missing = Literal["keep", "drop", "fail"]
@@ -20,7 +20,7 @@ class VectorSource(SourceParams):
 
     layer: str | None = Field(default=None, description="The layer, where a file has several.")
     member: str | None = Field(default=None, description="The file in a zip, where it has several.")
-    source_crs: str | None = Field(default=None, description="Of a file that has none, as EPSG:4326.")
+    source_crs: CrsName | None = Field(default=None, description="Of a file that has none, as EPSG:4326.")
     encoding: str | None = Field(default=None, description="Of text that is not UTF-8, as ISO-8859-1.")
     lon_column: str | None = Field(default=None, description="Of a CSV. Default: lon, longitude, x and their like.")
     lat_column: str | None = Field(default=None, description="Of a CSV. Default: lat, latitude, y.")
@@ -47,7 +47,7 @@ class PrepareParams(VectorSource, GeometryRules):
 
     table: str | None = Field(default=None, description="The table they are for. Default: the file's name.")
     table_name: str | None = Field(default=None, description="Another name of table.")
-    target_crs: str = Field(default="EPSG:4326", description="As AUTHORITY:CODE; it has to have an EPSG code.")
+    target_crs: CrsName = Field(default="EPSG:4326", description="As AUTHORITY:CODE; it has to have an EPSG code.")
     chunk_rows: int = Field(default=20_000, ge=1, le=1_000_000, description="The most features of a chunk.")
     chunk_mb: float = Field(default=64, gt=0, le=4096, description="The most megabytes of a chunk, roughly.")
     replace: bool = Field(default=False, description="Into a table that is made of another file, in its place.")
