@@ -85,5 +85,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  "$$found" -m venv --clear $(VENV) || exit 1; \
 	fi
 	@echo "Installing dagmaster and its tools into $(VENV)"
+	@# A new pip first: it installs in half the time of the one that comes with Python 3.11.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

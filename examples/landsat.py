@@ -32,9 +32,10 @@ def main() -> int:
     """Run it, with or without a death in between, then look at what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chaos", action="store_true", help="kill a worker while it works")
+    parser.add_argument("--tile-size", type=int, default=24, help="of the tiles with --chaos, in pixels")
     given = parser.parse_args()
     scene = str(SCENE.relative_to(ROOT))
-    result = run_with_a_death(scene) if given.chaos else run(scene)
+    result = run_with_a_death(scene, given.tile_size) if given.chaos else run(scene)
     return check(result)
 
 
@@ -47,11 +48,13 @@ def run(scene: str) -> dict[str, Any]:
     return result_of("last")
 
 
-def run_with_a_death(scene: str) -> dict[str, Any]:
+def run_with_a_death(scene: str, tile_size: int) -> dict[str, Any]:
     """An orchestrator and two workers; one worker is killed as soon as it works on tiles."""
     with services("orchestrator", "worker --queue *", "worker --queue *"):
         ask("workflows", "push", str(WORKFLOW))
-        job = json.loads(ask("submit", "raster_tiled", "-i", f"href={scene}", "-i", "tile_size=24", "--json"))["job_id"]
+        job = json.loads(
+            ask("submit", "raster_tiled", "-i", f"href={scene}", "-i", f"tile_size={tile_size}", "--json")
+        )["job_id"]
         say(f"job {job} is on its way; a worker will be killed while it makes tiles")
         until(lambda: tiles_of(job).get("COMPLETED", 0) >= 10)
         pid, running = busiest_worker()

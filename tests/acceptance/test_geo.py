@@ -157,7 +157,7 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
     folder.mkdir(mode=0o755)
     env = {**os.environ, "DAGMASTER_DATA_DIR": str(folder / "data"), "DAGMASTER_SCRATCH_DIR": str(tmp_path)}
     try:
-        command = [sys.executable, str(ROOT / "examples" / "landsat.py"), "--chaos"]
+        command = [sys.executable, str(ROOT / "examples" / "landsat.py"), "--chaos", "--tile-size", "48"]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "killed the worker" in done.stdout
@@ -171,7 +171,7 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
         assert {tile["properties"]["status"] for tile in tiles} == {"COMPLETED"}
         with rasterio.open(SCENE) as scene:
             bounds = rasterio.warp.transform_bounds(scene.crs, "OGC:CRS84", *scene.bounds)
-            across, down = -(-scene.width // 24), -(-scene.height // 24)
+            across, down = -(-scene.width // 48), -(-scene.height // 48)
         assert len(tiles) == across * down
         assert unary_union([shape(tile["geometry"]) for tile in tiles]).bounds == pytest.approx(bounds, abs=1e-5)
         ask("jobs", "map", "last", "-o", str(tmp_path / "run.png"), "--width", "400")
