@@ -9,7 +9,9 @@ MINUTES ?= 30
 OURS    := src tests bench docs README.md ARCHITECTURE.md CONTRIBUTING.md
 
 # Tests run side by side. `make test PYTEST_ARGS="-x -k retry"` gives other arguments.
-PYTEST_ARGS ?= -n auto --maxprocesses=4 --dist worksteal
+# One process more than there are cores: many tests wait for other processes.
+TESTERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
+PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run dev test check format docs bench soak clean

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 
+CLAIM_SECONDS: Final = 1.0
+"""How long a worker that is told to stop waits for the answer to a claim."""
+
 MAX_NAMED: Final = 256
 """So many tasks that run are named in a heartbeat; more are only counted."""
 
@@ -167,12 +170,16 @@ class Worker:
         """Claim and stay alive, until stopped or given up."""
         claiming = asyncio.create_task(self._claim_loop())
         beating = asyncio.create_task(self._beat_loop())
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([claiming, beating, *self._beside], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([claiming, beating, stopping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
+            if self._stopping.is_set():
+                # What is claimed just now is handed back at the end. A database that does not answer is not waited for.
+                await asyncio.wait([claiming], timeout=CLAIM_SECONDS)
         finally:
-            for task in (claiming, beating):
+            for task in (claiming, beating, stopping):
                 task.cancel()
-            await asyncio.gather(claiming, beating, return_exceptions=True)
+            await asyncio.gather(claiming, beating, stopping, return_exceptions=True)
         # Who cannot report any more must not go on claiming: others are to have its tasks.
         for task in (claiming, beating, *self._beside):
             if task.done() and not task.cancelled() and task.exception() is not None:
