@@ -205,7 +205,9 @@ async def test_a_database_that_does_not_answer_keeps_no_worker_from_leaving(worl
     await world.rows("LOCK TABLE dag_task_queue IN ACCESS EXCLUSIVE MODE")
     # It claims just now. An answer would come when the lock is gone, or after a minute.
     worker.store.woken.set()
-    blocked = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%dag_task_queue%'"
+    blocked = (
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%dag_task_queue%'"
+    )
     await world.until(f"{blocked} AND datname = current_database()")
     await world.stop(worker)
     await world.rows("ROLLBACK")
