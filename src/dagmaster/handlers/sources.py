@@ -100,7 +100,7 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     try:
         info = ctx.blobs.find(uri)
         if info is None:
-            raise PermanentError(f"there is no file at {uri}{_where_else(ctx, uri)}", kind="invalid_input")
+            raise no_file(ctx, uri)
         check_file_size(ctx, info)
         total = max(info.size, 1)
 
@@ -118,10 +118,11 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     return LocalFile(uri=uri, path=to, size=fetched.size, sha256=fetched.sha256)
 
 
-def _where_else(ctx: HandlerContext, uri: BlobUri) -> str:
-    """A name is looked for in two places, and only one of them is in a URI."""
+def no_file(ctx: HandlerContext, uri: BlobUri) -> PermanentError:
+    """There is nothing. A name is looked for in two places, and only one of them is in its URI."""
     is_bronze = str(uri).startswith(f"{ctx.blobs.in_zone('bronze')}/")
-    return ", nor a file of that name below a directory that may be read (DAGMASTER_FILE_ROOTS)" if is_bronze else ""
+    nor = ", nor a file of that name below a directory that may be read (DAGMASTER_FILE_ROOTS)" if is_bronze else ""
+    return PermanentError(f"there is no file at {uri}{nor}", kind="invalid_input")
 
 
 def check_file_size(ctx: HandlerContext, info: BlobInfo) -> None:

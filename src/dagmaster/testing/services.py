@@ -10,10 +10,8 @@ from dagmaster.ports.storage import ZONES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagmaster.ports.services import Services
 
-
-def local_services(folder: Path, **changes: Any) -> Services:
+def local_services(folder: Path, **changes: Any) -> OpenServices:
     """Services whose zones, catalog, tables and scratch lie below a folder. Files below it may be read."""
     folder = folder.absolute()
     for zone in ZONES:

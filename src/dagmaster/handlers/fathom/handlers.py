@@ -32,6 +32,7 @@ from dagmaster.handlers.fathom.params import (
     TileInventoryParams,
 )
 from dagmaster.handlers.fathom.values import band_name
+from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import LocalFile, local_file
 from dagmaster.ports.handler import HandlerContext
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.cogs import CogOptions
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
-LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 STACK: Final = ("fathom.band_stack", "1")
 MERGE: Final = ("fathom.spatial_merge", "2")
 MOST_TOLD: Final = 100

@@ -7,7 +7,8 @@ import time
 from pydantic import BaseModel, Field
 
 from dagmaster.authoring.handlers import handler
-from dagmaster.handlers.stac.keeping_handlers import HEAVY, Indexed, PlaceParams, index
+from dagmaster.handlers.queues import HEAVY
+from dagmaster.handlers.stac.keeping_handlers import Indexed, PlaceParams, index
 from dagmaster.handlers.stac.references import referenced
 from dagmaster.ports.handler import HandlerContext
 

@@ -11,16 +11,8 @@ from pydantic import Field, model_validator
 from dagmaster.authoring.handlers import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
-from dagmaster.handlers.raster.making import (
-    HEAVY,
-    CogMade,
-    CogParams,
-    Origin,
-    Resampling,
-    cog_uri,
-    made_cog,
-    name_of,
-)
+from dagmaster.handlers.queues import HEAVY
+from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
 from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
 from dagmaster.handlers.sources import ONE_OF, CrsName, LocalFile, SourceParams, data_href, local_file

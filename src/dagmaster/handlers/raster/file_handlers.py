@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagmaster.authoring.handlers import handler
-from dagmaster.handlers.raster.making import HEAVY, LIGHT
+from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.mounts import KEEP_HOURS, mounted
 from dagmaster.handlers.sources import SourceParams
 from dagmaster.ports.handler import HandlerContext

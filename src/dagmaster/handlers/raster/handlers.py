@@ -8,10 +8,10 @@ from pydantic import BaseModel, Field
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.cog_handlers import clip, create_cog, mosaic, process_complete, reproject
 from dagmaster.handlers.raster.file_handlers import blob_to_mount, list_files
 from dagmaster.handlers.raster.looking_handlers import ml_predict, stats_zonal, thumbnail
-from dagmaster.handlers.raster.making import HEAVY, LIGHT
 from dagmaster.handlers.raster.placing import in_place
 from dagmaster.handlers.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
 from dagmaster.handlers.sources import SourceParams

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field, field_validator
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.handlers.extras import extra
-from dagmaster.handlers.raster.making import HEAVY, LIGHT, CogMade, CogParams, Origin, cog_uri, made_cog, name_of
+from dagmaster.handlers.queues import HEAVY, LIGHT
+from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, cog_uri, made_cog, name_of
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import SourceParams, local_file
 from dagmaster.ports.handler import HandlerContext

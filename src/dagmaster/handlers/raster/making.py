@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.cogs import CogOptions
     from dagmaster.ports.storage import BlobUri
 
-LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 MAX_DEFLATE = 12
 _PLACE = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"-[0-9a-f]{16}$")

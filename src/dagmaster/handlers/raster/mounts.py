@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
 from dagmaster.handlers.results import plain_name
-from dagmaster.handlers.sources import LocalFile
+from dagmaster.handlers.sources import LocalFile, no_file
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
@@ -36,7 +36,7 @@ def mounted(ctx: HandlerContext, uri: BlobUri, *, keep_hours: float = KEEP_HOURS
     """
     info = ctx.blobs.find(uri)
     if info is None:
-        raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
+        raise no_file(ctx, uri)
     if info.size > ctx.share.max_file_mb * 1_000_000:
         raise PermanentError(
             f"{uri} has {info.size / 1e6:,.0f} MB: at most {ctx.share.max_file_mb:,} MB are read"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.sources import check_file_size, local_file
+from dagmaster.handlers.sources import check_file_size, local_file, no_file
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
@@ -40,7 +40,7 @@ def in_place(ctx: HandlerContext, uri: BlobUri, *, version: str | None = None, s
     """
     info = ctx.blobs.find(uri)
     if info is None:
-        raise PermanentError(f"there is no file at {uri}", kind="invalid_input")
+        raise no_file(ctx, uri)
     if size is not None and info.size != size:
         raise _changed(uri, f"it has {info.size:,} bytes, and had {size:,}")
     check_file_size(ctx, info)

@@ -10,17 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from dagmaster.authoring.handlers import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
-from dagmaster.handlers.raster.making import (
-    HEAVY,
-    LIGHT,
-    CogMade,
-    CogParams,
-    Origin,
-    Resampling,
-    cog_uri,
-    made_cog,
-    name_of,
-)
+from dagmaster.handlers.queues import HEAVY, LIGHT
+from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
 from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.placing import in_place
 from dagmaster.handlers.sources import CrsName, SourceParams

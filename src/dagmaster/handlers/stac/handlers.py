@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.queues import LIGHT
 from dagmaster.handlers.sources import SourceParams
 from dagmaster.handlers.stac.gathering import FILES, gathered
 from dagmaster.handlers.stac.keeping_handlers import catalog_container, rebuild, repair_items
@@ -37,7 +38,6 @@ __all__ = [
     "repair_items",
 ]
 
-LIGHT = "functionapp-tasks"
 _ELSEWHERE = ("http://", "https://")
 
 

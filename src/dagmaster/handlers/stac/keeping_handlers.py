@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dagmaster.authoring.handlers import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.queues import HEAVY
 from dagmaster.handlers.stac.making import RASTERS, item_of_raster, placed
 from dagmaster.handlers.stac.mending import mended, missing_assets
 from dagmaster.handlers.stac.references import all_items, blobs_of, referenced
@@ -17,7 +18,6 @@ from dagmaster.ports.handler import HandlerContext
 from dagmaster.ports.stac import invalid
 from dagmaster.ports.storage import ZONES, BlobInfo, BlobUri
 
-HEAVY = "container-tasks"
 MOST_TOLD = 100
 """Failures that an output names; the others are counted."""
 AT_ONCE = 50

@@ -7,6 +7,7 @@ from typing import Any
 from dagmaster.authoring.handlers import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.vector.words import (
     Completed,
     CompleteParams,
@@ -21,8 +22,6 @@ from dagmaster.handlers.vector.words import (
     UploadParams,
 )
 from dagmaster.ports.handler import HandlerContext
-
-LIGHT, HEAVY = "functionapp-tasks", "container-tasks"
 
 
 @handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])

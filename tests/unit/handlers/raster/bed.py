@@ -9,10 +9,10 @@ import numpy as np
 import rasterio
 from affine import Affine
 
-from dagmaster.adapters.services import OpenServices
 from dagmaster.authoring.handlers import discover
 from dagmaster.handlers.gdal import quiet
 from dagmaster.ports.handler import HandlerContext
+from dagmaster.testing import local_services
 
 REGISTRY = discover(["dagmaster.handlers.raster.handlers"], entry_points=False)
 LANDSAT = Path(__file__).parents[4] / "examples" / "data" / "landsat7_olinda.tif"
@@ -25,21 +25,8 @@ class Bed:
 
     def __init__(self, folder: Path, **share: Any) -> None:
         self.folder = folder
-        self.services = OpenServices(
-            {
-                "zones": {zone: f"file://{folder / zone}" for zone in ("bronze", "silver", "gold")},
-                "roots": [str(folder), str(LANDSAT.parent)],
-                "catalog": str(folder / "catalog"),
-                "tables": str(folder / "tables"),
-                "scratch": str(folder / "scratch"),
-                "threads": 1,
-                "cache_mb": 32,
-                "max_pixels": 5_000_000_000,
-                "max_file_mb": 1_000,
-                **share,
-            }
-        )
-        (folder / "bronze").mkdir(exist_ok=True)
+        roots = [str(folder), str(LANDSAT.parent)]
+        self.services = local_services(folder, **{"roots": roots, "cache_mb": 32, "max_file_mb": 1_000} | share)
 
     def context(self, name: str, **params: Any) -> HandlerContext:
         spec = REGISTRY.get(name)
