@@ -1,8 +1,8 @@
 """`make bench`: run the benchmarks, print a table, write bench/results.json.
 
 `python -m bench runtime` runs one part and writes nothing. The parts are engine, language, commands, runtime,
-raster and vector; floor is in runtime, and can be run alone. `python -m bench fathom` rehearses flood maps, which takes
-minutes and room on the disk: it is not in `make bench`; `python -m bench.fathom --help` tells its sizes.
+raster, vector and fathom; floor is in runtime, and can be run alone. fathom rehearses flood maps and takes a quarter of
+an hour of it: `python -m bench.fathom --help` tells its sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.rows import Row
 
 
-ALL = ("engine", "language", "commands", "runtime", "raster", "vector")
+ALL = ("engine", "language", "commands", "runtime", "raster", "vector", "fathom")
 
 
 def main(names: list[str]) -> None:

@@ -23,11 +23,11 @@ BANDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is made and run. 1,800 pixels are a quarter of a real tile."""
+    """What is made and run. Tiles are as large as real ones: a square degree in 3,600 x 3,600 pixels."""
 
     columns: int = 4
     rows: int = 3
-    pixels: int = 1800
+    pixels: int = 3600
     cell_degrees: int = 2
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
     rounds: int = 3

@@ -111,10 +111,12 @@ def _merge_one(given: tuple[str, dict[str, str], Path]) -> int:
 def _register(paths: list[Path], place: Path) -> None:
     # As the handler does: the processes of the others need none of it.
     from dagmaster.adapters.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - see above
-    from dagmaster.handlers.stac.items import Made, Told, raster_collection, raster_item  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.provenance import Made  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.stac.items import Told, raster_item  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.stac.making import new_collection  # noqa: PLC0415 - likewise
 
     catalog, share = ParquetCatalog(place), Share()
-    catalog.ensure_collection(raster_collection("fathom-flood"))
+    catalog.ensure_collection(new_collection("fathom-flood"))
     with gdal(share):
         items = [
             raster_item(

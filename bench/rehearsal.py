@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench import processes
 from bench.burning import burn_one
 from bench.clients import client
+from bench.fathom import BANDS
 from bench.pooled import MB, Taken, a_pool, in_a_pool, make
 from bench.rows import Row
 from bench.stack import ROOT, Stack, folder
@@ -45,10 +47,12 @@ def rehearse(sizes: Sizes) -> Iterator[Row]:
 
 def _maps(place: Path, sizes: Sizes) -> Iterator[Row]:
     maps = place / "data-blobs" / "bronze" / "maps"
+    _tell(f"flood workflow: making {sizes.tiles * BANDS} maps of {sizes.pixels:,} x {sizes.pixels:,} pixels")
     stored = make(maps, sizes)
     ours: list[Taken] = []
     plain: list[Taken] = []
     for number in range(sizes.rounds):
+        _tell(f"flood workflow, round {number + 1} of {sizes.rounds}")
         plain.append(in_a_pool(maps, place / "plain", sizes))
         shutil.rmtree(place / "plain")
         # A new stack each time: its processes start anew, as those of the pool.
@@ -120,6 +124,8 @@ def _fan_out(place: Path, sizes: Sizes) -> Iterator[Row]:
     nodes = {"tiles": {"type": "fan_out", "source": sources, "task": task}}
     text = json.dumps({"workflow_id": "tiles", "version": 1, "nodes": nodes})
     graph = compile_text(text, handlers=handlers).graph
+    minutes = 2 * sizes.tasks * sizes.task_seconds / sizes.processes / 60
+    _tell(f"a fan-out of {sizes.tasks:,} tiles, in a pool and in dagmaster: {minutes:.0f} minutes")
     with a_pool(sizes.processes) as pool:
         list(pool.map(burn_one, [(0.1, sizes.sleep)] * 4 * sizes.processes))
         begun = time.perf_counter()
@@ -138,6 +144,11 @@ def _fan_out(place: Path, sizes: Sizes) -> Iterator[Row]:
     yield Row("fan-out of tiles, over the tiles' own time", 100 * (taken * sizes.processes / own - 1), "%", at_most=5)
     yield Row("a process pool, over the tiles' own time", 100 * (plain * sizes.processes / own - 1), "%")
     yield Row("fan-out of tiles, CPU time of all but the tiles", 100 * beside / own, "% of theirs", at_most=5)
+
+
+def _tell(what: str) -> None:
+    """Somebody waits, and for minutes."""
+    print(f"  … {what}", file=sys.stderr, flush=True)
 
 
 def _cpu_beside_tasks(running: Stack) -> float:

@@ -97,7 +97,8 @@ def test_a_second_run_makes_nothing_new(place):
 @pytest.mark.parametrize("file", ["workflows/process_raster.yaml", "examples/sources/process_raster.yaml"])
 def test_a_raster_is_brought_to_degrees_as_gdal_does_it(place, file):
     place_of = {"container_name": "bronze", "file_name": "landsat7_olinda.tif", "dataset_id": "olinda"}
-    report = place.run(file, **place_of)
+    when = {"datetime": "2001-07-13T10:00:00Z"} if file.startswith("workflows") else {}
+    report = place.run(file, **place_of, **when)
     path = place.path(report.nodes["cog_translate"]["output"]["cog_path"])
     with rasterio.open(SCENE) as scene, rasterio.open(path) as made:
         assert made.crs.to_epsg() == 4326
@@ -105,17 +106,23 @@ def test_a_raster_is_brought_to_degrees_as_gdal_does_it(place, file):
         assert made.bounds == pytest.approx(expected, abs=2 * max(made.res))
         assert made.count == scene.count
     assert is_cog(path)
-    item = place.item("olinda", report.nodes["update_stac"]["output"]["item_id"])
+    registered = report.nodes["update_stac"]["output"]
+    # The source's listing names no collection.
+    assert registered["collection_id"] == ("olinda" if file.startswith("workflows") else "default-collection")
+    item = place.item(registered["collection_id"], registered["item_id"])
     data = [asset for asset in item["assets"].values() if "data" in asset.get("roles", ())]
     assert [place.path(asset["href"]) for asset in data] == [path]
     if file.startswith("workflows"):
+        assert item["properties"]["datetime"] == "2001-07-13T10:00:00Z"
+        assert "dagmaster:datetime_assumed" not in item["properties"]
         thumbnails = [asset["href"] for asset in item["assets"].values() if "thumbnail" in asset.get("roles", ())]
         assert [place.path(href).read_bytes()[:8] for href in thumbnails] == [b"\x89PNG\r\n\x1a\n"]
 
 
 @pytest.mark.parametrize("file", ["workflows/raster_processing.yaml", "examples/sources/raster_processing_v1.yaml"])
 def test_a_small_raster_takes_the_small_path(place, file):
-    report = place.run(file, container_name="bronze", blob_name="landsat7_olinda.tif", collection_id="by-size")
+    when = {"datetime": "2001-07-13T10:00:00Z"} if file.startswith("workflows") else {}
+    report = place.run(file, container_name="bronze", blob_name="landsat7_olinda.tif", collection_id="by-size", **when)
     statuses = {name: report.nodes[name]["status"] for name in ("process_fa", "process_docker_memory")}
     assert statuses == {"process_fa": "COMPLETED", "process_docker_memory": "SKIPPED"}
     made = report.nodes["process_fa"]["output"]
@@ -123,6 +130,7 @@ def test_a_small_raster_takes_the_small_path(place, file):
         assert np.array_equal(scene.read(), cog.read())
     item = place.item("by-size", report.nodes["register_stac"]["output"]["item_id"])
     assert made["cog_url"] in [asset["href"] for asset in item["assets"].values()]
+    assert item["properties"]["datetime"] == when.get("datetime", item["properties"]["datetime"])
 
 
 def test_the_sum_of_zones_is_the_sum_of_their_pixels(place):

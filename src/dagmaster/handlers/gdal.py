@@ -7,6 +7,7 @@ pretends to be more than it is, is `invalid_input` here, in words of the trade.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import warnings
@@ -38,6 +39,9 @@ MAX_BLOCK: Final = 512 * 1024 * 1024
 
 GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
 """What rasterio raises: some of GDAL's own errors come out as they are, and have another parent."""
+
+# What GDAL could not do it also tells as an error, and that is put in our words.
+logging.getLogger("rasterio").setLevel(logging.WARNING)
 
 _NO_RASTER: Final = "not recognized as being in a supported file format"
 _ANSWERED: Final = re.compile(r"HTTP (?:response|error) code ?: ?(\d{3})", re.IGNORECASE)

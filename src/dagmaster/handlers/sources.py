@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
+from dagmaster.handlers.gathering import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,10 @@ class SourceParams(BaseModel):
     container_name: str | None = Field(default=None, description="A zone or container; with blob_name or file_name.")
     blob_name: str | None = Field(default=None, description="The name in the container.")
     file_name: str | None = Field(default=None, description="Another name of blob_name.")
-    item: dict[str, Any] | None = Field(default=None, description="A STAC item: its data asset is the file.")
+    item: dict[str, Any] | str | None = Field(
+        default=None,
+        description="A STAC item, whose data asset is the file; its href; or an ItemCollection or payload with one.",
+    )
 
     @model_validator(mode="after")
     def _one_file(self) -> Self:
@@ -61,10 +65,20 @@ class SourceParams(BaseModel):
         text = next((text for text in texts if text is not None), None)
         try:
             return ctx.blobs.resolve(
-                data_href(self.item or {}) if text is None else text, container=self.container_name
+                data_href(_only(ctx, self.item)) if text is None else text, container=self.container_name
             )
         except BlobMissing as error:
             raise PermanentError(str(error), kind="invalid_input") from error
+
+
+def _only(ctx: HandlerContext, given: dict[str, Any] | str | None) -> dict[str, Any]:
+    """The item in what was given. Its assets are enough."""
+    items = [given] if isinstance(given, dict) and "assets" in given else gathered(ctx, given)
+    if len(items) != 1:
+        raise PermanentError(
+            f"{len(items):,} items are given as item, and one is expected: fan out over them", kind="invalid_input"
+        )
+    return items[0]
 
 
 def data_href(item: dict[str, Any]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError
-from dagmaster.ports.stac import read_box, read_moment, split_box
+from dagmaster.ports.stac import read_box, read_moment, spell_moment, split_box
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from dagmaster.ports.stac import Box, KnownItem
 
@@ -42,9 +41,9 @@ def reaching(collection: dict[str, Any], items: Iterable[KnownItem]) -> dict[str
         box = [*wide[:2], *box[2:half], *wide[2:], *box[half + 2 :]]
     first, last = min(one.begins for one in own), max(one.ends for one in own)
     if is_new or (begins is not None and first < begins):
-        span = [_spelled(first), span[1]]
+        span = [spell_moment(first), span[1]]
     if is_new or (ends is not None and last > ends):
-        span = [span[0], _spelled(last)]
+        span = [span[0], spell_moment(last)]
     grown = {
         **collection["extent"],
         "spatial": {**collection["extent"]["spatial"], "bbox": [box, *others]},
@@ -66,7 +65,3 @@ def _is_inside(one: Box, whole: Box) -> bool:
 def _around(boxes: Sequence[Box]) -> Box:
     wests, souths, easts, norths = zip(*boxes, strict=True)
     return min(wests), min(souths), max(easts), max(norths)
-
-
-def _spelled(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")

@@ -28,6 +28,8 @@ Box = tuple[float, float, float, float]
 Span = tuple[datetime | None, datetime | None]
 """From and to, both included. None: open."""
 
+STAC_VERSION: Final = "1.1.0"
+"""That we write."""
 MAX_ID: Final = 512
 """Characters. An index of PostgreSQL takes 2,700 bytes."""
 MAX_ITEM_BYTES: Final = 4_000_000
@@ -195,6 +197,20 @@ def read_moment(text: object, what: str = "a moment") -> datetime:
         raise invalid(f"{what} is {_shown(text)}, which is no moment: {error}") from None
 
 
+def spell_moment(moment: datetime) -> str:
+    """A moment as RFC 3339 writes it, in UTC."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def users_moment(text: str) -> str:
+    """What a user wrote for a moment, as RFC 3339 in UTC. A day is its first moment; without a zone it is UTC."""
+    try:
+        read = datetime.fromisoformat(text.strip())
+        return spell_moment(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
+    except (ValueError, OverflowError):
+        raise invalid(f"{text[:60]!r} is not a moment: expected one as 2001-07-13T10:00:00Z or 2001-07-13") from None
+
+
 def read_interval(text: str) -> Span:
     """What STAC's `datetime` means: a moment, or from/to, where `..` or nothing is open. A date is all of its day.
 
@@ -262,6 +278,16 @@ def box_geometry(box: Box) -> dict[str, Any]:
     if len(corners) == 2:  # noqa: PLR2004 - its ends
         return {"type": "LineString", "coordinates": [list(one) for one in corners]}
     return {"type": "Polygon", "coordinates": [[list(one) for one in [*corners, corners[0]]]]}
+
+
+def outline(box: Box) -> dict[str, Any]:
+    """The box as a footprint. Across the antimeridian it is cut there, as GeoJSON asks: whole, it would be the rest."""
+    parts = [box_geometry(part) for part in split_box(box)]
+    if len(parts) == 1:
+        return parts[0]
+    if any(part["type"] != "Polygon" for part in parts):
+        return {"type": "GeometryCollection", "geometries": parts}
+    return {"type": "MultiPolygon", "coordinates": [part["coordinates"] for part in parts]}
 
 
 def item_box(item: dict[str, Any]) -> Box:

@@ -32,10 +32,12 @@ from dagmaster.handlers.fathom.params import (
     TileInventoryParams,
 )
 from dagmaster.handlers.fathom.values import band_name
+from dagmaster.handlers.provenance import Made
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import LocalFile, local_file
 from dagmaster.ports.handler import HandlerContext
+from dagmaster.ports.stac import collection_link, users_moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -339,7 +341,7 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
 
 def _item(ctx: HandlerContext, params: SpatialMergeParams, file: LocalFile) -> dict[str, Any]:
     from dagmaster.handlers.fathom.layers import read_tags
-    from dagmaster.handlers.stac.items import Made, Told, raster_item
+    from dagmaster.handlers.stac.items import Told, raster_item
 
     year = params.facets.get("year", "")
     told = Told(
@@ -401,10 +403,10 @@ def _cell_uri(ctx: HandlerContext, params: CogParams, cell: str, group: str, sta
 def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegistered:
     """Register the merged cells in the catalog: a collection, and the item of each cell and group."""
     with extra("stac"):
-        from dagmaster.handlers.stac.items import moment, raster_collection
-    when = {} if params.when is None else {"datetime": moment(params.when)}
+        from dagmaster.handlers.stac.making import new_collection
+    when = {} if params.when is None else {"datetime": users_moment(params.when)}
     cells = sorted([*params.done, *(one for one in params.merged if one)], key=lambda one: (one["group"], one["cell"]))
-    collection = raster_collection(params.collection_id, title=params.title, description=params.description)
+    collection = new_collection(params.collection_id, title=params.title, description=params.description)
     ctx.catalog.ensure_collection(collection)
     counts = {"created": 0, "updated": 0, "unchanged": 0}
     ids: list[str] = []
@@ -424,8 +426,8 @@ def _registered(
 ) -> dict[str, Any]:
     """The item of a cell, in its collection. It lies beside the cell, which is not read again."""
     item: dict[str, Any] = cell.get("item") or _read_item(ctx, str(cell["href"]))
-    link = {"rel": "collection", "href": f"./{collection_id}.json", "type": "application/json"}
-    return {**item, "collection": collection_id, "links": [link], "properties": {**item["properties"], **when}}
+    links = [collection_link(collection_id), *item["links"]]
+    return {**item, "collection": collection_id, "links": links, "properties": {**item["properties"], **when}}
 
 
 def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:

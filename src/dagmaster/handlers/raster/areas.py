@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +20,9 @@ from dagmaster.handlers.raster.footprints import WGS84, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dagmaster.handlers.vector.fetching import Fetched
 
 _BOX: Final = 4
 _TURN: Final = 360.0
@@ -28,8 +30,6 @@ _SIDES: Final = 100
 """Into how many pieces the extent of an area is cut: a side that is straight in degrees is a curve in metres."""
 MAX_JSON: Final = 100_000_000
 MAX_AREAS: Final = 100_000
-_SUFFIXES: Final = {".gpkg": b"SQLite format 3\x00", ".fgb": b"fgb\x03", ".shp": b"\x00\x00\x27\x0a"}
-"""What a vector file begins with. GDAL looks at the first bytes too, and some formats point at other files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,16 @@ class Area:
     properties: dict[str, Any] = field(default_factory=dict)
 
 
-def areas(told: Any, file: Callable[[str], Path], *, name_field: str | None = None) -> list[Area]:
+def areas(
+    told: Any, file: Callable[[str], Fetched], *, name_field: str | None = None, layer: str | None = None
+) -> list[Area]:
     """The areas that are meant: a bbox or a list of them, GeoJSON of any kind, or the href of a vector file.
 
-    `file` gives the local path of an href. `name_field` is the property that names an area; else its id or its number.
+    `file` fetches an href; `layer` is the one that is read of it. `name_field` is the property that names an area;
+    else its id or its number.
     """
     found = []
-    for number, area in enumerate(_read(told, file)):
+    for number, area in enumerate(_read(told, file, layer)):
         if number >= MAX_AREAS:
             raise invalid(f"more than {MAX_AREAS:,} areas are too many at once: cut them into parts")
         named = area.properties.get(name_field) if name_field else area.name
@@ -87,9 +90,10 @@ def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> A
     )
 
 
-def _read(told: Any, file: Callable[[str], Path]) -> Iterator[Area]:
+def _read(told: Any, file: Callable[[str], Fetched], layer: str | None) -> Iterator[Area]:
     if isinstance(told, str):
-        yield from _read_file(file(told))
+        fetched = file(told)
+        yield from _read_geojson(fetched.path) if fetched.format == "GeoJSON" else _read_file(fetched, layer)
     elif isinstance(told, dict):
         yield from _geojson(told)
     elif isinstance(told, list | tuple):
@@ -97,7 +101,7 @@ def _read(told: Any, file: Callable[[str], Path]) -> Iterator[Area]:
             yield Area(name="", shape=_box(*told))
         else:
             for one in told:
-                yield from _read(one, file)
+                yield from _read(one, file, layer)
     else:
         raise invalid(f"an area is a bbox, GeoJSON or the href of a vector file, not {type(told).__name__}")
 
@@ -130,39 +134,38 @@ def _named_crs(told: dict[str, Any]) -> CRS:
     return crs_of(f"{parts[-2]}:{parts[-1]}" if text.startswith("urn:") and len(parts) > 1 else text)
 
 
-def _read_file(path: Path) -> Iterator[Area]:
-    suffix = path.suffix.lower()
-    if suffix in (".geojson", ".json"):
-        if path.stat().st_size > MAX_JSON:
-            raise invalid(
-                f"{path.name} has {path.stat().st_size:,} bytes: at most {MAX_JSON:,} are read; use GeoPackage"
-            )
-        try:
-            told = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise invalid(f"{path.name} is not JSON: {error}") from error
-        if not isinstance(told, dict):
-            raise invalid(f"{path.name} is not GeoJSON: expected an object with a type")
-        yield from _geojson(told)
-        return
-    with path.open("rb") as opened:
-        head = opened.read(16)
-    if suffix not in _SUFFIXES or not head.startswith(_SUFFIXES[suffix]):
-        raise invalid(f"{path.name} is no vector file that can be read: expected .geojson, {', '.join(_SUFFIXES)}")
-    with extra("vector"):
-        import pyogrio
-        from pyogrio.errors import DataLayerError, DataSourceError
+def _read_geojson(path: Path) -> Iterator[Area]:
+    """Without GDAL: for one who has no other extra than this."""
+    if path.stat().st_size > MAX_JSON:
+        raise invalid(f"{path.name} has {path.stat().st_size:,} bytes: at most {MAX_JSON:,} are read; use GeoPackage")
     try:
-        meta, _, shapes, columns = pyogrio.raw.read(str(path), force_2d=True)
-    except (DataSourceError, DataLayerError) as error:
-        raise invalid(f"{path.name} cannot be read: {error}") from error
-    if meta["crs"] is None:
-        raise invalid(f"{path.name} has no coordinate system: nobody can tell where its areas lie")
-    crs, names = CRS.from_string(meta["crs"]), list(meta["fields"])
-    for number, wkb in enumerate(shapes):
-        if wkb is not None:
-            row = {name: _plain(column[number]) for name, column in zip(names, columns, strict=True)}
-            yield Area(name="", shape=shapely.from_wkb(wkb), crs=crs, properties=row)
+        told = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"{path.name} is not JSON: {error}") from error
+    yield from _geojson(told)
+
+
+def _read_file(source: Fetched, layer: str | None) -> Iterator[Area]:
+    with extra("vector"):
+        from dagmaster.handlers.vector.reading import opened
+        from dagmaster.handlers.vector.words import VectorSource
+    with opened(source, VectorSource(href=str(source.uri), layer=layer)) as features:
+        if features.crs is None:
+            raise invalid(f"{source.uri} has no coordinate system: nobody can tell where its areas lie")
+        crs = CRS.from_wkt(features.crs.to_wkt())
+        for batch in features.batches:
+            columns = [column.to_pylist() for column in batch.columns]
+            for number, shape in enumerate(batch.shapes):
+                if shape is not None:
+                    row = {name: _plain(column[number]) for name, column in zip(features.names, columns, strict=True)}
+                    yield Area(name="", shape=_flat(shape), crs=crs, properties=row)
+
+
+def _flat(shape: bytes | str) -> Any:
+    try:
+        return shapely.force_2d(shapely.from_wkt(shape) if isinstance(shape, str) else shapely.from_wkb(shape))
+    except ShapelyError as error:
+        raise invalid(f"an area is no geometry that can be read: {error}") from error
 
 
 def _polygons(shape: Any, number: int) -> Any:

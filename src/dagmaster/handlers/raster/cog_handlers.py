@@ -16,6 +16,7 @@ from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, Resampl
 from dagmaster.handlers.raster.mounts import mounted
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
 from dagmaster.handlers.sources import ONE_OF, CrsName, LocalFile, SourceParams, data_href, local_file
+from dagmaster.handlers.vector.fetching import fetch
 from dagmaster.ports.handler import HandlerContext
 
 _NAMES = (*ONE_OF, "blob_name", "file_name", "item")
@@ -198,6 +199,7 @@ class ClipParams(SourceParams, CogParams):
     boundary: Any = Field(default=None, description="A bbox in degrees, GeoJSON, or the href of a vector file.")
     bbox: list[float] | None = Field(default=None, min_length=4, max_length=4, description="West, south, east, north.")
     geometry: dict[str, Any] | None = Field(default=None, description="Another name of boundary, for GeoJSON.")
+    layer: str | None = Field(default=None, description="Of the vector file, where it has several.")
     all_touched: bool = Field(default=False, description="Keep pixels that the area only touches.")
 
     @model_validator(mode="after")
@@ -224,8 +226,11 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     source = _source(ctx, params)
     told = next(one for one in (params.boundary, params.bbox, params.geometry) if one is not None)
     with gdal(ctx.share):
-        wanted = areas(told, lambda href: local_file(ctx, ctx.blobs.resolve(href)).path)
-    shape = {"area": [[crs_text(area.crs), area.shape.wkb_hex] for area in wanted], "all_touched": params.all_touched}
+        wanted = areas(told, lambda href: fetch(ctx, ctx.blobs.resolve(href)), layer=params.layer)
+    shape = {
+        "area": [[crs_text(area.crs), area.shape.normalize().wkb_hex] for area in wanted],
+        "all_touched": params.all_touched,
+    }
     origin = Origin.of(ctx, source)
     options = params.options(origin)
 
@@ -268,7 +273,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster.validating import describe
-        from dagmaster.handlers.stac.items import raster_collection
+        from dagmaster.handlers.stac.making import new_collection
     done = dict(ctx.checkpoint_data or {})
     collection = params.collection_id or "rasters"
     if "made" not in done:
@@ -282,7 +287,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
         ctx.checkpoint("made", done, artifacts=[done["made"]["cog_url"]])
     ctx.raise_if_cancelled()
     item = {**done["made"]["item"], "collection": collection}
-    ctx.catalog.ensure_collection(raster_collection(collection))
+    ctx.catalog.ensure_collection(new_collection(collection, description=f"Rasters of {collection}."))
     registered = ctx.catalog.register([item])
     counts = {name: getattr(registered, name) for name in ("created", "updated", "unchanged")}
     return Completed(**done["made"], collection_id=collection, item_id=item["id"], registered=counts)

@@ -14,6 +14,7 @@ from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, cog_uri, made_cog, name_of
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import SourceParams, local_file
+from dagmaster.handlers.vector.fetching import fetch
 from dagmaster.ports.handler import HandlerContext
 
 
@@ -70,6 +71,7 @@ class ZonalParams(SourceParams):
 
     zones: Any = Field(description="GeoJSON, the href of a vector file, a bbox in degrees, or a list of these.")
     zone_field: str | None = Field(default=None, description="The property that names a zone; else its id or number.")
+    layer: str | None = Field(default=None, description="Of the vector file, where it has several.")
     bands: list[int] = Field(default=[1], min_length=1, max_length=1_000, description="Which bands.")
 
 
@@ -94,7 +96,12 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
         from dagmaster.handlers.raster.areas import areas
     source = local_file(ctx, params.uri(ctx))
     with gdal(ctx.share):
-        wanted = areas(params.zones, lambda href: area_file(ctx, href), name_field=params.zone_field)
+        wanted = areas(
+            params.zones,
+            lambda href: fetch(ctx, ctx.blobs.resolve(href)),
+            name_field=params.zone_field,
+            layer=params.layer,
+        )
         rows = zonal.zonal(source.path, ctx.share, wanted, bands=params.bands, on_round=_each(ctx, "zone"))
     told = json.dumps({"raster": str(source.uri), "zones": rows}, sort_keys=True)
     to = ctx.scratch / "statistics.json"
@@ -146,11 +153,6 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     uri = cog_uri(ctx, name, params, origin, shape, folder="predictions")
     made = made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
     return Predicted(**made.model_dump(), prediction_path=made.cog_path)
-
-
-def area_file(ctx: HandlerContext, href: str) -> Path:
-    """The local path of a vector file that a user named."""
-    return local_file(ctx, ctx.blobs.resolve(href)).path
 
 
 def _each(ctx: HandlerContext, what: str) -> Any:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.provenance import MOST_SOURCES, Made
 from dagmaster.handlers.results import plain_name, publish, result_uri
 from dagmaster.handlers.sources import LocalFile, local_file
 from dagmaster.ports.handler import HandlerContext
@@ -59,7 +60,7 @@ class CogParams(BaseModel):
     def options(self, origin: Origin) -> CogOptions:
         """As the plain function takes them. The COG tells of what it is made."""
         from dagmaster.handlers.raster.cogs import CogOptions
-        from dagmaster.handlers.raster.tagging import MOST_SOURCES, MadeOf
+        from dagmaster.handlers.raster.tagging import MadeOf
 
         if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE:
             raise PermanentError(f"DEFLATE has levels 1 to {MAX_DEFLATE}", kind="invalid_input")
@@ -158,7 +159,7 @@ def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: O
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster.validating import describe
-        from dagmaster.handlers.stac.items import Made, Told, raster_item
+        from dagmaster.handlers.stac.items import Told, raster_item
     with gdal(ctx.share):
         facts = describe(file.path, ctx.share, sample=False)
         info = ctx.blobs.find(file.uri)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.services import Share
 
 TAG: Final = "DAGMASTER_MADE_OF"
-MOST_SOURCES: Final = 100
-"""That a COG or an item names. Ten thousand would be megabytes that every reader has to load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.gathering import FILES, gathered
 from dagmaster.handlers.queues import LIGHT
 from dagmaster.handlers.sources import SourceParams
-from dagmaster.handlers.stac.gathering import FILES, gathered
 from dagmaster.handlers.stac.keeping_handlers import catalog_container, rebuild, repair_items
 from dagmaster.handlers.stac.making import (
     DEFAULT_COLLECTION,

@@ -8,28 +8,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import rasterio
 
-from dagmaster.handlers.gdal import invalid, opened
+from dagmaster.handlers.gdal import opened
+from dagmaster.handlers.provenance import installed, multihash, provenance, source_links
 from dagmaster.handlers.raster.footprints import footprint
 from dagmaster.handlers.raster.grids import crs_text, require_place
-from dagmaster.handlers.raster.tagging import MOST_SOURCES, MadeOf, made_of
-from dagmaster.ports.stac import collection_link
+from dagmaster.handlers.raster.tagging import MadeOf, made_of
+from dagmaster.ports.stac import STAC_VERSION, collection_link, spell_moment, users_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rasterio.io import DatasetReader
 
-    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.handlers.provenance import Made
     from dagmaster.ports.services import Share
 
-STAC_VERSION: Final = "1.1.0"
 EXTENSIONS: Final = (
     "https://stac-extensions.github.io/file/v2.1.0/schema.json",
     "https://stac-extensions.github.io/processing/v1.2.0/schema.json",
@@ -40,25 +37,7 @@ COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
 _TYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
 _RADIUS: Final = 6_371_008.8
 """Of the Earth, in metres."""
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _TAGGED: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """How something was made: for its provenance. `sources` are pairs of href and sha256."""
-
-    handler: str = ""
-    handler_version: str = ""
-    workflow: str = ""
-    sources: Sequence[tuple[str, str]] = field(default_factory=tuple)
-
-    @classmethod
-    def by(cls, ctx: HandlerContext, sources: Sequence[tuple[str, str]]) -> Made:
-        """By this task."""
-        return cls(
-            handler=ctx.handler, handler_version=ctx.handler_version, workflow=ctx.workflow, sources=tuple(sources)
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +77,11 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
             "bbox": place.bbox,
             "properties": {
                 **_moment(raster, told),
-                **({} if told.created is None else {"created": _utc(datetime.fromtimestamp(told.created, UTC))}),
+                **(
+                    {} if told.created is None else {"created": spell_moment(datetime.fromtimestamp(told.created, UTC))}
+                ),
                 **_projection(raster),
-                **provenance(made),
+                **provenance(made, {"gdal": rasterio.__gdal_version__, **installed("rasterio", "dagmaster")}),
                 **told.properties,
             },
             "assets": {
@@ -119,74 +100,20 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
         }
 
 
-def raster_collection(collection_id: str, *, title: str = "", description: str = "") -> dict[str, Any]:
-    """A collection that says no more than its name, for items that have none yet."""
-    return {
-        "type": "Collection",
-        "stac_version": STAC_VERSION,
-        "id": collection_id,
-        "title": title or collection_id,
-        "description": description or f"Rasters of {collection_id}.",
-        "license": "other",
-        "extent": {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}},
-        "links": [],
-    }
-
-
-def source_links(made: Made) -> list[dict[str, str]]:
-    """To the source, where there is one. Not derived_from: clients take what that leads to for an item."""
-    return [{"rel": "via", "href": href, "title": "The source"} for href, _ in made.sources if len(made.sources) == 1]
-
-
-def provenance(made: Made) -> dict[str, Any]:
-    """What made it, of what."""
-    said = {
-        "processing:software": dict(_software()),
-        "dagmaster:handler": made.handler and f"{made.handler} v{made.handler_version}",
-        "dagmaster:workflow": made.workflow,
-        "dagmaster:sources": [{"href": href, **_version(known)} for href, known in made.sources[:MOST_SOURCES]],
-        "dagmaster:source_count": len(made.sources) if len(made.sources) > MOST_SOURCES else None,
-    }
-    return {key: value for key, value in said.items() if value}
-
-
-def _version(known: str) -> dict[str, str]:
-    """A checksum, or the storage's own word for a blob that nobody has read all of."""
-    return {"file:checksum": multihash(known)} if _SHA256.fullmatch(known) else {"version": known}
-
-
-def multihash(sha256: str) -> str:
-    """As the file extension writes it: which function (0x12: SHA-256), how long (0x20), the digest."""
-    return f"1220{sha256}"
-
-
-def moment(text: str) -> str:
-    """A moment that a user wrote, as RFC 3339 in UTC; a day is its first moment."""
-    try:
-        read = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise invalid(f"{text[:60]!r} is not a moment: expected one as 2001-07-13T10:00:00Z or 2001-07-13") from error
-    return _utc(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
-
-
 def _moment(raster: DatasetReader, told: Told) -> dict[str, Any]:
     if told.when is not None:
-        return {"datetime": moment(told.when)}
+        return {"datetime": users_moment(told.when)}
     tagged = _TAGGED.match(raster.tags().get("TIFFTAG_DATETIME", ""))
     if tagged is not None:
         try:
             year, month, day, hour, minute, second = map(int, tagged.groups())
             at = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
             # When the file was written, by a clock somewhere: mostly not when it was measured.
-            return {"datetime": _utc(at), "dagmaster:datetime_assumed": True}
+            return {"datetime": spell_moment(at), "dagmaster:datetime_assumed": True}
         except ValueError:
             pass
     taken = datetime.now(UTC) if told.assumed is None else datetime.fromtimestamp(told.assumed, UTC)
-    return {"datetime": _utc(taken.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
-
-
-def _utc(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return {"datetime": spell_moment(taken.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
 
 
 def _projection(raster: DatasetReader) -> dict[str, Any]:
@@ -230,13 +157,3 @@ def _special(value: float) -> float | str:
     if value != value:  # noqa: PLR0124 - only NaN differs from itself
         return "nan"
     return {float("inf"): "inf", float("-inf"): "-inf"}.get(value, value)
-
-
-@cache
-def _software() -> dict[str, str]:
-    found = {"gdal": rasterio.__gdal_version__, "rasterio": rasterio.__version__}
-    try:
-        found["dagmaster"] = version("dagmaster")
-    except PackageNotFoundError:
-        found["dagmaster"] = "unknown"
-    return found

@@ -8,28 +8,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
+from dagmaster.handlers.provenance import Made
 from dagmaster.handlers.results import plain_name
 from dagmaster.handlers.sources import local_file
 from dagmaster.ports.stac import (
-    Box,
-    box_geometry,
+    STAC_VERSION,
     collection_link,
     invalid,
     item_box,
     item_span,
+    outline,
     read_box,
     read_moment,
+    spell_moment,
     split_box,
+    users_moment,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from dagmaster.ports.handler import HandlerContext
     from dagmaster.ports.storage import BlobUri
 
-VERSION: Final = "1.1.0"
 DEFAULT_COLLECTION: Final = "default-collection"
 """As the sources name it."""
 RASTERS: Final = (".tif", ".tiff", ".jp2", ".hgt")
@@ -104,7 +105,7 @@ def item_of_raster(
     """The item of a raster that lies in storage. A copy that was fetched for it is taken away."""
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.stac.items import Made, Told, raster_item
+        from dagmaster.handlers.stac.items import Told, raster_item
     file = local_file(ctx, uri)
     info = ctx.blobs.find(uri)
     told = Told(
@@ -140,17 +141,18 @@ def item_elsewhere(
     """The item of a file that this machine does not open: what is known of it is what it was told."""
     bounds = read_box(box)
     given = plain_properties(properties)
-    moment = when or given.get("datetime")
+    told = when or given.get("datetime")
+    moment = None if told is None else users_moment(str(told))
     if moment is None and not (given.get("start_datetime") and given.get("end_datetime")):
         raise invalid(f"nobody says when {href} was measured: give datetime, as 2026-11-16T05:00:00Z")
     name = href.rstrip("/").rpartition("/")[2].partition(".")[0]
     return {
         "type": "Feature",
-        "stac_version": VERSION,
+        "stac_version": STAC_VERSION,
         "stac_extensions": [],
         "id": item_id or f"{plain_name(name)}-{hashlib.sha256(href.encode()).hexdigest()[:8]}",
         "collection": collection,
-        "geometry": _shape(bounds),
+        "geometry": outline(bounds),
         "bbox": list(bounds),
         "properties": {**given, "datetime": moment},
         "links": [collection_link(collection)],
@@ -199,7 +201,7 @@ def new_collection(collection_id: str, items: Sequence[dict[str, Any]] = (), **t
     """A collection that spans these items; without any, the whole world and all time."""
     return {
         "type": "Collection",
-        "stac_version": VERSION,
+        "stac_version": STAC_VERSION,
         "id": collection_id,
         "title": told.get("title") or collection_id,
         "description": told.get("description") or f"Data of {collection_id}.",
@@ -228,7 +230,9 @@ def extent_of(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
             ]
         },
         "temporal": {
-            "interval": [[_spelled(min(begins for begins, _ in spans)), _spelled(max(ends for _, ends in spans))]]
+            "interval": [
+                [spell_moment(min(begins for begins, _ in spans)), spell_moment(max(ends for _, ends in spans))]
+            ]
         },
     }
 
@@ -238,18 +242,4 @@ def interval_of(text: str) -> list[str | None]:
     ends = [one.strip() for one in text.split("/")]
     if len(ends) != 2:  # noqa: PLR2004 - from and to
         raise invalid(f"{text!r} is no interval: write from/to, where .. is open")
-    return [None if one in ("", "..") else _spelled(read_moment(one)) for one in ends]
-
-
-def _shape(box: Box) -> dict[str, Any]:
-    """A box as a footprint; one across the antimeridian is cut there, as GeoJSON asks."""
-    parts = [box_geometry(part) for part in split_box(box)]
-    if len(parts) == 1:
-        return parts[0]
-    if any(part["type"] != "Polygon" for part in parts):
-        return {"type": "GeometryCollection", "geometries": parts}
-    return {"type": "MultiPolygon", "coordinates": [part["coordinates"] for part in parts]}
-
-
-def _spelled(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+    return [None if one in ("", "..") else spell_moment(read_moment(one)) for one in ends]

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobMissing, BlobNameInvalid, PermanentError
-from dagmaster.handlers.stac.making import VERSION
 from dagmaster.handlers.stac.references import blobs_of
-from dagmaster.ports.stac import collection_link, geometry_bounds, item_box, split_box
+from dagmaster.ports.stac import STAC_VERSION, collection_link, geometry_bounds, item_box, split_box
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -58,7 +57,7 @@ def mended(item: dict[str, Any], gone: Gone) -> dict[str, Any]:
     better = {
         **item,
         "type": "Feature",
-        "stac_version": item.get("stac_version") or VERSION,
+        "stac_version": item.get("stac_version") or STAC_VERSION,
         "stac_extensions": [one for one in item.get("stac_extensions") or [] if isinstance(one, str)],
         "properties": properties,
         "links": [link for link in links or [] if isinstance(link, dict) and link.get("rel") and link.get("href")],

@@ -16,12 +16,12 @@ from pystac.validation.local_validator import get_local_schema_cache
 from referencing import Registry, Resource
 
 from dagmaster.errors import PermanentError
-from dagmaster.ports.stac import check_collection, invalid, known_item
+from dagmaster.ports.stac import STAC_VERSION, check_collection, invalid, known_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERSION: Final = "1.1.0"
+
 """The one whose schemas are at hand. A document of 1.0 is one of 1.1 too, but for what it calls itself."""
 _MODELS: Final[Mapping[str, type[BaseModel]]] = {"item": stac_pydantic.Item, "collection": stac_pydantic.Collection}
 
@@ -59,7 +59,7 @@ def _check(kind: str, document: dict[str, Any], name: str) -> None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise invalid(f"{name} is not valid STAC at {_place(first['loc'])}: {first['msg']}") from None
-    found = best_match(_validator(kind).iter_errors({**document, "stac_version": VERSION}))
+    found = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
     if found is not None and list(found.absolute_path) == ["collection"]:
         # The schema says that 'x' should not be valid under {}.
         raise invalid(f"{name} names a collection: it has to have a link to it, of rel 'collection', too")
@@ -78,5 +78,5 @@ def _validator(kind: str) -> jsonschema.Draft7Validator:
     registry: Registry[Any] = Registry().with_resources(
         [(uri, Resource.from_contents(schema)) for uri, schema in schemas.items()]
     )
-    schema = schemas[f"https://schemas.stacspec.org/v{VERSION}/{kind}-spec/json-schema/{kind}.json"]
+    schema = schemas[f"https://schemas.stacspec.org/v{STAC_VERSION}/{kind}-spec/json-schema/{kind}.json"]
     return jsonschema.Draft7Validator(schema, registry=registry)

@@ -11,17 +11,16 @@ import re
 import shutil
 import stat
 import struct
+import tempfile
 import zipfile
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.sources import local_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dagmaster.ports.handler import HandlerContext
     from dagmaster.ports.storage import BlobUri
 
@@ -74,8 +73,8 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
     """Have the file, and what belongs to it, in the scratch folder: as links where it lies on this machine."""
     if uri.suffix != ".zip" and uri.suffix not in FORMATS:
         raise invalid(f"{uri} is none of the formats that are read: {', '.join(FORMATS)}, or one of them in a .zip")
-    folder = ctx.scratch / "source"
-    folder.mkdir(exist_ok=True)
+    # A folder of its own for each file: all are named alike.
+    folder = Path(tempfile.mkdtemp(prefix="source-", dir=ctx.scratch))
     main = local_file(ctx, uri)
     info = ctx.blobs.find(uri)
     modified = None if info is None else info.modified

@@ -11,6 +11,7 @@ import shapely
 
 from dagmaster.errors import BlobMissing, PermanentError
 from dagmaster.handlers.results import plain_name, publish, result_uri
+from dagmaster.handlers.stac.making import new_collection
 from dagmaster.handlers.vector import columns, fetching, generalizing, items, preparing, reading
 from dagmaster.handlers.vector.geometries import lon_lat_bounds, short
 from dagmaster.handlers.vector.words import (
@@ -183,7 +184,9 @@ def describe(ctx: HandlerContext, params: StacParams) -> Described:
         when=params.when,
         source=params.source,
     )
-    ctx.catalog.ensure_collection(items.table_collection(params.collection_id))
+    ctx.catalog.ensure_collection(
+        new_collection(params.collection_id, description=f"Tables of features of {params.collection_id}.")
+    )
     ctx.catalog.register([item])
     return Described(
         item=item,

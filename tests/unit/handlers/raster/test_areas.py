@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any
 
+import geopandas
 import numpy as np
 import pytest
 import rasterio
@@ -106,7 +108,7 @@ def test_an_area_across_the_antimeridian_is_found_in_a_raster_that_goes_on_there
         ({"boundary": {"type": "Circle"}}, "this is no GeoJSON geometry"),
         ({"boundary": {"type": "FeatureCollection", "features": []}}, "there is no area in what was given"),
         ({"boundary": "nothing.geojson"}, "there is no file at"),
-        ({"boundary": str(LANDSAT)}, "landsat7_olinda.tif is no vector file that can be read"),
+        ({"boundary": str(LANDSAT)}, "landsat7_olinda.tif is none of the formats that are read"),
         ({"bbox": [-34.9, -8.0, -34.89999, -7.99999]}, "no pixel has its centre in the area: it is smaller"),
         ({"bbox": [500500, 5795000, 500900, 5796000]}, "these look like metres"),
     ],
@@ -122,8 +124,40 @@ def test_an_area_that_cannot_be_used_is_told(bed: Bed, area: dict[str, Any], sen
 def test_a_vector_file_that_points_elsewhere_is_not_opened(bed: Bed):
     text = '<OGRVRTDataSource><OGRVRTLayer name="x"><SrcDataSource>/etc/x.shp</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>'
     (bed.folder / "bronze" / "sly.gpkg").write_text(text)
-    with pytest.raises(PermanentError, match="no vector file that can be read"):
+    with pytest.raises(PermanentError, match="the file is no GPKG: it begins with"):
         bed.run("raster_clip", href=str(LANDSAT), boundary="sly.gpkg")
+
+
+def test_every_format_of_features_is_an_area_also_in_a_zip_and_by_layer(bed: Bed):
+    bronze = bed.folder / "bronze"
+    bed.bronze("a.tif", numbers(dtype="int16"), nodata=-1)
+    frame = geopandas.GeoDataFrame(
+        {"name": ["x"]}, geometry=[shapely.box(302_000, 9_095_000, 305_000, 9_098_000)], crs=UTM_25S
+    )
+    frame.to_file(bronze / "aoi.fgb")
+    frame.to_file(bronze / "aoi.shp")
+    frame.to_parquet(bronze / "aoi.parquet")
+    for layer in ("fields", "others"):
+        frame.to_file(bronze / "aoi.gpkg", layer=layer)
+    with zipfile.ZipFile(bronze / "aoi.zip", "w") as archive:
+        for suffix in ("shp", "shx", "dbf", "prj"):
+            archive.write(bronze / f"aoi.{suffix}", f"in/aoi.{suffix}")
+    names = ("aoi.fgb", "aoi.shp", "aoi.parquet", "aoi.zip")
+    ways: list[dict[str, Any]] = [*({"boundary": name} for name in names), {"boundary": "aoi.gpkg", "layer": "fields"}]
+    assert len({bed.run("raster_clip", href="a.tif", **way).cog_url for way in ways}) == 1
+    with pytest.raises(PermanentError, match="2 layers: say which as `layer`: fields, others"):
+        bed.run("raster_clip", href="a.tif", boundary="aoi.gpkg")
+    # The same file twice is one zone twice.
+    measured = bed.run("stats_zonal", href="a.tif", zones=["aoi.fgb", "aoi.fgb"], zone_field="name")
+    assert [zone["id"] for zone in measured.zones] == ["x", "x"]
+
+
+def test_a_vector_file_without_a_coordinate_system_is_no_area(bed: Bed):
+    frame = geopandas.GeoDataFrame(geometry=[shapely.box(0, 0, 1, 1)])
+    with pytest.warns(UserWarning, match="'crs' was not provided"):
+        frame.to_file(bed.folder / "bronze" / "aoi.fgb")
+    with pytest.raises(PermanentError, match="has no coordinate system: nobody can tell where its areas lie"):
+        bed.run("raster_clip", href=str(LANDSAT), boundary="aoi.fgb")
 
 
 # ── zonal ───────────────────────────────────────────────────────────────────────────────────────────────────────────

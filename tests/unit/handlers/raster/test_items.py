@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ from rasterio.warp import transform_bounds
 from stac_pydantic import Item
 
 from dagmaster.errors import PermanentError
+from dagmaster.handlers.provenance import Made, provenance, source_links
 from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.stac.items import Made, provenance, raster_collection, source_links
+from dagmaster.handlers.stac.making import new_collection
 from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, numbers
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def test_an_item_says_when_its_file_was_made_and_of_the_first_hundred_of_many_so
     assert made.item == bed.run("raster.create_cog", href="a.tif").item
     at = datetime.fromisoformat(made.item["properties"]["created"]).timestamp()
     assert at == pytest.approx(bed.path(made.cog_url).stat().st_mtime, abs=1e-3)
-    many = provenance(Made(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]))
+    many = provenance(Made(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]), {})
     assert (len(many["dagmaster:sources"]), many["dagmaster:source_count"]) == (100, 101)
     assert "dagmaster:source_count" not in made.item["properties"]
     assert source_links(Made(sources=[("s3://x/1.tif", ""), ("s3://x/2.tif", "")])) == []
@@ -65,7 +67,7 @@ def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
     assert said["processing:software"]["gdal"] == rasterio.__gdal_version__
     assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == ("raster.create_cog v2", "a_test v1")
     assert item["collection"] == "landsat"
-    pystac.Collection.from_dict(raster_collection("landsat")).validate()
+    pystac.Collection.from_dict(new_collection("landsat")).validate()
 
 
 def test_items_of_tiles_warps_and_what_crosses_180_are_valid(bed: Bed):
@@ -100,6 +102,20 @@ def test_an_item_tells_moments_metres_and_coordinate_systems_as_stac_means_them(
     assert said["proj:code"] is None
     assert said["proj:wkt2"].startswith("PROJCRS[")
     assert CRS.from_wkt(said["proj:wkt2"]) == CRS.from_string("ESRI:54009")
+
+
+def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a_payload(bed: Bed):
+    bed.bronze("a.tif", numbers(40, 40))
+    item = bed.run("raster.create_cog", href="a.tif").item
+    (bed.folder / "bronze" / "item.json").write_text(json.dumps(item))
+    collection = {"type": "FeatureCollection", "features": [item]}
+    process = [{"workflow": "w", "tasks": {"thumbnail": {}}}]
+    ways = [item, "item.json", collection, {**collection, "process": process}, {"payload": {**collection}}]
+    assert len({bed.run("raster.thumbnail", item=way).thumbnail_url for way in ways}) == 1
+    with pytest.raises(PermanentError, match="2 items are given as item, and one is expected: fan out over them"):
+        bed.run("raster.thumbnail", item={**collection, "features": [item, item]})
+    with pytest.raises(PermanentError, match="holds no STAC item"):
+        bed.run("raster.thumbnail", item={"features_": []})
 
 
 def test_every_name_of_the_sources_is_a_handler():
