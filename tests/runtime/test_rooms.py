@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dagmaster.ports.clock import loop_time
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -40,6 +42,27 @@ async def test_tasks_behind_plain_functions_that_wait_are_not_kept_waiting(world
     assert await world.value("SELECT count(*) FROM dag_task_queue WHERE worker_id IS NOT NULL") == 1
     file.touch()
     assert (await world.over(job)).status == "COMPLETED"
+
+
+async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_another_worker(
+    world: World, place: Path
+):
+    await world.orchestrator()
+    file = place / "go"
+    one = await world.worker(processes=1, patience_seconds=0.1)
+    # It believes that its tasks are quick.
+    for room in (one._room, one._apart):
+        room.speed, room._since = 20.0, loop_time() + 3600
+    job = await world.submit(waiting(2, file))
+    await world.until_told(job, "AttemptHandedBack")
+    # From now on it knows better.
+    for room in (one._room, one._apart):
+        room.speed = 0.0
+    await world.worker(processes=1)
+    await world.until("SELECT count(*) = 2 AND count(DISTINCT worker_id) = 2 FROM dag_task_queue")
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"
+    assert await world.types(job, "AttemptFailed", "AttemptLost") == []
 
 
 async def test_a_process_that_is_free_is_given_what_waited_in_the_queue_and_no_poll_is_waited_for(

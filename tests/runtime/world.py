@@ -181,6 +181,7 @@ class World:
         heartbeat_seconds: float = 0.2,
         drain_seconds: float = 5.0,
         blocked_seconds: float = 60.0,
+        patience_seconds: float = 60.0,
     ) -> Worker:
         pool = None if processes is None else HandlerProcesses(MODULES, limit=processes, memory_limit_mb=memory_mb)
         service = Worker(
@@ -195,6 +196,7 @@ class World:
             heartbeat_seconds=heartbeat_seconds,
             drain_seconds=drain_seconds,
             blocked_seconds=blocked_seconds,
+            patience_seconds=patience_seconds,
         )
         self.workers.append(service)
         await self._begin(service)

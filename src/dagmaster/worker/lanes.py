@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.clock import loop_time
 from dagmaster.ports.store import TaskReport
 from dagmaster.worker.executor import GRACE_SECONDS
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from dagmaster.worker.logs import TaskLog
     from dagmaster.worker.runner import TaskRunner
 
+PATIENCE_SECONDS: Final = 1.0
+"""What waits for a seat is handed back when none became free in this time: others may have one."""
+
 MORE_SECONDS: Final = 0.5
 """How long a loop may take to end after the last of its tasks was given up."""
 
@@ -35,10 +39,19 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 class Lane:
     """Runs tasks on the running loop. `done` is called there with each report."""
 
-    def __init__(self, runner: TaskRunner, limit: int, done: Callable[[TaskReport], None]) -> None:
+    def __init__(
+        self,
+        runner: TaskRunner,
+        limit: int,
+        done: Callable[[TaskReport], None],
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         self._runner = runner
         self._limit = limit
         self._done = done
+        self._patience_seconds = patience_seconds
+        self._impatience: asyncio.TimerHandle | None = None
+        self._moved_at = 0.0
         self.executor = runner.executor
         self._waiting: OrderedDict[str, ClaimedTask] = OrderedDict()
         self._seats: set[asyncio.Task[None]] = set()
@@ -57,6 +70,9 @@ class Lane:
             seat = asyncio.get_running_loop().create_task(self._serve())
             self._seats.add(seat)
             seat.add_done_callback(self._seats.discard)
+        if self._impatience is None:
+            self._moved_at = loop_time()
+            self._look_later()
 
     def stop(self, task_id: str) -> None:
         """Ask a task to stop, wherever it is."""
@@ -71,8 +87,25 @@ class Lane:
         while self._waiting:
             self._done(_handed_back(self._waiting.popitem(last=False)[1]))
 
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._impatience = loop.call_at(self._moved_at + self._patience_seconds, self._look)
+
+    def _look(self) -> None:
+        """What ran lately was short, and what runs now is long: what waits behind it is better left to others."""
+        self._impatience = None
+        if not self._waiting:
+            return
+        # The same sum as above: a difference may be a little short of it, for ever where time stands still.
+        if loop_time() >= self._moved_at + self._patience_seconds:
+            self.hand_back_waiting()
+        else:
+            self._look_later()
+
     async def close(self, grace_seconds: float | None = None) -> None:
         """Hand back everything, and end. What runs is asked to stop, and given up after the grace."""
+        if self._impatience is not None:
+            self._impatience.cancel()
         self.hand_back_waiting()
         await self.executor.close(grace_seconds)
         if self._seats:
@@ -81,6 +114,7 @@ class Lane:
     async def _serve(self) -> None:
         while self._waiting:
             _, task = self._waiting.popitem(last=False)
+            self._moved_at = loop_time()
             try:
                 report = await self._runner.run(task)
             except Exception as error:
@@ -96,8 +130,13 @@ class ThreadLane:
     """A lane on a loop of its own. Its methods are called on the service's loop, and so is `done`, with a batch."""
 
     def __init__(
-        self, make_runner: Callable[[], TaskRunner], limit: int, done: Callable[[list[TaskReport]], None]
+        self,
+        make_runner: Callable[[], TaskRunner],
+        limit: int,
+        done: Callable[[list[TaskReport]], None],
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
+        self._patience_seconds = patience_seconds
         self._make_runner = make_runner
         self._limit = limit
         self._done = done
@@ -179,7 +218,7 @@ class ThreadLane:
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._lane = Lane(self._make_runner(), self._limit, self._reported)
+        self._lane = Lane(self._make_runner(), self._limit, self._reported, self._patience_seconds)
         try:
             self._loop.run_forever()
         finally:

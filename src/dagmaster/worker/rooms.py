@@ -1,6 +1,7 @@
-"""How many tasks a worker may hold: as many as run, and what will end within a moment, by what ended lately.
+"""How many tasks a worker may hold: as many as run, and what will begin within a moment, by what ended lately.
 
-So short tasks come in large batches, and a long one is never held idle while another worker might run it.
+So short tasks come in large batches, and a seat does not stand empty while the next task is claimed: of 200 ms that a
+tile takes, a claim is 5. What turns out to wait behind long tasks is handed back (`lanes`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dagmaster.ports.clock import loop_time
 MAX_PREFETCH: Final = 2_000
 AHEAD_SECONDS: Final = 0.1
 """So much work is held beside what runs."""
+
+NEXT_SECONDS: Final = 0.25
+"""Or one task for each seat, as far as they begin within this."""
 
 SHORTEST_SECONDS: Final = 0.02
 """Over a shorter span, how many ended says nothing."""
@@ -36,6 +40,7 @@ class Room:
             # What was short is long now: what is held must not wait for what runs.
             self._measure(0)
         ahead = min(int(self.speed * AHEAD_SECONDS), MAX_PREFETCH)
+        ahead = max(ahead, min(int(self.speed * NEXT_SECONDS), self._limit))
         room = self._limit + ahead - self.held
         return room if room > ahead // 2 else 0
 

@@ -19,7 +19,7 @@ from dagmaster.ports.store import TaskReport
 from dagmaster.worker.blocking import LoopWatch
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.grace import Grace
-from dagmaster.worker.lanes import Lane, ThreadLane
+from dagmaster.worker.lanes import PATIENCE_SECONDS, Lane, ThreadLane
 from dagmaster.worker.logs import capture
 from dagmaster.worker.notes import Notes
 from dagmaster.worker.reporting import end_of, refuse, tell_dropped
@@ -72,6 +72,7 @@ class Worker:
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 30.0,
         blocked_seconds: float = 60.0,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.store = store
         self.notes = Notes()
@@ -89,6 +90,7 @@ class Worker:
         self._heartbeat_seconds = heartbeat_seconds
         self._drain_seconds = drain_seconds
         self._blocked_seconds = blocked_seconds
+        self._patience_seconds = patience_seconds
         self._stopping = asyncio.Event()
         self._finished: list[TaskReport] = []
         self._has_finished = asyncio.Event()
@@ -123,10 +125,10 @@ class Worker:
         runner = self._runner(executor)
         self._lanes: dict[Place, Lane | ThreadLane] = {
             Place.LOOP: self._loop_lane(),
-            Place.THREAD: Lane(runner, self._concurrency, self._one_done),
+            Place.THREAD: Lane(runner, self._concurrency, self._one_done, self._patience_seconds),
         }
         if self._processes is not None:
-            self._lanes[Place.PROCESS] = Lane(runner, self._processes.limit, self._one_done)
+            self._lanes[Place.PROCESS] = Lane(runner, self._processes.limit, self._one_done, self._patience_seconds)
             self._apart_names = self._registry.names_where(lambda spec: executor.place(spec) is Place.PROCESS)
         with capture():
             await self._live()
@@ -152,6 +154,7 @@ class Worker:
             lambda: self._runner(Executor(self._registry, reports=self.notes, services=self._services)),
             self._concurrency,
             self._done,
+            self._patience_seconds,
         )
 
     def _runner(self, executor: Executor) -> TaskRunner:

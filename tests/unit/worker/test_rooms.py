@@ -1,0 +1,23 @@
+"""How many tasks a worker holds beside those that run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dagmaster.worker.rooms import Room
+
+
+@pytest.mark.parametrize(
+    ("speed", "free"),
+    # Nothing ended yet; a task of 2/3 s, of 250 ms, of 200 ms; the shortest.
+    [(0, 2), (3, 2), (7.9, 3), (9.5, 4), (500, 52), (1e6, 2002)],
+)
+def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, free: int):
+    async def asked() -> int:
+        room = Room(2)
+        room.speed, room._since = speed, float("inf")
+        return room.free()
+
+    assert asyncio.run(asked()) == free
