@@ -95,6 +95,7 @@ class Worker:
         self._finished: list[TaskReport] = []
         self._has_finished = asyncio.Event()
         self._has_room = asyncio.Event()
+        self._has_tasks = asyncio.Event()
         self._outage = Outage(_LOGGER, most_seconds=1.0)
         store.on_loss = self._outage.lost
         self._noting = asyncio.Lock()
@@ -152,10 +153,8 @@ class Worker:
         # Made on the lane's own loop.
         return ThreadLane(
             lambda: self._runner(Executor(self._registry, reports=self.notes, services=self._services)),
-            self._concurrency,
-            self._done,
-            self._patience_seconds,
-        )
+            self._concurrency, self._done, self._patience_seconds,
+        )  # fmt: skip
 
     def _runner(self, executor: Executor) -> TaskRunner:
         return TaskRunner(
@@ -256,6 +255,7 @@ class Worker:
             self.store.look_around()
 
     def _start(self, claimed: list[ClaimedTask]) -> None:
+        self._has_tasks.set()
         self.counters["claimed"] += len(claimed)
         places: dict[Place, list[ClaimedTask]] = {}
         for task in claimed:
@@ -352,6 +352,10 @@ class Worker:
         loop, is_due = asyncio.get_running_loop(), asyncio.Event()
         self.notes.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
         while True:
+            if not (self.held or self.notes or self._checkpoints or self._logs):
+                # Nobody has anything to say.
+                self._has_tasks.clear()
+                await self._has_tasks.wait()
             await asyncio.sleep(CHECKPOINT_SECONDS)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(is_due.wait(), NOTES_SECONDS)
