@@ -18,7 +18,6 @@ from dagmaster.handlers.fathom.names import PATTERNS, Grammar, bbox_of, union
 from dagmaster.handlers.fathom.params import (
     BandStack,
     BandStackParams,
-    CogParams,
     GridInventory,
     GridInventoryParams,
     PlannedCell,
@@ -34,6 +33,7 @@ from dagmaster.handlers.fathom.params import (
 from dagmaster.handlers.fathom.values import band_name
 from dagmaster.handlers.provenance import Made
 from dagmaster.handlers.queues import HEAVY, LIGHT
+from dagmaster.handlers.raster.making import CogShape
 from dagmaster.handlers.results import publish, result_uri
 from dagmaster.handlers.sources import LocalFile, local_file
 from dagmaster.ports.handler import HandlerContext
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.handlers.fathom.inventories import Cell, TileFiles
-    from dagmaster.handlers.raster.cogs import CogOptions
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
 STACK: Final = ("fathom.band_stack", "1")
 MERGE: Final = ("fathom.spatial_merge", "2")
+OVERVIEWS: Final = "nearest"
+"""A mean of depths and of marks for water would be neither."""
 MOST_TOLD: Final = 100
 BATCH: Final = 500
 """How many items go to the catalog at a time."""
@@ -184,7 +185,7 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
                 made,
                 tile=params.tile,
                 monotone=params.monotone,
-                options=_options(params),
+                options=params.shaped(OVERVIEWS),
                 share=ctx.share,
                 tags={"sources": {band: [str(file.uri), file.sha256] for band, file in files.items()}},
                 watch=watch,
@@ -238,17 +239,8 @@ def _stack_uri(
     return result_uri(ctx, tile, ".tif", sources=sources, params=said, folder=f"fathom/stacks/{group}", made_by=STACK)
 
 
-def _shape(params: CogParams) -> dict[str, Any]:
-    return {"compression": params.compression, "level": params.level, "tile_size": params.tile_size}
-
-
-def _options(params: CogParams) -> CogOptions:
-    from dagmaster.handlers.raster.cogs import CogOptions
-
-    # A mean of depths and of marks for water would be neither.
-    return CogOptions(
-        compression=params.compression, level=params.level, tile_size=params.tile_size, resampling="nearest"
-    )
+def _shape(params: CogShape) -> dict[str, Any]:
+    return {"compression": params.compression, "level": params.compression_level, "tile_size": params.tile_size}
 
 
 # ── Cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -310,7 +302,7 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
             parts = [_part(ctx, canvas, band, uri) for band in range(1, len(canvas.bands) + 1)]
             ctx.progress(len(parts), len(parts) + 1, f"writing {params.cell}")
             tags = {"sources": {tile: [str(file.uri), file.sha256] for tile, file in files.items()}}
-            merging.put_together(canvas, parts, made, options=_options(params), share=ctx.share, tags=tags)
+            merging.put_together(canvas, parts, made, options=params.shaped(OVERVIEWS), share=ctx.share, tags=tags)
             check_cog(made)
             found = publish(ctx, made, uri)
         # What was there is another's: the item is of that, not of what was made here.
@@ -389,7 +381,7 @@ def _part_uri(uri: BlobUri, band: int) -> BlobUri:
     return replace(uri, name=f"{folder}/parts/{word.removesuffix('.tif')}/.band{band}.tif")
 
 
-def _cell_uri(ctx: HandlerContext, params: CogParams, cell: str, group: str, stacks: Mapping[str, str]) -> BlobUri:
+def _cell_uri(ctx: HandlerContext, params: CogShape, cell: str, group: str, stacks: Mapping[str, str]) -> BlobUri:
     sources = [f"{tile} {href}" for tile, href in stacks.items()]
     return result_uri(
         ctx, cell, ".tif", sources=sources, params=_shape(params), folder=f"fathom/cells/{group}", made_by=MERGE

@@ -7,25 +7,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dagmaster.handlers.fathom.values import RETURN_PERIODS
+from dagmaster.handlers.raster.making import CogShape
 
 BBox = list[float]
 
 
-class Params(BaseModel):
-    """A word that no handler knows is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class CogParams(Params):
-    """How COGs are written."""
-
-    compression: Literal["DEFLATE", "ZSTD", "LZW", "NONE"] = Field(default="DEFLATE", description="Of the COG.")
-    level: int | None = Field(default=None, ge=1, le=22, description="How hard it tries. Default: GDAL's own.")
-    tile_size: int = Field(default=512, ge=16, le=4096, multiple_of=16, description="The side of a block, in pixels.")
-
-
-class StackParams(CogParams):
+class StackParams(CogShape):
     """What shapes a stack."""
 
     monotone: Literal["report", "fail", "fix"] = Field(
@@ -117,7 +104,7 @@ class BandStack(BaseModel):
     created: bool = Field(description="False: it was there.")
 
 
-class GridInventoryParams(CogParams):
+class GridInventoryParams(CogShape):
     """Stacks, and the size of a cell."""
 
     stacks: list[dict[str, Any] | None] = Field(
@@ -156,7 +143,7 @@ class GridInventory(BaseModel):
     counts: dict[str, int]
 
 
-class SpatialMergeParams(CogParams):
+class SpatialMergeParams(CogShape):
     """The stacks of one cell."""
 
     cell: str
@@ -183,8 +170,10 @@ class SpatialMerge(BaseModel):
     item: dict[str, Any] = Field(description="Its STAC item; the same lies beside the COG.")
 
 
-class StacRegisterParams(Params):
+class StacRegisterParams(BaseModel):
     """What is to be found in the catalog."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     merged: list[dict[str, Any] | None] = Field(
         default_factory=list, description="Cells that were merged now: the outputs of the fan-out."

@@ -37,30 +37,23 @@ Resampling = Literal[
 ]
 
 
-class CogParams(BaseModel):
-    """How a COG is written, and what is said of it."""
+class CogShape(BaseModel):
+    """How a COG is written."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     compression: Compression = Field(default="DEFLATE", description="Without loss. ZSTD is smaller and faster.")
     compression_level: int | None = Field(default=None, ge=1, le=22, description="Of DEFLATE (1-12) or ZSTD (1-22).")
     tile_size: int = Field(default=512, ge=64, le=4096, multiple_of=16, description="Pixels of a block's side.")
-    overview_resampling: Overviews = Field(
-        default="auto", description="average for measurements, nearest or mode for classes; auto looks at the raster."
-    )
-    collection_id: str | None = Field(default=None, description="The collection that the item is for.")
-    datetime: str | None = Field(default=None, description="When it was measured; else the file's own date.")
-    item_id: str | None = Field(default=None, description="The item's id; else made of the source's name.")
 
     @field_validator("compression", mode="before")
     @classmethod
     def _upper(cls, said: Any) -> Any:
         return said.upper() if isinstance(said, str) else said
 
-    def options(self, origin: Origin) -> CogOptions:
-        """As the plain function takes them. The COG tells of what it is made."""
+    def shaped(self, resampling: str, made_of: str = "") -> CogOptions:
+        """As the plain function takes them."""
         from dagmaster.handlers.raster.cogs import CogOptions
-        from dagmaster.handlers.raster.tagging import MadeOf
 
         if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE:
             raise PermanentError(f"DEFLATE has levels 1 to {MAX_DEFLATE}", kind="invalid_input")
@@ -68,9 +61,27 @@ class CogParams(BaseModel):
             compression=self.compression,
             level=self.compression_level,
             tile_size=self.tile_size,
-            resampling=self.overview_resampling,
-            made_of=MadeOf(sources=origin.named[:MOST_SOURCES], modified=origin.modified).written(),
+            resampling=resampling,
+            made_of=made_of,
         )
+
+
+class CogParams(CogShape):
+    """How a COG is written, and what is said of it."""
+
+    overview_resampling: Overviews = Field(
+        default="auto", description="average for measurements, nearest or mode for classes; auto looks at the raster."
+    )
+    collection_id: str | None = Field(default=None, description="The collection that the item is for.")
+    datetime: str | None = Field(default=None, description="When it was measured; else the file's own date.")
+    item_id: str | None = Field(default=None, description="The item's id; else made of the source's name.")
+
+    def options(self, origin: Origin) -> CogOptions:
+        """As the plain function takes them. The COG tells of what it is made."""
+        from dagmaster.handlers.raster.tagging import MadeOf
+
+        made_of = MadeOf(sources=origin.named[:MOST_SOURCES], modified=origin.modified).written()
+        return self.shaped(self.overview_resampling, made_of)
 
     def shaping(self) -> dict[str, Any]:
         """The params that change the file."""
