@@ -1,8 +1,8 @@
 """`make bench`: run the benchmarks, print a table, write bench/results.json.
 
-`python -m bench runtime` runs one part and writes nothing. The parts are engine, language, commands, runtime,
-raster, vector and fathom; floor is in runtime, and can be run alone. fathom rehearses flood maps and takes a quarter of
-an hour of it: `python -m bench.fathom --help` tells its sizes.
+`python -m bench runtime` runs one part and writes nothing, unless it is told to `--keep` what it finds. The parts are
+engine, language, commands, runtime, raster, vector and fathom; floor is in runtime, and can be run alone. fathom
+rehearses flood maps and takes a quarter of an hour: `python -m bench.fathom --help` tells its sizes.
 """
 
 from __future__ import annotations
@@ -24,32 +24,41 @@ if TYPE_CHECKING:
     from bench.rows import Row
 
 
+RESULTS = Path(__file__).with_name("results.json")
 ALL = ("engine", "language", "commands", "runtime", "raster", "vector", "fathom")
 
 
-def main(names: list[str]) -> None:
-    """Run the named benchmarks, or all."""
+def main(names: list[str], *, keep: bool) -> None:
+    """Run the named benchmarks, or all; keep what they found."""
     # So that what was started is stopped also when `timeout` ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    rows: list[Row] = []
+    found: dict[str, list[Row]] = {}
     # A file or a pipe has no width.
     console = Console(width=None if sys.stdout.isatty() else 150)
     load = [os.getloadavg()[0]]
-    for name in names or ALL:
+    for name in names:
+        rows = found.setdefault(name, [])
         for row in importlib.import_module(f"bench.{name}").measure():
             rows.append(row)
             console.print(f"[bright_black]{row.workload}: {_say(row.value)} {row.unit}[/]")
-    load.append(os.getloadavg()[0])
-    console.print(_table(rows, load))
-    if not names:
-        results = [{**asdict(row), "ratio": row.ratio, "reached": row.reached, "verdict": row.verdict} for row in rows]
-        machine = {"python": platform.python_version(), "cores": os.cpu_count(), "load": [round(n, 2) for n in load]}
-        text = json.dumps({**machine, "rows": results}, indent=1)
-        Path(__file__).with_name("results.json").write_text(text + "\n", encoding="utf-8")
+        load.append(os.getloadavg()[0])
+        if keep:
+            _keep(name, rows, load[-2:])
+    console.print(_table([row for rows in found.values() for row in rows], load))
+
+
+def _keep(name: str, rows: list[Row], load: list[float]) -> None:
+    """In the place of what this part found before. A part is of one run; two parts may be of different days."""
+    there = json.loads(RESULTS.read_text(encoding="utf-8"))["parts"] if RESULTS.exists() else {}
+    told = [{**asdict(row), "ratio": row.ratio, "reached": row.reached, "verdict": row.verdict} for row in rows]
+    there[name] = {"load": [round(one, 2) for one in load], "rows": told}
+    parts = {part: there[part] for part in ALL if part in there}
+    machine = {"python": platform.python_version(), "cores": os.cpu_count()}
+    RESULTS.write_text(json.dumps({**machine, "parts": parts}, indent=1) + "\n", encoding="utf-8")
 
 
 def _table(rows: list[Row], load: list[float]) -> Table:
-    loads = f"load {load[0]:.1f} before, {load[1]:.1f} after"
+    loads = f"load {load[0]:.1f} before, {load[-1]:.1f} after"
     table = Table(title=f"Python {platform.python_version()}, {os.cpu_count()} cores, {loads}")
     headings = ["workload", "measured", "to reach", ""]
     with_floor = any(row.floor for row in rows)
@@ -81,4 +90,5 @@ def _mark(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    asked = [word for word in sys.argv[1:] if word != "--keep"]
+    main(asked or list(ALL), keep=not asked or "--keep" in sys.argv)

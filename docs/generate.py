@@ -213,7 +213,7 @@ def _figures() -> str:
         return f"{MADE}# Figures\n\nNone yet: `make bench`.\n"
     found = json.loads(results.read_text(encoding="utf-8"))
     rows = []
-    for row in found["rows"]:
+    for row in (row for part in found["parts"].values() for row in part["rows"]):
         goal = f"≥ {row['at_least']:g}" if row["at_least"] else (f"≤ {row['at_most']:g}" if row["at_most"] else "")
         value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:.3g}"
         rows.append(f"| {row['workload']} | {value} {row['unit']} | {goal} |")
