@@ -48,10 +48,10 @@ class Room:
         """One more is held."""
         self.held += 1
 
-    def leave(self, *, ended: bool = True) -> None:
-        """One came to an end; or it was handed back, which tells nothing of how quick they are."""
+    def leave(self) -> None:
+        """One came to an end."""
         self.held -= 1
-        self._measure(int(ended))
+        self._measure(1)
 
     def _measure(self, count: int) -> None:
         now = loop_time()

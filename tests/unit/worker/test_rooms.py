@@ -21,18 +21,3 @@ def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, 
         return room.free()
 
     assert asyncio.run(asked()) == free
-
-
-def test_what_is_handed_back_does_not_make_a_worker_look_quick():
-    async def ahead(*, ended: bool) -> int:
-        room = Room(2)
-        room.held = 100
-        room.speed, room._since = 1.0, float("inf")
-        for _ in range(100):
-            room.leave(ended=ended)
-        # Two seconds passed.
-        room._since = asyncio.get_running_loop().time() - 2
-        return room.free() - 2
-
-    assert asyncio.run(ahead(ended=True)) > 0
-    assert asyncio.run(ahead(ended=False)) == 0
