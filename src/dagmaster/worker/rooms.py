@@ -53,6 +53,11 @@ class Room:
         self.held -= 1
         self._measure(1)
 
+    def take_back(self) -> None:
+        """One was held for nothing. That is no sign of speed: nothing is held ahead until others end."""
+        self.held -= 1
+        self.speed, self._since, self._ended = 0.0, loop_time(), 0
+
     def _measure(self, count: int) -> None:
         now = loop_time()
         passed = now - self._since

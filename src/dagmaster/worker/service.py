@@ -327,7 +327,7 @@ class Worker:
                 # Another claim took the place of this one meanwhile.
                 self._done([report])
                 continue
-            self._let_go(report.task_id)
+            self._let_go(report)
             self.notes.end(report.task_id)
             what = end_of(report) if report.task_id in accepted else "dropped"
             self.counters[what] += 1
@@ -338,13 +338,12 @@ class Worker:
         if self._has_more:
             self.store.woken.set()
 
-    def _let_go(self, task_id: str) -> None:
-        task = self.held.pop(task_id, None)
+    def _let_go(self, report: TaskReport) -> None:
+        task = self.held.pop(report.task_id, None)
         if task is None:
             return
-        self._room.leave()
-        if task.handler in self._apart_names:
-            self._apart.leave()
+        for room in (self._room, self._apart) if task.handler in self._apart_names else (self._room,):
+            room.take_back() if report.status == "HANDED_BACK" else room.leave()
 
     # ── Notes ──
 

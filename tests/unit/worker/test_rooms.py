@@ -21,3 +21,16 @@ def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, 
         return room.free()
 
     assert asyncio.run(asked()) == free
+
+
+def test_what_is_handed_back_is_no_sign_of_speed():
+    async def asked() -> tuple[int, int]:
+        room = Room(2)
+        room.speed, room._since = 500.0, asyncio.get_running_loop().time() - 0.5
+        for _ in range(52):
+            room.take()
+        for _ in range(50):
+            room.take_back()
+        return room.held, room.free()
+
+    assert asyncio.run(asked()) == (2, 0)
