@@ -20,7 +20,6 @@ from dagmaster.handlers.raster.footprints import WGS84, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from dagmaster.handlers.vector.fetching import Fetched
 
@@ -93,7 +92,7 @@ def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> A
 def _read(told: Any, file: Callable[[str], Fetched], layer: str | None) -> Iterator[Area]:
     if isinstance(told, str):
         fetched = file(told)
-        yield from _read_geojson(fetched.path) if fetched.format == "GeoJSON" else _read_file(fetched, layer)
+        yield from _read_geojson(fetched) if fetched.format == "GeoJSON" else _read_file(fetched, layer)
     elif isinstance(told, dict):
         yield from _geojson(told)
     elif isinstance(told, list | tuple):
@@ -134,14 +133,15 @@ def _named_crs(told: dict[str, Any]) -> CRS:
     return crs_of(f"{parts[-2]}:{parts[-1]}" if text.startswith("urn:") and len(parts) > 1 else text)
 
 
-def _read_geojson(path: Path) -> Iterator[Area]:
+def _read_geojson(source: Fetched) -> Iterator[Area]:
     """Without GDAL: for one who has no other extra than this."""
-    if path.stat().st_size > MAX_JSON:
-        raise invalid(f"{path.name} has {path.stat().st_size:,} bytes: at most {MAX_JSON:,} are read; use GeoPackage")
+    size = source.path.stat().st_size
+    if size > MAX_JSON:
+        raise invalid(f"{source.uri} has {size:,} bytes: at most {MAX_JSON:,} are read; use GeoPackage")
     try:
-        told = json.loads(path.read_bytes())
+        told = json.loads(source.path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise invalid(f"{path.name} is not JSON: {error}") from error
+        raise invalid(f"{source.uri} is not JSON: {error}") from error
     yield from _geojson(told)
 
 
@@ -166,6 +166,8 @@ def _flat(shape: bytes | str) -> Any:
         return shapely.force_2d(shapely.from_wkt(shape) if isinstance(shape, str) else shapely.from_wkb(shape))
     except ShapelyError as error:
         raise invalid(f"an area is no geometry that can be read: {error}") from error
+    except NotImplementedError as error:
+        raise invalid("an area has curves: straighten them first, with ogr2ogr -nlt CONVERT_TO_LINEAR") from error
 
 
 def _polygons(shape: Any, number: int) -> Any:

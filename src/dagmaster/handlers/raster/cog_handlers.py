@@ -200,6 +200,7 @@ class ClipParams(SourceParams, CogParams):
     bbox: list[float] | None = Field(default=None, min_length=4, max_length=4, description="West, south, east, north.")
     geometry: dict[str, Any] | None = Field(default=None, description="Another name of boundary, for GeoJSON.")
     layer: str | None = Field(default=None, description="Of the vector file, where it has several.")
+    member: str | None = Field(default=None, description="The vector file in a zip, where it has several.")
     all_touched: bool = Field(default=False, description="Keep pixels that the area only touches.")
 
     @model_validator(mode="after")
@@ -226,7 +227,7 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     source = _source(ctx, params)
     told = next(one for one in (params.boundary, params.bbox, params.geometry) if one is not None)
     with gdal(ctx.share):
-        wanted = areas(told, lambda href: fetch(ctx, ctx.blobs.resolve(href)), layer=params.layer)
+        wanted = areas(told, lambda href: fetch(ctx, ctx.blobs.resolve(href), params.member), layer=params.layer)
     shape = {
         "area": [[crs_text(area.crs), area.shape.normalize().wkb_hex] for area in wanted],
         "all_touched": params.all_touched,

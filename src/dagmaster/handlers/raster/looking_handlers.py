@@ -72,6 +72,7 @@ class ZonalParams(SourceParams):
     zones: Any = Field(description="GeoJSON, the href of a vector file, a bbox in degrees, or a list of these.")
     zone_field: str | None = Field(default=None, description="The property that names a zone; else its id or number.")
     layer: str | None = Field(default=None, description="Of the vector file, where it has several.")
+    member: str | None = Field(default=None, description="The vector file in a zip, where it has several.")
     bands: list[int] = Field(default=[1], min_length=1, max_length=1_000, description="Which bands.")
 
 
@@ -98,7 +99,7 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     with gdal(ctx.share):
         wanted = areas(
             params.zones,
-            lambda href: fetch(ctx, ctx.blobs.resolve(href)),
+            lambda href: fetch(ctx, ctx.blobs.resolve(href), params.member),
             name_field=params.zone_field,
             layer=params.layer,
         )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import geopandas
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import rasterio
 import shapely
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from tests.unit.handlers.raster.bed import Bed
 
 NATURAL_EARTH = LANDSAT.parent / "naturalearth_lowres" / "naturalearth_lowres.shp"
+SIZES = {"small.geojson": 1_000, "large.geojson": 2_000}
 
 
 def degrees(shape: Any, crs: str = UTM_25S) -> dict[str, Any]:
@@ -150,6 +154,40 @@ def test_every_format_of_features_is_an_area_also_in_a_zip_and_by_layer(bed: Bed
     # The same file twice is one zone twice.
     measured = bed.run("stats_zonal", href="a.tif", zones=["aoi.fgb", "aoi.fgb"], zone_field="name")
     assert [zone["id"] for zone in measured.zones] == ["x", "x"]
+
+
+def test_one_of_several_files_in_a_zip_is_an_area_by_its_name(bed: Bed):
+    bed.bronze("a.tif", numbers(dtype="int16"), nodata=-1)
+    texts = {name: json.dumps(degrees(shapely.Point(304_000, 9_097_000).buffer(size))) for name, size in SIZES.items()}
+    with zipfile.ZipFile(bed.folder / "bronze" / "aoi.zip", "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    with pytest.raises(PermanentError, match=r"say which as `member`: small\.geojson, large\.geojson"):
+        bed.run("raster_clip", href="a.tif", boundary="aoi.zip")
+    for name, text in texts.items():
+        made, named = (bed.run("raster_clip", href="a.tif", **way) for way in (
+            {"boundary": json.loads(text)}, {"boundary": "aoi.zip", "member": name},
+        ))  # fmt: skip
+        assert made.cog_url == named.cog_url
+        measured = bed.run("stats_zonal", href="a.tif", zones="aoi.zip", member=name)
+        assert measured.zones[0]["count"] == pytest.approx(3.14 * SIZES[name] ** 2 / 900, rel=0.01)
+
+
+def test_a_file_that_is_broken_is_told_by_its_own_name(bed: Bed):
+    (bed.folder / "bronze" / "fields.geojson").write_text('{"type": ')
+    with pytest.raises(PermanentError, match=r"bronze/fields\.geojson is not JSON"):
+        bed.run("stats_zonal", href=str(LANDSAT), zones=["fields.geojson"])
+
+
+def test_curves_are_refused(bed: Bed):
+    points = [(10, 51.5), (11, 52.5), (12, 51.5), (11, 50.5), (10, 51.5)]
+    ring = struct.pack("<BII", 1, 8, len(points)) + b"".join(struct.pack("<dd", *point) for point in points)
+    circle = struct.pack("<BII", 1, 10, 1) + ring
+    geo = {"primary_column": "g", "columns": {"g": {"encoding": "WKB"}}}
+    table = pa.table({"g": [circle]}).replace_schema_metadata({"geo": json.dumps(geo)})
+    pq.write_table(table, bed.folder / "bronze" / "aoi.parquet")
+    with pytest.raises(PermanentError, match="an area has curves: straighten them first"):
+        bed.run("raster_clip", href=str(LANDSAT), boundary="aoi.parquet")
 
 
 def test_a_vector_file_without_a_coordinate_system_is_no_area(bed: Bed):
