@@ -21,8 +21,6 @@ from dagmaster.ports.stac import STAC_VERSION, check_collection, invalid, known_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-"""The one whose schemas are at hand. A document of 1.0 is one of 1.1 too, but for what it calls itself."""
 _MODELS: Final[Mapping[str, type[BaseModel]]] = {"item": stac_pydantic.Item, "collection": stac_pydantic.Collection}
 
 
@@ -59,6 +57,7 @@ def _check(kind: str, document: dict[str, Any], name: str) -> None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise invalid(f"{name} is not valid STAC at {_place(first['loc'])}: {first['msg']}") from None
+    # A document of 1.0 is one of 1.1 too, but for what it calls itself.
     found = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
     if found is not None and list(found.absolute_path) == ["collection"]:
         # The schema says that 'x' should not be valid under {}.
