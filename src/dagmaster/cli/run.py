@@ -57,7 +57,9 @@ Display = LiveDisplay | PlainDisplay
 @inputs_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document about the job, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
-@click.option("--plain", is_flag=True, help="Lines instead of the live tree, on a terminal too.")
+@click.option(
+    "--watch/--plain", "watch", default=None, help="The live tree, or lines.  [default: the tree on a terminal]"
+)
 @handlers_option
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run at a time.  [default: 32]")
 @click.option("--approve", multiple=True, metavar="NODE", help="Say yes to this approval ('all': to every one).")
@@ -72,7 +74,7 @@ def run(  # noqa: PLR0913 - the options of a command
     inputs_file: pathlib.Path | None,
     as_json: bool,
     quiet: bool,
-    plain: bool,
+    watch: bool | None,
     modules: tuple[str, ...],
     concurrency: int | None,
     approve: tuple[str, ...],
@@ -109,7 +111,7 @@ def run(  # noqa: PLR0913 - the options of a command
         given = read_json_file(inputs_file)
         given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
         _check_answers(graph, approve, reject)
-        display = _display(graph, plain=plain, quiet=quiet or as_json)
+        display = _display(graph, watch=watch, quiet=quiet or as_json)
         answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
         try:
             if ephemeral:
@@ -255,11 +257,12 @@ async def _ask(question: str) -> bool | None:
             return False
 
 
-def _display(graph: Graph, *, plain: bool, quiet: bool) -> Display:
+def _display(graph: Graph, *, watch: bool | None, quiet: bool) -> Display:
     if quiet:
         return NoDisplay()
+    # A pipe has no cursor to move: there the tree is its last picture.
     console = Console(stderr=True)
-    return LiveDisplay(graph, console) if console.is_terminal and not plain else PlainDisplay()
+    return LiveDisplay(graph, console) if (console.is_terminal if watch is None else watch) else PlainDisplay()
 
 
 def _signals(given: tuple[str, ...]) -> dict[str, Any]:
