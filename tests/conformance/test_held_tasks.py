@@ -53,6 +53,40 @@ async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_is_claimed_by_
     assert await scene.results() == [("a", 1, "HANDED_BACK")]
 
 
+async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_result(world):
+    scene = await Scene.begin(world)
+    one, two = await world.worker(), await world.worker()
+    first = await scene.dispatch("a")
+    (task,) = await one.claim(5)
+    last = await scene.dispatch("b")
+    two.woken.clear()
+    assert await one.release([TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False)]) == {first}
+    await heard(two.woken)
+    assert await scene.results() == []
+    # It is nobody's now.
+    assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
+    assert await one.release([TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False)]) == set()
+    again = await two.claim(5)
+    assert [(each.task_id, each.attempt) for each in again] == [(first, 1), (last, 1)]
+    assert await two.report([TaskReport(first, again[0].token, COMPLETED)]) == {first}
+    assert await scene.results() == [("a", 1, COMPLETED)]
+
+
+async def test_what_another_holds_or_what_is_to_stop_is_not_let_go(world):
+    scene = await Scene.begin(world)
+    one, two = await world.worker(), await world.worker()
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    stopped, held = await one.claim(2)
+    await scene.write(stops=[stopped.task_id])
+    given = [TaskReport(each.task_id, each.token, "HANDED_BACK", begun=False) for each in (stopped, held)]
+    assert await two.release(given) == set()
+    wrong = TaskReport(held.task_id, held.token + 1, "HANDED_BACK", begun=False)
+    assert await one.release([wrong]) == set()
+    assert await one.release(given) == {held.task_id}
+    assert await one.report([given[0]]) == {stopped.task_id}
+
+
 async def test_what_a_worker_holds_is_not_swept_up(world):
     scene = await Scene.begin(world)
     worker = await world.worker()

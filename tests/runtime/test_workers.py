@@ -141,7 +141,7 @@ async def test_a_worker_that_drains_hands_back_the_rest_and_no_retry_is_used_up(
     await world.orchestrator()
     worker = await world.worker(drain_seconds=0.1)
     job = await world.submit(NO_RETRY)
-    await world.until_held()
+    await held.started.wait()
     await world.stop(worker)
     await world.worker()
     report = await world.over(job)
@@ -219,8 +219,10 @@ async def test_a_task_that_is_handed_back_again_and_again_is_tried_again_and_aga
     await world.orchestrator()
     job = await world.submit(NO_RETRY)
     for _ in range(5):
+        held.started = Gate()
         worker = await world.worker(drain_seconds=0.01)
-        await world.until_held()
+        # One that has not begun is only let go.
+        await held.started.wait()
         await world.stop(worker)
     await world.worker()
     assert (await world.over(job)).status == "COMPLETED"

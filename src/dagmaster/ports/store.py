@@ -339,6 +339,8 @@ class TaskReport:
     error: str | None = None
     metrics: str | None = None
     handler_version: str | None = None
+    begun: bool = True
+    """False of one that is handed back and waited here for its turn."""
 
 
 class LogChunk(NamedTuple):
@@ -397,6 +399,12 @@ class WorkerStore(Protocol):
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks, and give those that were still held."""
+
+    async def release(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Let go of tasks that never began: they stay where they were in their queue, and nobody is told of an attempt.
+
+        Give those that are let go: not what is not held any more, nor what is to stop.
+        """
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Keep pieces of logs."""

@@ -161,6 +161,13 @@ class PostgresWorkerStore:
         row = await self._reports.row(query, {"worker_id": self.worker_id, "pushes": are_few(reports), **given})
         return ids_in(None if row is None else row["task_ids"])
 
+    async def release(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Let go of tasks that never began."""
+        rows = sorted((int(each.task_id), each.token) for each in reports)
+        given = {"worker_id": self.worker_id, **_columns(("task_ids", "tokens"), rows)}
+        row = await self._reports.row(_SQL["release"], given)
+        return ids_in(None if row is None else row["task_ids"])
+
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Keep pieces of logs."""
         names = ("task_ids", "tokens", "chunks", "texts")

@@ -138,6 +138,18 @@ class MemoryWorkerStore:
             database.tell_owners(said.job_id for said in taken.values())
         return set(taken)
 
+    async def release(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Let go of tasks that never began."""
+        free: set[str] = set()
+        for each in reports:
+            task = self._database.held(each.task_id, each.token)
+            if task is not None and task.worker_id == self.worker_id and task.stop_requested_at is None:
+                task.worker_id = task.token = task.claimed_at = None
+                free.add(task.task_id)
+        for queue in sorted({self._database.queue[task_id].queue for task_id in free}):
+            self._database.tell("tasks", queue)
+        return free
+
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Keep pieces of logs."""
         for each in chunks:

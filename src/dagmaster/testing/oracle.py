@@ -60,6 +60,7 @@ class Oracle:
             "leave": self._has_left,
             "write": self._written,
             "report": self._reported,
+            "release": self._released,
             "lose": self._lost,
             "sweep_stopped": self._swept,
             "checkpoint": self._noted,
@@ -222,6 +223,13 @@ class Oracle:
             if report.task_id in self._database.queue:
                 _broken(f"task {report.task_id} was reported, and is still in its queue")
             self._is_over(report.task_id, report.status)
+
+    def _released(self, store: Any, args: tuple[Any, ...], free: set[str]) -> None:
+        for report in args[0]:
+            if report.task_id in free:
+                holder = self._holders.pop(report.task_id, None)
+                if holder != (_name(store), report.token):
+                    _broken(f"task {report.task_id} was let go by {_name(store)}, and is held by {holder}")
 
     def _is_over(self, task_id: str, how: str) -> None:
         if task_id in self._over:

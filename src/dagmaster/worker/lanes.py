@@ -85,7 +85,8 @@ class Lane:
     def hand_back_waiting(self) -> None:
         """Hand back what has not started."""
         while self._waiting:
-            self._done(_handed_back(self._waiting.popitem(last=False)[1]))
+            task = self._waiting.popitem(last=False)[1]
+            self._done(TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False))
 
     def _look_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,16 +1,42 @@
-"""What becomes of reports: how they are counted, what is said of those that are refused or not taken."""
+"""What a worker tells: how it is, what became of its tasks, and what is said of reports that are not taken."""
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.errors import StatementFailed
-    from dagmaster.ports.store import TaskReport
+    from dagmaster.ports.store import TaskReport, WorkerStore
 
 _LOGGER = logging.getLogger("dagmaster.worker")
+
+
+MAX_NAMED: Final = 256
+"""So many tasks that run are named in a heartbeat; more are only counted."""
+
+
+def said(
+    counters: Mapping[str, int], begun: Mapping[str, float], processes: int, apart: int, *, draining: bool
+) -> dict[str, Any]:
+    """What is told with a heartbeat: the counters, and which of the held tasks run, since how many seconds."""
+    named: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
+    if processes:
+        named |= {"processes": processes, "processes_busy": min(apart, processes)}
+    return {**counters, "running": len(begun), "draining": draining, **named}
+
+
+async def send(store: WorkerStore, reports: list[TaskReport]) -> set[str]:
+    """Report tasks, and let go of those that never began; give those that were still held."""
+    unbegun = [report for report in reports if not report.begun]
+    if not unbegun:
+        return await store.report(reports)
+    free = await store.release(unbegun)
+    rest = [report for report in reports if report.task_id not in free]
+    return free | await store.report(rest) if rest else free
 
 
 def end_of(report: TaskReport) -> str:

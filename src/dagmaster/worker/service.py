@@ -22,7 +22,7 @@ from dagmaster.worker.grace import Grace
 from dagmaster.worker.lanes import PATIENCE_SECONDS, Lane, ThreadLane
 from dagmaster.worker.logs import capture
 from dagmaster.worker.notes import Notes
-from dagmaster.worker.reporting import end_of, refuse, tell_dropped
+from dagmaster.worker.reporting import end_of, refuse, said, send, tell_dropped
 from dagmaster.worker.rooms import Room
 from dagmaster.worker.runner import TaskRunner
 
@@ -39,9 +39,6 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 CLAIM_SECONDS: Final = 1.0
 """How long a worker that is told to stop waits for the answer to a claim."""
-
-MAX_NAMED: Final = 256
-"""So many tasks that run are named in a heartbeat; more are only counted."""
 
 BUSY: Final = 1_000.0
 GATHER_SECONDS: Final = 0.003
@@ -257,11 +254,11 @@ class Worker:
     def _start(self, claimed: list[ClaimedTask]) -> None:
         self._has_tasks.set()
         self.counters["claimed"] += len(claimed)
-        places: dict[Place, list[ClaimedTask]] = {}
+        fresh: list[ClaimedTask] = []
         for task in claimed:
             before = self.held.get(task.task_id)
             if before is not None:
-                # It runs here: the database lost the claim in a crash, and this one takes its place.
+                # It runs here: the database lost the claim in a crash, and this one takes its place. Or it was let go.
                 before.token = task.token
                 self.notes.renew(task.task_id, task.token)
                 continue
@@ -269,12 +266,18 @@ class Worker:
             self._room.take()
             if task.handler in self._apart_names:
                 self._apart.take()
+            fresh.append(task)
+        self._queue(fresh)
+
+    def _queue(self, tasks: list[ClaimedTask]) -> None:
+        places: dict[Place, list[ClaimedTask]] = {}
+        for task in tasks:
             spec = self._registry.find(task.handler)
             # One that is unknown here runs nowhere: it is asked for in the store, whose loop is this one.
             place = Place.THREAD if spec is None else self._executor.place(spec)
             places.setdefault(place, []).append(task)
-        for place, tasks in places.items():
-            self._lanes[place].add(tasks)
+        for place, group in places.items():
+            self._lanes[place].add(group)
 
     # ── Reporting ──
 
@@ -306,7 +309,7 @@ class Worker:
                     report.token = report.token if held is None else held.token
                 if self.notes or self._checkpoints or self._logs:
                     await self._store_notes({report.task_id for report in reports})
-                accepted = await self.store.report(reports)
+                accepted = await send(self.store, reports)
             except DatabaseUnavailable as error:
                 is_unanswered = True
                 await self._rest(error)
@@ -320,12 +323,15 @@ class Worker:
                 accepted = set() if is_refused else None
                 is_refused = True
                 refuse(reports[0], error)
+        self._answered(reports, accepted, is_unanswered=is_unanswered)
+
+    def _answered(self, reports: list[TaskReport], accepted: set[str], *, is_unanswered: bool) -> None:
         dropped: list[str] = []
         for report in reports:
             held = self.held.get(report.task_id)
-            if report.task_id not in accepted and held is not None and held.token != report.token:
-                # Another claim took the place of this one meanwhile.
-                self._done([report])
+            if held is not None and held.token != report.token and not (report.begun and report.task_id in accepted):
+                # Another claim took the place of this one meanwhile. What never began is to run, then.
+                self._done([report]) if report.begun else self._queue([held])
                 continue
             self._let_go(report)
             self.notes.end(report.task_id)
@@ -339,8 +345,7 @@ class Worker:
             self.store.woken.set()
 
     def _let_go(self, report: TaskReport) -> None:
-        task = self.held.pop(report.task_id, None)
-        if task is None:
+        if (task := self.held.pop(report.task_id, None)) is None:
             return
         for room in (self._room, self._apart) if task.handler in self._apart_names else (self._room,):
             room.take_back() if report.status == "HANDED_BACK" else room.leave()
@@ -427,13 +432,9 @@ class Worker:
             ])  # fmt: skip
 
     def _said(self) -> dict[str, Any]:
-        """What is told with a heartbeat: the counters, and which of the held tasks run, since how many seconds."""
+        limit = 0 if self._processes is None else self._processes.limit
         begun = {task_id: seconds for lane in self._lanes.values() for task_id, seconds in lane.begun().items()}
-        named: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
-        if self._processes is not None:
-            limit = self._processes.limit
-            named |= {"processes": limit, "processes_busy": min(self._apart.held, limit)}
-        return {**self.counters, "running": len(begun), "draining": self._stopping.is_set(), **named}
+        return said(self.counters, begun, limit, self._apart.held, draining=self._stopping.is_set())
 
     async def _rest(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._outage.away(error))

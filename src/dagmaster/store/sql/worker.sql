@@ -151,6 +151,19 @@ SELECT string_agg(task_id::text, ',') AS task_ids,
               WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS told
 FROM reported
 
+-- name: release
+-- Let go of tasks that never began: they stay where they are in their queue. One that is to stop is reported instead.
+WITH free AS (
+    UPDATE dag_task_queue q SET worker_id = NULL, lease_token = NULL, claimed_at = NULL
+    FROM unnest(:task_ids::bigint[], :tokens::bigint[]) AS n (task_id, token)
+    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+      AND q.stop_requested_at IS NULL
+    RETURNING q.task_id, q.queue
+)
+SELECT string_agg(task_id::text, ',') AS task_ids,
+       (SELECT count(pg_notify('dagmaster_tasks', queues.queue)) FROM (SELECT DISTINCT queue FROM free) queues) AS told
+FROM free
+
 -- name: append_logs
 -- Keep pieces of logs of tasks that are held.
 INSERT INTO dag_task_logs (task_id, chunk, job_id, node_id, attempt, at, text)
