@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.advance import advance
 from dagmaster.engine.decisions import REPORTED, Complete, Decision, Expand, FinishJob, Need
@@ -35,6 +35,10 @@ from dagmaster.engine.status import NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_STATUS: Final = NodeRow._fields.index("status")
+_SKIP_REASON: Final = NodeRow._fields.index("skip_reason")
+_FINGERPRINT: Final = NodeRow._fields.index("fingerprint")
 
 
 class Driver:
@@ -124,7 +128,7 @@ class Driver:
 
     def rebuilt(self) -> Job:
         """Give the job that the stored rows make, after a way through JSON. Rows come in no particular order."""
-        rows = [through_json(row) for row in self.stored.values()]
+        rows = through_json(list(self.stored.values()))
         return Job.rebuild(self.job.graph, _job_through_json(self.job.row()), reversed(rows))
 
     # ── Verbs ──
@@ -243,13 +247,15 @@ def _copy(source: Mapping[str, Any], target: dict[str, Any], ref: tuple[str | in
         _copy(source[key], target.setdefault(key, {}), ref[1:])
 
 
-def through_json(row: NodeRow) -> NodeRow:
-    """Give the row as a store would give it back."""
-    # A fingerprint is kept as bytes.
-    stored = json.loads(json.dumps(row._replace(fingerprint=None)._asdict())) | {"fingerprint": row.fingerprint}
-    stored["status"] = NodeStatus(stored["status"])
-    stored["skip_reason"] = None if stored["skip_reason"] is None else SkipReason(stored["skip_reason"])
-    return NodeRow(**stored)
+def through_json(rows: list[NodeRow]) -> list[NodeRow]:
+    """Give the rows as a store would give them back."""
+    found = json.loads(json.dumps(rows, default=bytes.hex))
+    for values, row in zip(found, rows, strict=True):
+        values[_STATUS] = NodeStatus(values[_STATUS])
+        values[_SKIP_REASON] = None if values[_SKIP_REASON] is None else SkipReason(values[_SKIP_REASON])
+        # A fingerprint is kept as bytes.
+        values[_FINGERPRINT] = row.fingerprint
+    return [NodeRow._make(values) for values in found]
 
 
 def _job_through_json(row: JobRow) -> JobRow:
