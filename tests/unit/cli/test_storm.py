@@ -78,7 +78,7 @@ def test_inputs_that_are_missing_are_told_before_anything_is_played(tmp_path, ca
 
 def test_a_workflow_that_rests_longer_than_the_calm_breaks_no_promise(tmp_path, capsys):
     file = tmp_path / "flow.yaml"
-    file.write_text("{workflow_id: f, nodes: {rest: {type: wait, seconds: 1200, next: a}, a: {handler: h, queue: q}}}")
+    file.write_text("{workflow_id: f, nodes: {rest: {type: wait, seconds: 700, next: a}, a: {handler: h, queue: q}}}")
     told: Any = json.loads(stormed(capsys, file, "--seeds", 2, "--json")[1])
     assert told["violation"] is None
 
