@@ -44,18 +44,21 @@ class Host:
 
 
 class _Call:
-    __slots__ = ("args", "callback", "context", "handle", "host")
+    """A callback that is to run, and its handle: asyncio asks no more of one than that it can be cancelled."""
 
-    def __init__(self, handle: asyncio.Handle, callback: Any, args: Any, context: contextvars.Context) -> None:
-        self.handle = handle
+    __slots__ = ("args", "callback", "context", "host", "is_cancelled")
+
+    def __init__(self, callback: Any, args: Any, context: contextvars.Context) -> None:
         self.callback = callback
         self.args = args
         self.context = context
         self.host = context.get(HOST, SERVER)
+        self.is_cancelled = False
 
-    def run(self) -> None:
-        if not self.handle.cancelled():
-            self.context.run(self.callback, *self.args)
+    def cancel(self) -> None:
+        # What it would have called is let go at once: its time may come much later.
+        self.is_cancelled = True
+        self.callback = self.args = None
 
 
 SERVER: Final = Host("server")
@@ -91,34 +94,27 @@ class SimulatedLoop:
         """Seconds since the simulation started."""
         return self._now
 
-    def call_soon(
-        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> _Call:
         """Run it when its host is next."""
-        context = contextvars.copy_context() if context is None else context
-        handle = asyncio.Handle(callback, args, self._loop, context)
-        self._add(_Call(handle, callback, args, context))
-        return handle
+        call = _Call(callback, args, contextvars.copy_context() if context is None else context)
+        self._add(call)
+        return call
 
     call_soon_threadsafe = call_soon
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Call:
         """Run it after so many seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Call:
         """Run it then."""
-        context = contextvars.copy_context() if context is None else context
-        handle = asyncio.TimerHandle(when, callback, args, self._loop, context)
-        heapq.heappush(self._timers, (when, next(self._order), _Call(handle, callback, args, context)))
-        return handle
-
-    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
-        """Asked by a handle. It is skipped when its time comes."""
+        call = _Call(callback, args, contextvars.copy_context() if context is None else context)
+        heapq.heappush(self._timers, (when, next(self._order), call))
+        return call
 
     def _add(self, call: _Call) -> None:
         host = self._server if call.host is SERVER else call.host
@@ -177,19 +173,20 @@ class SimulatedLoop:
         self._calls += 1
         if self._calls > MAX_CALLBACKS:
             raise Stuck(f"{MAX_CALLBACKS} callbacks ran, and there is no end: something runs in circles")
-        call.run()
+        if not call.is_cancelled:
+            call.context.run(call.callback, *call.args)
 
     def _pass_time(self) -> None:
         while self._timers:
             when, _, call = heapq.heappop(self._timers)
-            if call.handle.cancelled() or call.host.is_dead:
+            if call.is_cancelled or call.host.is_dead:
                 continue
             self._now = max(self._now, when)
             self._add(call)
             # All that is due at once is ready at once: chance puts it in order.
             while self._timers and self._timers[0][0] <= self._now:
                 _, _, more = heapq.heappop(self._timers)
-                if not more.handle.cancelled():
+                if not more.is_cancelled:
                     self._add(more)
             if self._ready:
                 return

