@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagmaster.authoring.handlers import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.ports.scratch import have_own_folder
 from dagmaster.ports.services import Lending, LentLater
 from dagmaster.ports.storage import ZONES
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from dagmaster.worker.service import Worker
 
 T = TypeVar("T")
-
-SHIPPED_HANDLERS = ("dagmaster.handlers.examples", "dagmaster.handlers.shipped")
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:

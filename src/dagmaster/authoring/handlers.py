@@ -66,6 +66,7 @@ class Registry:
         # Those that are not imported yet: by each of their names, the first name.
         self._announced: dict[str, Announced] = {}
         self._later: dict[str, str] = {}
+        self._others: Registry | None = None
         for one in handlers:
             self.register(one)
 
@@ -95,11 +96,19 @@ class Registry:
                 self._later[each] = name
             self._announced[name] = one
 
+    def before(self, others: Registry) -> Registry:
+        """A registry that has these handlers, and others beside them. Where both have a name, it is of these."""
+        both = Registry()
+        both._specs, both._all_names = dict(self._specs), dict(self._all_names)
+        both._announced, both._later = dict(self._announced), dict(self._later)
+        both._others = others if self._others is None else self._others.before(others)
+        return both
+
     def get(self, name: str) -> HandlerSpec:
         """The handler with this name or alias; else HandlerUnknown, with the nearest name."""
         spec = self.find(name)
         if spec is None:
-            hint = did_you_mean(name, [*self._all_names, *self._later])
+            hint = did_you_mean(name, list(self.versions()))
             raise HandlerUnknown(f"there is no handler {name!r}{f': {hint}' if hint else ''}")
         return spec
 
@@ -107,31 +116,37 @@ class Registry:
         """The handler with this name or alias, if there is one."""
         if name in self._later:
             self._load(self._announced[self._later[name]].module)
-        return self._all_names.get(name)
+        spec = self._all_names.get(name)
+        return self._others.find(name) if spec is None and self._others is not None else spec
 
     def names(self) -> list[str]:
         """The names of all handlers, in order, without aliases."""
-        return sorted([*self._specs, *self._announced])
+        others = () if self._others is None else self._others.names()
+        return sorted({*self._specs, *self._announced, *others})
 
     def versions(self) -> dict[str, str]:
         """The version of each handler, under all its names."""
         later = {name: self._announced[first].version for name, first in self._later.items()}
-        return later | {name: spec.version for name, spec in self._all_names.items()}
+        others = {} if self._others is None else self._others.versions()
+        return others | later | {name: spec.version for name, spec in self._all_names.items()}
 
     def names_where(self, holds: Callable[[HandlerSpec], bool]) -> frozenset[str]:
         """All names of handlers of which something holds; of plain functions that are not imported yet, it does."""
-        return frozenset([*(name for name, spec in self._all_names.items() if holds(spec)), *self._later])
+        others = frozenset() if self._others is None else self._others.names_where(holds) - self._all_names.keys()
+        return others.union((name for name, spec in self._all_names.items() if holds(spec)), self._later)
 
     def __iter__(self) -> Iterator[HandlerSpec]:
         for module in {one.module for one in self._announced.values()}:
             self._load(module)
-        return iter([self._specs[name] for name in self.names()])
+        others = {} if self._others is None else {spec.name: spec for spec in self._others}
+        return iter([spec for _, spec in sorted((others | self._specs).items())])
 
     def __len__(self) -> int:
-        return len(self._specs) + len(self._announced)
+        return len(self.names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._all_names or name in self._later
+        is_here = name in self._all_names or name in self._later
+        return is_here or (self._others is not None and name in self._others)
 
     def _load(self, module: str) -> None:
         """Import a module that announced handlers: they are known by what they are from now on."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_NESTING: Final = 3
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CHILD_KINDS: Final = ("task", "fan_out", "workflow")
+_WHERE: Final = "name the module or file that has it: --handlers, or handlers= in a test"
 
 
 class SpecMaker:
@@ -137,7 +138,11 @@ class SpecMaker:
         if handler is None:
             severity = "warning" if self.allow_missing_handlers else "error"
             near = nearest(name, self.handlers.names()) if len(self.problems) < MAX_HINTS else None
-            hint = f"did you mean {near!r}?" if near else "name the module that has it with --handlers"
+            hint = (
+                f"did you mean {near!r}?"
+                if near
+                else "name the module or file that has it: --handlers, or handlers= in a test"
+            )
             self.problems.append(
                 self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)
             )

@@ -1,1 +1,6 @@
 """What ships: handlers, each a thin shell around a plain function. They see a context, never the store."""
+
+from typing import Final
+
+SHIPPED_HANDLERS: Final = ("dagmaster.handlers.examples", "dagmaster.handlers.shipped")
+"""The modules that have them, or announce them."""

@@ -542,7 +542,7 @@ def test_a_handler_that_is_not_there_is_an_error_with_the_nearest_name():
 
 def test_a_handler_that_is_like_no_other_is_an_error_with_what_to_do():
     problem = the_problem_of(flow("a: {handler: zzz, queue: q}"), handlers=HANDLERS)
-    assert problem.hint == "name the module that has it with --handlers"
+    assert problem.hint == "name the module or file that has it: --handlers, or handlers= in a test"
 
 
 def test_a_handler_that_is_not_there_can_be_a_warning():

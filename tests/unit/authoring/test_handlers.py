@@ -36,6 +36,21 @@ def test_a_registry_knows_names_and_aliases():
     assert registry.find("paste") is None
 
 
+def test_a_registry_before_others_has_both_and_its_own_are_meant():
+    @handler("cut_tiles", version="9")
+    def double() -> None: ...
+
+    both = Registry([double]).before(Registry([join, cut]))
+    assert both.names() == [spec.name for spec in both] == ["cut_tiles", "tiles.cut", "tiles.join"]
+    assert len(both) == 3
+    assert "tiles.join" in both
+    assert (both.get("cut_tiles").function, both.get("tiles.cut").function) == (double, cut)
+    assert both.versions() == {"cut_tiles": "9", "tiles.cut": "1", "tiles.join": "1"}
+    assert both.names_where(lambda spec: spec.function is cut) == {"tiles.cut"}
+    with pytest.raises(HandlerUnknown, match=r"did you mean 'tiles\.join'"):
+        both.get("tiles.joint")
+
+
 def test_an_unknown_handler_is_answered_with_the_nearest_name():
     with pytest.raises(HandlerUnknown, match=r"'tiles\.cutt': did you mean 'tiles\.cut'"):
         Registry([join, cut]).get("tiles.cutt")

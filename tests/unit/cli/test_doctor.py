@@ -19,12 +19,12 @@ from asyncpg.exceptions import InvalidSQLStatementNameError
 from click.testing import CliRunner
 
 from dagmaster.aliases import ALIASES
-from dagmaster.bootstrap import SHIPPED_HANDLERS
 from dagmaster.cli import doctor as doctors
 from dagmaster.cli import findings, inspect_database, inspect_host
 from dagmaster.cli.findings import Finding, Grade
 from dagmaster.cli.inspect_host import Patient
 from dagmaster.errors import DataDirectoryUnusable
+from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.settings import read_settings
 from dagmaster.store import migrate
 from dagmaster.store.embedded import EmbeddedPostgres

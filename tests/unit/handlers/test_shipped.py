@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from dagmaster.authoring.handlers import HandlerStyle, discover
-from dagmaster.bootstrap import SHIPPED_HANDLERS
+from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.handlers.shipped import __handlers__ as announced
 
 MODULES = sorted({one.module for one in announced.values()})

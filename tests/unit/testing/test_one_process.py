@@ -12,6 +12,7 @@ from dagmaster.errors import InputsInvalid
 from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.one_process import OneProcess
 from dagmaster.testing.run import run_workflow
+from dagmaster.testing.services import local_services
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -462,3 +463,41 @@ def test_the_stored_rows_give_the_same_job_again():
         "f__1": "COMPLETED",
     }
     assert rebuilt.open == 0
+
+
+def test_a_test_knows_the_handlers_that_ship_beside_its_own(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dagmaster import handler\n\n\n@handler('of_a_file', queue='q')\nasync def one() -> dict:\n    return {'a': 2}\n"
+    )
+    text = """
+        name: mixed
+        nodes:
+          hello: {handler: hello_world, params: {name: Ada}}
+          list: {handler: raster.list_files, depends_on: hello, params: {container_name: bronze}}
+          mine: {handler: give, depends_on: list, params: {files: "{{ nodes.list.output.count }}"}}
+          file: {handler: of_a_file, depends_on: mine}
+        outputs: {files: "{{ nodes.mine.output.files }}", a: "{{ nodes.file.output.a }}"}
+        """
+    services = local_services(tmp_path)
+    (tmp_path / "bronze" / "a.tif").write_bytes(b"pixels")
+    for file in (tmp_path / "mine.py", str(tmp_path / "mine.py")):
+        assert run_workflow(text, handlers=[give, file], services=services).result == {"files": 1, "a": 2}
+
+
+@pytest.mark.parametrize("name", ["raster.validate", "raster_validate", "hello_world"])
+def test_a_double_of_a_test_is_meant_where_a_handler_that_ships_has_its_name(name):
+    @handler(name, queue="q")
+    async def double() -> dict[str, Any]:
+        return {"double": True}
+
+    for handlers in ([double], Registry([double])):
+        report = run_workflow(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}", handlers=handlers)
+        assert report.result == {"double": True}
+
+
+def test_a_file_or_module_may_be_named_alone(tmp_path):
+    file = tmp_path / "alone.py"
+    file.write_text("from dagmaster import handler\n\n\n@handler('x.y', queue='q')\ndef one() -> None: ...\n")
+    for named in (file, str(file), "dagmaster.handlers.examples"):
+        name = "echo" if named == "dagmaster.handlers.examples" else "x.y"
+        assert run_workflow(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}", handlers=named).status == "COMPLETED"
