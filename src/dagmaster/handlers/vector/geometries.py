@@ -53,7 +53,7 @@ class Mending:
         self._target = target
         self._clip = None if rules.clip_bbox is None else _clip_shape(rules.clip_bbox, source)
         self.tally = Tally()
-        self.heights: set[bool] = set()
+        self._has_heights: bool | None = None
 
     def mend(self, raw: Sequence[bytes | str | None], row: int) -> tuple[Any, Any]:
         """The geometries, and which of the features stay. `row` is the first one's."""
@@ -68,13 +68,23 @@ class Mending:
             shapes = self._clipped(shapes, stay)
         shapes = self._reprojected(shapes, row)
         there = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
-        self.heights |= set(np.unique(shapely.has_z(shapes[there & stay])).tolist())
-        if len(self.heights) > 1:
-            raise invalid(
-                f"some features have heights (Z) and some have not (by feature {row + len(shapes):,}): say"
-                " heights: drop, or give all of them one"
-            )
+        self._alike(shapes, np.flatnonzero(there & stay), row)
         return shapes, stay
+
+    def _alike(self, shapes: Any, counted: Any, row: int) -> None:
+        """All have heights, or none has: the first one says which, and the first that differs is refused."""
+        if not len(counted):
+            return
+        has_z = shapely.has_z(shapes[counted])
+        if self._has_heights is None:
+            self._has_heights = bool(has_z[0])
+        others = counted[has_z != self._has_heights]
+        if len(others):
+            has, have = ("no height", "have some") if self._has_heights else ("heights", "have none")
+            raise invalid(
+                f"some features have heights (Z) and some have not: feature {row + int(others[0]) + 1:,} has {has},"
+                f" those before it {have}. Say heights: drop, or give all of them one"
+            )
 
     def _parsed(self, raw: Sequence[bytes | str | None], row: int) -> Any:
         values = np.array(raw, dtype=object)

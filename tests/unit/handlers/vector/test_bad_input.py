@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sqlite3
 import struct
@@ -500,9 +501,22 @@ def test_heights_are_kept_or_dropped_and_not_made_up(lent):
     assert (prepared["schema"]["geometry_type"], prepared["counts"]["heights_dropped"]) == ("Point", 1)
     prepared, back = loaded(lent, href, table="moved", target_crs="EPSG:3857")
     assert shapes_of(back)[0].z == 3
-    both = lent.put("y.geojson", collection(shapely.Point(1, 2, 3), shapely.Point(1, 2)))
-    with pytest.raises(PermanentError, match="some features have heights"):
+
+
+@pytest.mark.parametrize(
+    ("heights", "said"),
+    [
+        ([3, 3, None, 3], "feature 3 has no height, those before it have some. Say heights: drop"),
+        ([None, None, None, 1, None], "feature 4 has heights, those before it have none. Say heights: drop"),
+    ],
+)
+def test_a_mix_of_heights_and_none_is_refused_with_the_first_feature_that_differs(lent, heights, said):
+    points = [shapely.Point(1, 2) if one is None else shapely.Point(1, 2, one) for one in heights]
+    both = lent.put("y.geojson", collection(*points))
+    with pytest.raises(PermanentError, match=re.escape(said)):
         lent.run("vector.prepare", href=both)
+    prepared, _ = loaded(lent, both, table="flat", heights="drop")
+    assert prepared["counts"]["heights_dropped"] == sum(one is not None for one in heights)
 
 
 def test_measures_are_dropped_and_counted_and_heights_stay(lent):

@@ -15,11 +15,12 @@ import shapely
 from dagmaster.adapters.parquet_catalog import ParquetCatalog
 from dagmaster.authoring.compiler import compile_file
 from dagmaster.bootstrap import find_handlers
+from dagmaster.handlers.vector.words import GeometryRules
 from dagmaster.ports.catalog import Search
 from dagmaster.ports.footprints import footprint_of
 from dagmaster.testing.one_process import OneProcess
 from tests.conformance.table_worker import tables_at
-from tests.unit.handlers.vector.test_truth import COUNTRIES, SHAPEFILE, as_multi, shapes_of
+from tests.unit.handlers.vector.test_truth import COUNTRIES, SHAPEFILE, as_multi, collection, shapes_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -52,6 +53,22 @@ def test_countries_become_a_table_that_is_found_by_place(request, lent, target):
     info = lent.tables.describe("world")
     assert info is not None
     assert [one[:6] for one in info.chunks] == ["c00001", "c00002"]
+
+
+@pytest.mark.parametrize("name", list(GeometryRules.model_fields))
+def test_every_rule_for_geometries_is_an_input_as_the_handler_has_it(name):
+    declared = compile_file(ROOT / "workflows/vector_etl.yaml", handlers=find_handlers()).graph.inputs[name]
+    field = GeometryRules.model_json_schema()["properties"][name]
+    assert (declared.get("enum"), declared.get("default")) == (field.get("enum"), field["default"])
+
+
+def test_the_rules_for_geometries_go_through_the_workflow(lent):
+    lent.catalog = ParquetCatalog(lent.place / "catalog")
+    points = [shapely.Point(1, 2, 3), None, shapely.Point(4, 5), shapely.Point(50, 5)]
+    href = lent.put("p.geojson", collection(*points))
+    assert "Say heights: drop" in json.dumps(run(lent, href=href).nodes["prepare"])
+    report = run(lent, href=href, heights="drop", missing_geometry="drop", clip_bbox=[0, 0, 10, 10])
+    assert (report.status, report.result["rows"]) == ("COMPLETED", 2), report
 
 
 def test_another_file_of_the_same_name_does_not_take_the_place_of_the_first(lent):
