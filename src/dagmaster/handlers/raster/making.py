@@ -150,6 +150,39 @@ def cog_uri(
     )
 
 
+def cog_of(
+    ctx: HandlerContext,
+    source: LocalFile,
+    params: CogParams,
+    write: Callable[[Path], None],
+    *,
+    name: str,
+    shape: Mapping[str, Any],
+    folder: str = "cogs",
+) -> CogMade:
+    """The COG of what `write` makes of a source: checked, published once, described, with its STAC item.
+
+    For handlers that compute. `write` writes any GeoTIFF at the path that it is given, and is not called where the
+    result is there already. `shape` names the params that change the pixels: they are part of the result's name.
+    """
+    origin = Origin.of(ctx, source)
+
+    def make(to: Path) -> None:
+        from dagmaster.handlers.gdal import opened, working
+        from dagmaster.handlers.raster.cogs import write_cog
+        from dagmaster.handlers.raster.grids import require_place
+
+        plain = to.with_suffix(".plain.tif")
+        write(plain)
+        with opened(plain, ctx.share) as raster, working(plain):
+            require_place(raster)
+            write_cog(raster, to, params.options(origin), ctx.share)
+        plain.unlink()
+
+    uri = cog_uri(ctx, name, params, origin, shape, folder=folder)
+    return made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
+
+
 def made_cog(
     ctx: HandlerContext,
     uri: BlobUri,
