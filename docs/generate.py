@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.aliases import ALIASES
+from dagmaster.authoring.fields import REQUIRED, FieldWords, field_words
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
 from dagmaster.bootstrap import find_handlers
 from dagmaster.cli.main import cli
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydantic import BaseModel
+
+    from dagmaster.authoring.handlers import HandlerSpec
 
 HERE = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py: do not edit. -->\n\n"
@@ -75,7 +78,7 @@ def _kind(field: dict[str, Any]) -> str:
     if "enum" in field:
         return " · ".join(f"`{each}`" for each in field["enum"])
     if "x-defined-as" in field:
-        return "expression" if field["x-defined-as"] == "DependsOn" else "mapping or `none`"
+        return "text, list, `all_of` or `any_of`" if field["x-defined-as"] == "DependsOn" else "mapping or `none`"
     options = [each for each in field.get("anyOf", [field]) if each.get("type") != "null"]
     names = {"object": "mapping", "array": "list", "string": "text", "number": "number", "integer": "integer"}
     return " or ".join(
@@ -154,16 +157,38 @@ def _walk(
 def _handlers() -> str:
     parts = [MADE, "# Handlers\n\n`dagmaster handlers list` and `show` tell the same.\n"]
     for spec in sorted(find_handlers(settings=Settings()), key=lambda spec: spec.name):
-        schema = spec.params_schema() or {}
         rows = [
-            f"| `{name}` | {_kind(field)} | {'required' if name in schema.get('required', ()) else _default(field)} |"
-            for name, field in schema.get("properties", {}).items()
+            f"| `{each.name}` | {_type(each)} | {_given(each.default)} | {_cell(each.description)} |"
+            for each in field_words(spec.params_schema() or {})
         ]
-        table = "\n| param | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
-        keys = spec.output_keys()
-        output = f"\nOutput: {', '.join(f'`{key}`' for key in sorted(keys))}.\n" if keys else ""
+        table = "\n| param | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
+        output = _output(spec)
         parts.append(f"\n## `{spec.name}`\n\n{spec.description}\n{table}{output}")
     return "".join(parts)
+
+
+def _output(spec: HandlerSpec) -> str:
+    if spec.output_model is None:
+        keys = spec.output_keys()
+        return f"\nOutput: {', '.join(f'`{key}`' for key in sorted(keys))}.\n" if keys else ""
+    rows = [
+        f"| `{each.name}` | {_type(each)} | {_cell(each.description)} |"
+        for each in field_words(spec.output_model.model_json_schema())
+    ]
+    return "\n| output | type | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
+
+
+def _type(field: FieldWords) -> str:
+    return _cell(", ".join(filter(None, (field.kind.replace(" | ", " · "), field.limits))))
+
+
+def _given(default: str) -> str:
+    return default if default in ("", REQUIRED) else f"`{default}`"
+
+
+def _cell(text: str) -> str:
+    """Text in a table: a bar would end its cell."""
+    return text.replace("|", "\\|")
 
 
 def _settings() -> str:

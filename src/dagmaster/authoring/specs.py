@@ -138,11 +138,7 @@ class SpecMaker:
         if handler is None:
             severity = "warning" if self.allow_missing_handlers else "error"
             near = nearest(name, self.handlers.names()) if len(self.problems) < MAX_HINTS else None
-            hint = (
-                f"did you mean {near!r}?"
-                if near
-                else "name the module or file that has it: --handlers, or handlers= in a test"
-            )
+            hint = f"did you mean {near!r}?" if near else _WHERE
             self.problems.append(
                 self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)
             )

@@ -15,6 +15,8 @@ from dagmaster.errors import HandlerUnknown
 from dagmaster.ports.task import Outcome, Succeeded, TaskMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dagmaster.authoring.handlers import HandlerSpec, Registry
     from dagmaster.ports.handler import Checkpoint, Progress
 
@@ -71,7 +73,7 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
 
 @handlers.command(epilog="Exit codes: 0 it succeeded, 1 it failed, 2 bad usage or bad input.")
 @click.argument("name")
-@click.option("-p", "--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One param, as JSON or text.")
+@click.option("-p", "--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One param, as text or JSON.")
 @click.option(
     "-P",
     "--params",
@@ -106,7 +108,7 @@ def test(
     """
     registry = load_registry(modules)
     spec = _find(registry, name)
-    params = read_json_file(params_file) | read_pairs(pairs, json_or_text, "a param")
+    params = read_json_file(params_file) | read_pairs(pairs, _reader(spec), "a param")
     message = TaskMessage(
         task_id="test",
         job_id="test",
@@ -117,6 +119,14 @@ def test(
         attempt=attempt,
     )
     return _say(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
+
+
+def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
+    """How a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
+    from dagmaster.authoring.fields import wants_text  # noqa: PLC0415 - only here
+
+    schema = spec.params_schema() or {}
+    return lambda name, text: text if text != "null" and wants_text(schema, name) else json_or_text(name, text)
 
 
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
@@ -203,20 +213,22 @@ def _output_schema(spec: HandlerSpec) -> dict[str, Any] | None:
 
 def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
     click.echo(f"\n{title}:")
-    properties = (schema or {}).get("properties")
     if schema is None:
         click.echo("  not declared: anything goes")
         return
-    if not properties:
+    from dagmaster.authoring.fields import REQUIRED, field_words  # noqa: PLC0415 - only here
+
+    fields = field_words(schema)
+    if not fields:
         click.echo("  none")
         return
-    required = set(schema.get("required", ()))
-    width = max(len(name) for name in properties)
-    for name, field in properties.items():
-        kind = " or ".join(str(each.get("type", "")) for each in field.get("anyOf", [field]))
-        need = "required" if name in required else f"default {json.dumps(field.get('default'))}"
-        told = f"  {field['description']}" if field.get("description") else ""
-        click.echo(f"  {name:<{width}}  {kind:<8} {need if title == 'Params' else ''}{told}".rstrip())
+    width = max(len(field.name) for field in fields)
+    for field in fields:
+        need = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
+        said = ", ".join(filter(None, (field.kind, field.limits, need if title == "Params" else "")))
+        click.echo(f"  {click.style(field.name.ljust(width), bold=True)}  {said}")
+        if field.description:
+            click.echo(f"  {'':<{width}}  {click.style(field.description, dim=True)}")
 
 
 def _first_line(spec: HandlerSpec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 PIECE = 8 * 1024 * 1024
 LONGEST_WORD = 200
+_NUMBER = re.compile(r"[0-9]{4,6}")
 ONE_OF = ("href", "source_url", "source_path", "input_path", "blob_path")
 
 
 def _epsg(said: Any) -> Any:
-    """A number is a code of EPSG: `-p target_crs=4326` gives one."""
-    return f"EPSG:{said}" if isinstance(said, int) and not isinstance(said, bool) else said
+    """A number is a code of EPSG, also as text: `-p target_crs=4326` gives that."""
+    is_code = isinstance(said, int) and not isinstance(said, bool)
+    return f"EPSG:{said}" if is_code or (isinstance(said, str) and _NUMBER.fullmatch(said)) else said
 
 
 CrsName = Annotated[str, BeforeValidator(_epsg)]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from dagmaster.adapters.object_storage import ObjectStorage
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.handlers.raster.cog_handlers import CompleteParams
 from dagmaster.handlers.raster.tile_handlers import TileOptions
 from dagmaster.handlers.results import publish, result_uri
-from dagmaster.handlers.sources import SourceParams, local_file
+from dagmaster.handlers.sources import CrsName, SourceParams, local_file
 from dagmaster.handlers.vector.words import PrepareParams
 from dagmaster.ports.handler import HandlerContext
 from dagmaster.ports.services import Share
@@ -196,3 +196,10 @@ def test_a_crs_may_be_said_by_its_number(params, said, read):
     assert params.model_validate(told).target_crs == read
     with pytest.raises(ValidationError):
         params.model_validate({**told, "target_crs": True})
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [(4326, "EPSG:4326"), ("4326", "EPSG:4326"), ("ESRI:54009", "ESRI:54009"), ("12", "12")]
+)
+def test_a_number_is_a_code_of_epsg_also_as_text(said, meant):
+    assert TypeAdapter(CrsName).validate_python(said) == meant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -111,7 +111,7 @@ class MosaicParams(CogParams):
     tiles: list[Any] | None = Field(default=None, description="Another name of sources.")
     tile_results: list[Any] | None = Field(default=None, description="Another name of sources.")
     nodata: float | None = Field(default=None, description="For gaps, where the sources have no nodata value.")
-    overlap: str = Field(default="first", pattern="^(first|last)$", description="Which source wins where two lie.")
+    overlap: Literal["first", "last"] = Field(default="first", description="Which source wins where two lie.")
     name: str = Field(default="mosaic", min_length=1, max_length=100, description="What the result is called.")
 
     @model_validator(mode="after")
