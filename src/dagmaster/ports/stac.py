@@ -203,12 +203,16 @@ def spell_moment(moment: datetime) -> str:
 
 
 def users_moment(text: str) -> str:
-    """What a user wrote for a moment, as RFC 3339 in UTC. A day is its first moment; without a zone it is UTC."""
+    """What a user wrote for a moment, as RFC 3339 in UTC. A day, a month, a year is its first; without a zone, UTC."""
     try:
+        if _DAY.fullmatch(text.strip()) and (begins := _edge(text.strip(), last=False)):
+            return spell_moment(begins)
         read = datetime.fromisoformat(text.strip())
         return spell_moment(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
     except (ValueError, OverflowError):
-        raise invalid(f"{text[:60]!r} is not a moment: expected one as 2001-07-13T10:00:00Z or 2001-07-13") from None
+        raise invalid(
+            f"{text[:60]!r} is not a moment: expected one as 2001-07-13T10:00:00Z, 2001-07-13, 2001-07 or 2001"
+        ) from None
 
 
 def read_interval(text: str) -> Span:
