@@ -21,6 +21,10 @@ _TARGETS_SCHEMA: Final[dict[str, Any]] = {
 }
 # pydantic looks a `$ref` up at once, so what is defined elsewhere is named here and put in by `json_schema`.
 _DEPENDS_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "DependsOn"}
+_DEPENDS: Final = (
+    "The nodes that it comes after: one, a list (all of them), `all_of: [...]` or `any_of: [...]`, also one inside the"
+    " other. `node.branch` is a conditional that chose this branch."
+)
 _RETRY_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "Retry"}
 _SOURCE_SCHEMA: Final[dict[str, Any]] = {"anyOf": [{"type": "string", "pattern": r"\{\{"}, {"type": "array"}]}
 _TOLERANCE_SCHEMA: Final[dict[str, Any]] = {
@@ -63,7 +67,7 @@ class NodeModel(FileModel):
     """What every node has."""
 
     description: str = Field(default="", max_length=4096, description="For people.")
-    depends_on: DependsOn = Field(default=None, description="Which nodes must have ended, and how: an expression.")
+    depends_on: DependsOn = Field(default=None, description=_DEPENDS)
 
 
 class NextModel(NodeModel):
