@@ -67,7 +67,7 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
     return value
 
 
-@stac.command()
+@stac.command(epilog="Exit codes: 0 searched, 2 bad usage, or no such collection, 3 the catalog does not answer.")
 @click.option("--bbox", "box", callback=_box, metavar="W,S,E,N", help="Meets this box. West beyond east: across 180°.")
 @click.option(
     "--datetime", "when", callback=_span, metavar="SPAN", help="A year, month, day, moment, or from/to; .. is open."
@@ -101,6 +101,9 @@ def search(
 
     wanted = Search(bbox=box, datetime=when, collections=collections, ids=ids, limit=limit)
     with _opened(data_dir) as catalog:
+        for name in collections:
+            if catalog.collection(name) is None:
+                raise click.ClickException(_no_collection(catalog, name))
         found = catalog.search(wanted)
         if as_json:
             click.echo(json.dumps({"type": "FeatureCollection", "features": found}, ensure_ascii=False))
@@ -110,7 +113,7 @@ def search(
             first = found[0]
             click.echo(f"\n{more}One of them: dagmaster stac show {first['collection']} {first['id']}", err=True)
         else:
-            _say_nothing(catalog, collections, asked=wanted != Search(limit=limit))
+            _say_nothing(catalog, asked=wanted != Search(limit=limit))
     return COMPLETED
 
 
@@ -264,11 +267,8 @@ def _ended(hint: str) -> str:
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _say_nothing(catalog: Catalog, collections: Sequence[str], *, asked: bool) -> None:
-    unknown = [name for name in collections if catalog.collection(name) is None]
-    if unknown and catalog.collections():
-        click.echo(_no_collection(catalog, unknown[0]), err=True)
-    elif asked and catalog.counts():
+def _say_nothing(catalog: Catalog, *, asked: bool) -> None:
+    if asked and catalog.counts():
         click.echo("no item fits. `dagmaster stac collections` shows what there is, where and when.", err=True)
     else:
         _say_empty()

@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from dagmaster.cli.main import main
+from dagmaster.cli.main import BAD_INPUT, main
 from dagmaster.cli.stac import stac
 from tests.conformance.catalogs import a_collection, an_item, open_catalog
 
@@ -64,8 +64,13 @@ def test_no_cell_is_cut_columns_give_way_instead(filled, monkeypatch):
     assert "13.12" not in at_eighty
 
 
-def test_a_collection_that_is_not_there_is_told(filled):
-    assert "no collection 'scene': did you mean 'scenes'?" in said("search", "--collection", "scene")
+@pytest.mark.parametrize("more", [[], ["--json"], ["--collection", "scenes"]])
+def test_a_search_in_a_collection_that_is_not_there_fails_and_tells_the_nearest(filled, more, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["stac", "search", "--collection", "scene", *more])
+    told = capsys.readouterr()
+    assert (left.value.code, told.out) == (BAD_INPUT, "")
+    assert "no collection 'scene': did you mean 'scenes'?" in " ".join(told.err.split())
 
 
 def test_a_long_list_is_shown_by_its_first_entries(filled):
