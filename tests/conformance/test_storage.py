@@ -87,6 +87,26 @@ def test_what_is_there_stays_and_the_answer_is_about_it(place, tmp_path, size):
     assert place.storage.publish(tmp_path / "made", place.storage.in_zone("silver", "other.bin")).created
 
 
+@pytest.mark.parametrize("size", [0, 10, LARGE])
+def test_what_is_replaced_is_the_new_one_and_what_breaks_off_leaves_the_old_one(place, tmp_path, size):
+    uri = place.storage.in_zone("bronze", "a/one.bin")
+    place.storage.publish(a_file(tmp_path, b"first"), uri)
+    data, heard = data_of(size, b"second"), list[int]()
+    made = place.storage.replace(a_file(tmp_path, data), uri, heard.append)
+    assert (made.size, made.sha256) == (size, hashlib.sha256(data).hexdigest())
+    assert place.again().read(uri) == data
+    assert (heard or [0])[-1] == size
+
+    def enough(_: int) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        place.storage.replace(a_file(tmp_path, data_of(LARGE, b"third")), uri, enough)
+    assert place.again().read(uri) == data
+    assert [one.uri for one in place.storage.under(place.storage.in_zone("bronze"))] == [uri]
+    assert place.storage.replace(a_file(tmp_path, b"new"), place.storage.in_zone("bronze", "other.bin")).size == 3
+
+
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_twin_that_was_faster_stays(place, tmp_path, size):
     """It comes after we looked, and before we are done."""

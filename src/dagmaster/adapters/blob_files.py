@@ -110,6 +110,17 @@ class BlobFiles:
                 raise _refused("be written", uri, error) from error
         return self._described(uri)
 
+    def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
+        """Copy it to a file beside, which then takes the name."""
+        there = self.path(uri, to_write=True)
+        passing = Passing(on_bytes)
+        with path.open("rb") as source:
+            try:
+                durable_files.replace(there, lambda file: file.writelines(passing.see(pieces_of(source))))
+                return _info(uri, there.stat(), sha256=passing.sha256, created=True)
+            except OSError as error:
+                raise _refused("be written", uri, error) from error
+
     def delete(self, uri: BlobUri) -> bool:
         """Take it away, for good."""
         path = self.path(uri, to_write=True)

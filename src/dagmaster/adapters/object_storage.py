@@ -85,6 +85,10 @@ class ObjectStorage:
         """Stream it there, unless something is there."""
         return self._room(uri).publish(path, uri, on_bytes)
 
+    def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
+        """Stream it there, over what is there."""
+        return self._room(uri).replace(path, uri, on_bytes)
+
     def delete(self, uri: BlobUri) -> bool:
         """Look, and take it away."""
         return self._room(uri).delete(uri)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import pathlib
 import sys
+from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.errors import BlobMissing, DagmasterError
 from dagmaster.ports.storage import ZONES
@@ -20,7 +23,20 @@ from dagmaster.ports.storage import ZONES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dagmaster.ports.services import Services
     from dagmaster.ports.storage import BlobInfo, BlobUri, Storage
+
+CREATED: Final = "new"
+SAME: Final = "the same as before"
+REPLACED: Final = "replaced"
+REFUSED: Final = "refused"
+_OF_ONE: Final = {
+    CREATED: "is there",
+    SAME: "was there already, the same",
+    REPLACED: "is there in the place of another",
+}
+SHOWN: Final = 10
+"""Blobs that are named before somebody is asked about all of them."""
 
 zone_option = click.option(
     "--zone",
@@ -41,34 +57,214 @@ def blobs() -> None:
     """
 
 
-@blobs.command(epilog="Exit codes: 0 it is there, 2 bad usage or bad input, 3 the storage does not answer.")
-@click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True, readable=True))
-@click.argument("name", required=False)
+@blobs.command(epilog="Exit codes: 0 all are there, 2 bad usage or bad input, 3 the storage does not answer.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE... [NAME]")
+@click.option("--replace", "replaces", is_flag=True, help="Put it in the place of another one that has the name.")
 @zone_option
 @data_dir_option
-def put(file: pathlib.Path, name: str | None, *, zone: str, data_dir: pathlib.Path | None) -> int:
-    """Put a file into a zone, under its own name or another.
+def put(files: tuple[str, ...], *, replaces: bool, zone: str, data_dir: pathlib.Path | None) -> int:
+    """Put files and folders into a zone, under their own names or another.
 
-    It appears there whole or not at all. What is there already stays: the same file again is no mistake, another one
-    under the same name is. The URI that is printed may be given to a workflow; in bronze the name is enough.
+    Each appears there whole or not at all. What is there already stays: the same file again is no mistake, another one
+    under the same name is, unless --replace says so. Of a folder goes all that is in it, without hidden files. The URIs
+    that are printed may be given to a workflow; in bronze the name is enough.
+
+    NAME is what is no file here. It goes with one file or folder; one that ends with / goes with many.
 
     \b
     Examples:
       dagmaster blobs put scene.tif
       dagmaster blobs put scene.tif landsat/2000/scene.tif
       dagmaster blobs put scene.tif landsat/2000/          the folder, with the file's own name
+      dagmaster blobs put *.tif landsat/2000/
+      dagmaster blobs put countries/                       the files of a shapefile
+      dagmaster blobs put scene.tif --replace              it was mended
     """
-    name = f"{name}{file.name}" if name is not None and name.endswith("/") else name or file.name
+    outcomes: list[_Put] = []
     with _told(), _storage(data_dir) as storage:
-        uri = storage.in_zone(zone, name)
-        with _shown(f"to {zone}", file.stat().st_size) as on_bytes:
-            info = storage.publish(file, uri, on_bytes)
-    if not info.created and info.sha256 != _sha256(file):
-        raise click.ClickException(f"something else is at {uri}, and stays: give another name")
-    click.echo(str(uri))
-    said = "is there" if info.created else "was there already, the same"
-    click.echo(f"{_size(info.size)}, {said}. A workflow finds it as {name if zone == 'bronze' else uri}", err=True)
+        wanted = [(file, storage.in_zone(zone, name), name) for file, name in _named(files)]
+        with _shown(f"to {zone}", sum(file.stat().st_size for file, _, _ in wanted)) as on_bytes:
+            done = 0
+            for file, uri, name in wanted:
+                each = None if on_bytes is None else functools.partial(_further, on_bytes, done)
+                outcomes.append(_put(storage, file, uri, name, each, replaces=replaces))
+                done += file.stat().st_size
+    for one in outcomes:
+        if one.said != REFUSED:
+            click.echo(str(one.uri))
+    _say_put(outcomes, zone)
+    refused = [one for one in outcomes if one.said == REFUSED]
+    if refused:
+        more = f", and at {len(refused) - 1:,} more" if len(refused) > 1 else ""
+        raise click.ClickException(
+            f"something else is at {refused[0].uri}{more}, and stays: give another name, or --replace"
+        )
     return COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    uri: BlobUri
+    name: str
+    size: int
+    said: str
+    old: BlobInfo | None = None
+
+
+def _put(
+    storage: Storage,
+    file: pathlib.Path,
+    uri: BlobUri,
+    name: str,
+    on_bytes: Callable[[int], None] | None,
+    *,
+    replaces: bool,
+) -> _Put:
+    info = storage.publish(file, uri, on_bytes)
+    if info.created:
+        return _Put(uri, name, info.size, CREATED)
+    if info.sha256 == _sha256(file):
+        return _Put(uri, name, info.size, SAME)
+    if not replaces:
+        return _Put(uri, name, info.size, REFUSED)
+    return _Put(uri, name, storage.replace(file, uri, on_bytes).size, REPLACED, info)
+
+
+def _named(given: tuple[str, ...]) -> list[tuple[pathlib.Path, str]]:
+    """The files, each with the name it gets."""
+    *sources, last = given
+    name = None
+    if sources and not pathlib.Path(last).exists() and (len(sources) == 1 or last.endswith("/")):
+        name = last
+    else:
+        sources.append(last)
+    found: list[tuple[pathlib.Path, str]] = []
+    for source in map(pathlib.Path, sources):
+        if not source.exists():
+            raise click.UsageError(f"{str(source)!r} does not exist: name files and folders of this machine")
+        own = source.resolve().name if source.is_dir() else source.name
+        to = f"{name}{own}" if name is not None and name.endswith("/") else name or own
+        found += [(source, to)] if not source.is_dir() else [(file, f"{to}/{rest}") for file, rest in _inside(source)]
+    twice = [to for to, count in Counter(to for _, to in found).items() if count > 1]
+    if twice:
+        raise click.UsageError(f"two files would be {twice[0]}: put them one after the other, under two names")
+    if not found:
+        raise click.UsageError("there is no file in it")
+    return found
+
+
+def _inside(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
+    for file in sorted(folder.rglob("*")):
+        rest = file.relative_to(folder)
+        if file.is_file() and not any(word.startswith(".") for word in rest.parts):
+            yield file, rest.as_posix()
+
+
+def _further(on_bytes: Callable[[int], None], before: int, done: int) -> None:
+    on_bytes(before + done)
+
+
+def _say_put(outcomes: list[_Put], zone: str) -> None:
+    for one in outcomes:
+        if one.old is not None:
+            click.echo(f"replaced {one.uri}: it was {_size(one.old.size)}, sha256 {one.old.sha256}", err=True)
+    if len(outcomes) == 1 and outcomes[0].said != REFUSED:
+        one = outcomes[0]
+        place = one.name if zone == "bronze" else one.uri
+        click.echo(f"{_size(one.size)}, {_OF_ONE[one.said]}. A workflow finds it as {place}", err=True)
+    elif len(outcomes) > 1:
+        counts = Counter(one.said for one in outcomes)
+        size = sum(one.size for one in outcomes if one.said != REFUSED)
+        said = ", ".join(f"{count:,} {each}" for each, count in counts.items())
+        click.echo(f"{len(outcomes):,} files: {said}; {_size(size)}", err=True)
+
+
+@blobs.command(epilog="Exit codes: 0 they are gone, 2 bad usage or bad input, 3 the storage does not answer.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("-r", "--recursive", is_flag=True, help="Also all that is in a folder of that name.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Also what the catalog speaks of.")
+@zone_option
+@data_dir_option
+def rm(
+    names: tuple[str, ...], *, recursive: bool, yes: bool, force: bool, zone: str, data_dir: pathlib.Path | None
+) -> int:
+    """Take blobs away, for good.
+
+    NAME is a name in the zone, or a URI. It asks first. What an item of the catalog speaks of stays, unless --force
+    says so: who finds the item would find nothing behind it.
+
+    \b
+    Examples:
+      dagmaster blobs rm landsat/old.tif
+      dagmaster blobs rm -r landsat/2000 --yes
+      dagmaster blobs rm -r ndvi-parts --zone silver
+    """
+    with _told(), _services(data_dir) as services:
+        storage = services.blobs
+        if not all(name.strip("/") for name in names):
+            raise click.UsageError("name a blob or a folder: a whole zone is not taken away")
+        found = [info for name in names for info in _meant(storage, _place(storage, name, zone), recursive=recursive)]
+        found = list({info.uri: info for info in found}.values())
+        if not force:
+            _require_unspoken(services, [info.uri for info in found])
+        said = f"{len(found):,} blob{'s' if len(found) != 1 else ''}, {_size(sum(info.size for info in found))}"
+        if not yes:
+            for info in found[:SHOWN]:
+                click.echo(f"{_size(info.size):>10}  {_when(info):20}  {info.uri}", err=True)
+            more = f" ({len(found) - SHOWN:,} more are not shown)" if len(found) > SHOWN else ""
+            if not _confirmed(f"Take away {said}{more}, for good?"):
+                click.echo("nothing is taken away", err=True)
+                return FAILED
+        for info in found:
+            if storage.delete(info.uri):
+                click.echo(str(info.uri))
+    click.echo(f"{said}: gone", err=True)
+    return COMPLETED
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.ClickException("nobody is there to answer: --yes does not ask") from None
+
+
+def _meant(storage: Storage, place: BlobUri, *, recursive: bool) -> list[BlobInfo]:
+    itself = storage.find(place)
+    below = [*storage.under(place)] if recursive else []
+    if itself is None and not below:
+        inside = next(iter(storage.under(place)), None) if not recursive else None
+        hint = "it is a folder, say -r" if inside else "`dagmaster blobs list` tells what is there"
+        raise BlobMissing(f"there is no blob at {place}: {hint}")
+    return [*([itself] if itself else []), *below]
+
+
+def _require_unspoken(services: Services, uris: list[BlobUri]) -> None:
+    """Refuse what an item speaks of. In bronze it is a source, and results know it by its checksum."""
+    bronze = f"{services.blobs.in_zone('bronze')}/"
+    asked = [uri for uri in uris if not str(uri).startswith(bronze)]
+    if not asked:
+        return
+    from dagmaster.handlers.stac.references import referenced  # noqa: PLC0415 - slow to import
+    from dagmaster.ports.handler import HandlerContext  # noqa: PLC0415 - likewise
+
+    try:
+        known = referenced(HandlerContext(services=services))
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"the catalog cannot be asked, for {error.name} is not installed: --force does not ask it"
+        ) from error
+    spoken = [uri for uri in asked if uri in known]
+    if spoken:
+        item = known[spoken[0]]
+        raise click.ClickException(
+            f"the item {item['id']} of {item.get('collection')} speaks of {spoken[0]}"
+            f"{f', and others of {len(spoken) - 1:,} more' if len(spoken) > 1 else ''}: nothing is taken away."
+            " --force takes it away all the same"
+        )
 
 
 @blobs.command(name="list", epilog="Exit codes: 0 listed, 2 bad usage or bad input, 3 the storage does not answer.")
@@ -159,12 +355,19 @@ def _below(storage: Storage, place: BlobUri) -> Iterator[BlobInfo]:
 @contextlib.contextmanager
 def _storage(data_dir: pathlib.Path | None) -> Iterator[Storage]:
     """The zones that the workers of these settings have."""
+    with _services(data_dir) as services:
+        yield services.blobs
+
+
+@contextlib.contextmanager
+def _services(data_dir: pathlib.Path | None) -> Iterator[Services]:
+    """What the workers of these settings are lent."""
     from dagmaster.bootstrap import blob_directory, lending  # noqa: PLC0415 - slow to import
     from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
 
     settings = load_settings()
     is_alone = settings.database_url is None or data_dir is not None
-    yield lending(settings, blob_directory(settings, data_dir), is_alone=is_alone).open().blobs
+    yield lending(settings, blob_directory(settings, data_dir), is_alone=is_alone).open()
 
 
 @contextlib.contextmanager

@@ -184,6 +184,12 @@ class Storage(Protocol):
         `on_bytes` hears the sum, and does not ask the storage for anything: it is called from inside of it.
         """
 
+    def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
+        """Put a local file of any size there, over what was there, which stays until the new one is whole.
+
+        For a person who says so. A handler publishes, for others may be reading.
+        """
+
     def delete(self, uri: BlobUri) -> bool:
         """Take it away. False: it was not there."""
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from dagmaster.cli.blobs import blobs
 from dagmaster.cli.main import UNAVAILABLE, main
+from tests.conformance.catalogs import a_collection, an_item, open_catalog
 
 
 @pytest.fixture
@@ -56,6 +57,96 @@ def test_another_file_under_the_same_name_is_refused_and_what_is_there_stays(zon
     assert (zones / "bronze" / "scene.tif").read_bytes() == b"pixels"
 
 
+def listed(zone: str = "bronze") -> list[str]:
+    return [line.rpartition(f"/{zone}/")[2] for line in told("list", "--zone", zone)[1].splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["scene.tif", "b.tif"], ["b.tif", "scene.tif"]),
+        (["scene.tif", "b.tif", "to/"], ["to/b.tif", "to/scene.tif"]),
+        (["folder"], ["folder/a.shp", "folder/deep/c.txt"]),
+        (["folder/", "to"], ["to/a.shp", "to/deep/c.txt"]),
+        (["folder", "to/"], ["to/folder/a.shp", "to/folder/deep/c.txt"]),
+        (["folder", "b.tif"], ["b.tif", "folder/a.shp", "folder/deep/c.txt"]),
+    ],
+)
+def test_several_files_and_folders_are_put_at_once(zones, tmp_path, arguments, names):
+    (tmp_path / "b.tif").write_bytes(b"b")
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    for name in ("folder/a.shp", "folder/deep/c.txt", "folder/.hidden"):
+        (tmp_path / name).write_text(name)
+    code, out, err = told("put", *arguments)
+    assert (code, listed()) == (0, names)
+    assert sorted(line.rpartition("/bronze/")[2] for line in out.splitlines()) == names
+    assert f"{len(names)} files: {len(names)} new; " in err
+
+
+def test_of_several_files_those_that_may_are_put_and_the_others_are_told(zones, tmp_path):
+    told("put", "scene.tif")
+    (tmp_path / "scene.tif").write_bytes(b"mended")
+    (tmp_path / "b.tif").write_bytes(b"b")
+    code, out, err = told("put", "scene.tif", "b.tif")
+    assert (code, out) == (1, f"file://{zones}/bronze/b.tif\n")
+    assert f"something else is at file://{zones}/bronze/scene.tif, and stays" in err
+    assert (zones / "bronze" / "scene.tif").read_bytes() == b"pixels"
+
+
+def test_a_mended_file_takes_the_place_of_the_first_when_somebody_says_so(zones, tmp_path):
+    told("put", "scene.tif")
+    assert "replaced" not in told("put", "scene.tif", "--replace")[2]
+    (tmp_path / "scene.tif").write_bytes(b"mended it")
+    code, out, err = told("put", "scene.tif", "--replace")
+    assert (code, out) == (0, f"file://{zones}/bronze/scene.tif\n")
+    assert f"it was 6 B, sha256 {hashlib.sha256(b'pixels').hexdigest()}" in err
+    assert (zones / "bronze" / "scene.tif").read_bytes() == b"mended it"
+
+
+def test_blobs_are_taken_away_after_a_question(zones):
+    for name in ("a.tif", "b.tif", "c/1.tif", "c/2.tif"):
+        told("put", "scene.tif", name)
+    for answer, said in (("n\n", "nothing is taken away"), ("", "nobody is there to answer: --yes does not ask")):
+        done = CliRunner().invoke(blobs, ["rm", "a.tif"], input=answer, standalone_mode=False)
+        assert (done.return_value, done.stdout, len(listed())) == (1 if answer else None, "", 4)
+        assert "Take away 1 blob, 6 B, for good?" in done.stderr
+        assert said in f"{done.stderr}{done.exception}"
+    done = CliRunner().invoke(blobs, ["rm", "a.tif"], input="y\n")
+    assert (done.exit_code, done.stdout, listed()) == (
+        0,
+        f"file://{zones}/bronze/a.tif\n",
+        ["b.tif", "c/1.tif", "c/2.tif"],
+    )
+    assert "it is a folder, say -r" in told("rm", "c", "--yes")[2]
+    assert "there is no blob at" in told("rm", "b.tif", "nope.tif", "--yes")[2]
+    assert "a whole zone is not taken away" in told("rm", "-r", "/", "--yes")[2]
+    assert len(listed()) == 3
+    assert told("rm", "-r", "c", f"file://{zones}/bronze/b.tif", "--yes")[::2] == (0, "3 blobs, 18 B: gone")
+    assert listed() == []
+
+
+def test_a_file_that_is_no_blob_is_never_taken_away(zones, tmp_path):
+    for name in ("scene.tif", f"file://{tmp_path}/scene.tif"):
+        assert told("rm", name, "--yes")[0] != 0
+    assert (tmp_path / "scene.tif").read_bytes() == b"pixels"
+
+
+def test_what_the_catalog_speaks_of_stays_unless_forced(zones):
+    for name in ("spoken.tif", "other.tif"):
+        told("put", "scene.tif", name, "--zone", "silver")
+    catalog = open_catalog(str(zones / "catalog"))
+    catalog.ensure_collection(a_collection("scenes"))
+    asset = {"data": {"href": f"file://{zones}/silver/spoken.tif", "roles": ["data"]}}
+    catalog.register([an_item("one", assets=asset)])
+    both = ("rm", "spoken.tif", "other.tif", "--zone", "silver", "--yes")
+    code, out, err = told(*both)
+    assert (code, out, len(listed("silver"))) == (1, "", 2)
+    assert "the item one of scenes speaks of" in err
+    assert told("rm", "other.tif", "--zone", "silver", "--yes")[0] == 0
+    assert told("rm", "spoken.tif", "--zone", "silver", "--yes", "--force")[0] == 0
+    assert listed("silver") == []
+
+
 def test_a_list_is_in_order_and_of_one_folder_and_of_one_blob(zones):
     for name in ("b.tif", "a/2.tif", "a/1.tif"):
         told("put", "scene.tif", name)
@@ -83,6 +174,8 @@ def test_a_blob_is_got_by_its_name_or_its_uri(zones, tmp_path):
     ("arguments", "said"),
     [
         (["put", "nothing.tif"], "does not exist"),
+        (["put", "scene.tif", "there.tiff", "x.tif"], "'there.tiff' does not exist"),
+        (["put", "scene.tif", "./scene.tif"], "two files would be scene.tif"),
         (["put", "scene.tif", "../x"], "'..' part: a name leads straight to its blob"),
         (["put", "scene.tif", "--zone", "tin"], "'tin' is not one of 'bronze', 'silver', 'gold'"),
         (["get", "nothing.tif", "x"], "there is nothing at file://"),
