@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.handler import HandlerContext
     from dagmaster.ports.storage import BlobInfo, BlobUri
+
+_LONGEST: Final = 100
 
 
 def result_uri(
@@ -35,13 +37,15 @@ def result_uri(
     name_and_version = made_by or (ctx.handler, ctx.handler_version)
     said = json.dumps([*name_and_version, dict(params), list(sources)], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(said.encode()).hexdigest()[:16]
-    words = [plain_name(one) for one in (*folder.split("/"), f"{plain_name(name)}-{fingerprint}") if one]
-    return ctx.blobs.in_zone(zone, f"{'/'.join(words)}{suffix}")
+    # A long name is cut before the fingerprint, never the fingerprint: that alone tells two results apart.
+    word = f"{plain_name(name)[: _LONGEST - len(fingerprint) - 1]}-{fingerprint}"
+    folders = [plain_name(one) for one in folder.split("/") if one]
+    return ctx.blobs.in_zone(zone, f"{'/'.join((*folders, word))}{suffix}")
 
 
 def plain_name(text: str) -> str:
     """Text as a word of a path: letters, digits, '.', '_' and '-'."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("._")[:100] or "unnamed"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("._")[:_LONGEST] or "unnamed"
 
 
 def publish(ctx: HandlerContext, path: Path, uri: BlobUri) -> BlobInfo:

@@ -27,6 +27,16 @@ def test_a_raster_that_was_replaced_since_its_plan_is_refused_though_it_is_as_lo
     assert bed.silver() == []
 
 
+def test_two_rasters_of_one_long_name_give_two_results(bed: Bed):
+    name = f"{'long' * 30}.tif"
+    made = []
+    for seed in (1, 2):
+        bed.bronze(name, numbers(20, 20, seed=seed))
+        made.append(bed.run("raster.create_cog", href=name))
+        assert np.array_equal(bed.read(made[-1].cog_url), numbers(20, 20, seed=seed))
+    assert made[0].cog_url != made[1].cog_url
+
+
 def test_another_raster_is_not_cut_under_the_version_of_the_first(bed: Bed):
     bed.bronze("a.tif", numbers(seed=1))
     bed.bronze("b.tif", numbers(seed=2))
