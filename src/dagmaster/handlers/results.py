@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
+UNDATED: Final = "dagmaster:undated_id"
+"""Of an item: its id comes from content and knows no moment. Who tells the moment later makes it a part of the id."""
 _LONGEST: Final = 100
+_FINGERPRINT: Final = re.compile(r"-[0-9a-f]{16}(?=$|\.[A-Za-z0-9]+$)")
 
 
 def result_uri(
@@ -46,6 +49,21 @@ def result_uri(
 def plain_name(text: str) -> str:
     """Text as a word of a path: letters, digits, '.', '_' and '-'."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("._")[:_LONGEST] or "unnamed"
+
+
+def is_named_by_content(href: str) -> bool:
+    """Whether a place is named after what lies there: equal rasters of two days are one file."""
+    return _FINGERPRINT.search(href.rpartition("/")[2]) is not None
+
+
+def without_fingerprint(stem: str) -> str:
+    """A name as it was before a step put a fingerprint behind it."""
+    return _FINGERPRINT.sub("", stem) or stem
+
+
+def dated(item_id: str, moment: str) -> str:
+    """The id of what was measured at a moment (as RFC 3339), where the id alone tells only of its content."""
+    return f"{item_id}-{hashlib.sha256(moment.encode()).hexdigest()[:8]}"
 
 
 def publish(ctx: HandlerContext, path: Path, uri: BlobUri) -> BlobInfo:

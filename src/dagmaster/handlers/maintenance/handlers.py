@@ -68,7 +68,13 @@ class SilverParams(PlaceParams):
     collection_id: str = Field(default="silver", description="Where their items go.")
 
 
-@handler("maintenance.register_silver_blobs", queue=HEAVY, timeout_seconds=7200, aliases=["register_silver_blobs"])
+@handler(
+    "maintenance.register_silver_blobs",
+    version="2",
+    queue=HEAVY,
+    timeout_seconds=7200,
+    aliases=["register_silver_blobs"],
+)
 def register_silver_blobs(ctx: HandlerContext, params: SilverParams) -> Indexed:
     """Have an item for each raster of the silver zone that no item of any collection references."""
     return index(ctx, params.rasters(ctx), set(referenced(ctx)), params.collection_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -42,7 +41,7 @@ class CreateCogParams(SourceParams, TileOptions):
 
 @handler(
     "raster.create_cog",
-    version="2",
+    version="3",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
@@ -69,7 +68,7 @@ class Reprojected(CogMade):
     reprojected_path: str = Field(description="Where it lies.")
 
 
-@handler("raster.reproject", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
+@handler("raster.reproject", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another coordinate system, in one pass, into a COG."""
     made = _warped_cog(ctx, _source(ctx, params), params, resolution=params.resolution)
@@ -133,13 +132,11 @@ class Mosaicked(CogMade):
     source_count: int
 
 
-@handler("raster.mosaic", version="2", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_mosaic"])
+@handler("raster.mosaic", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_mosaic"])
 def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Put rasters on one grid together into one COG, block by block."""
     with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster import mosaicking
-        from dagmaster.handlers.raster.tagging import first_sources
     hrefs = params.hrefs()
     files = []
     for number, href in enumerate(hrefs):
@@ -147,9 +144,6 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
         ctx.progress(number, len(hrefs), f"source {number + 1} of {len(hrefs)}")
         files.append(local_file(ctx, ctx.blobs.resolve(href)))
     origin = Origin.of(ctx, *files)
-    with gdal(ctx.share):
-        first = first_sources([(file.path, (str(file.uri), file.sha256)) for file in files], ctx.share)
-    origin = replace(origin, first=first.sources, modified=first.modified or origin.modified)
     options, names = params.options(origin), [str(file.uri) for file in files]
 
     def make(to: Path) -> None:
@@ -216,7 +210,7 @@ class Clipped(CogMade):
     clipped_path: str = Field(description="Where it lies.")
 
 
-@handler("raster.clip", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
+@handler("raster.clip", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
 def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     """Cut a raster along an area, into a COG. What lies outside is nodata, or masked."""
     with extra("raster"):
@@ -267,7 +261,7 @@ class Completed(CogMade):
 
 
 @handler(
-    "raster.process_complete", version="2", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
+    "raster.process_complete", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
 )
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Validate a raster, make its COG, and register it in the catalog: in one task, with a checkpoint after each."""

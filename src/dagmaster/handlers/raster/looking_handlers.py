@@ -133,7 +133,7 @@ class Predicted(CogMade):
 
 
 @handler(
-    "raster.ml_predict", version="2", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
+    "raster.ml_predict", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
 )
 def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     """Run an ONNX model over a raster, in windows that overlap, into a COG."""

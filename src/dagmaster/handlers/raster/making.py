@@ -18,9 +18,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.provenance import MOST_SOURCES, Made
-from dagmaster.handlers.results import plain_name, publish, result_uri
+from dagmaster.handlers.results import (
+    UNDATED,
+    dated,
+    is_named_by_content,
+    plain_name,
+    publish,
+    result_uri,
+    without_fingerprint,
+)
 from dagmaster.handlers.sources import LocalFile, local_file
 from dagmaster.ports.handler import HandlerContext
+from dagmaster.ports.stac import users_moment
 
 if TYPE_CHECKING:
     from dagmaster.handlers.raster.cogs import CogOptions
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
 
 MAX_DEFLATE = 12
 _PLACE = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
-_FINGERPRINT = re.compile(r"-[0-9a-f]{16}$")
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 Overviews = Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"]
@@ -104,12 +112,12 @@ class CogMade(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a result is made of: pairs of href and checksum, and the moment when the first of them last changed."""
+    """What a result is made of: pairs of href and version, and the moment when the first of them last changed."""
 
     sources: Sequence[tuple[str, str]]
     modified: float | None = None
     first: Sequence[tuple[str, str]] = ()
-    """Of what the sources are made in turn, where that is what a reader wants to know: the scene, not its tiles."""
+    """Of what the sources are made in turn, which is what a reader wants to know: the scene, not its tiles."""
 
     @property
     def named(self) -> Sequence[tuple[str, str]]:
@@ -120,14 +128,29 @@ class Origin:
     def of(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
         """Of these files."""
         info = ctx.blobs.find(files[0].uri)
-        return cls(
-            sources=[(str(one.uri), one.sha256) for one in files], modified=None if info is None else info.modified
-        )
+        known = [(str(one.path), (str(one.uri), one.sha256)) for one in files]
+        return cls.of_rasters(ctx, known, None if info is None else info.modified)
+
+    @classmethod
+    def of_rasters(
+        cls,
+        ctx: HandlerContext,
+        rasters: Sequence[tuple[str, tuple[str, str]]],
+        modified: float | None,
+        options: Mapping[str, str] | None = None,
+    ) -> Origin:
+        """Of rasters where GDAL reads them. What one of ours was made of stands in it."""
+        with extra("raster"):
+            from dagmaster.handlers.gdal import gdal
+            from dagmaster.handlers.raster.tagging import first_sources
+        with gdal(ctx.share, **(options or {})):
+            first = first_sources(rasters, ctx.share)
+        return cls(sources=[itself for _, itself in rasters], modified=first.modified or modified, first=first.sources)
 
 
 def name_of(uri: BlobUri) -> str:
     """What a result of this blob is called: its name, without the fingerprint that a step before gave it."""
-    return _FINGERPRINT.sub("", uri.stem) or uri.stem
+    return without_fingerprint(uri.stem)
 
 
 def known_as(href: str, version: str) -> str:
@@ -195,20 +218,27 @@ def made_cog(
 ) -> CogMade:
     """Make a COG in the scratch folder, look at it, publish it, and describe what is there then."""
     file = _there(ctx, uri) or _made(ctx, uri, make)
-    return described(ctx, file, params, origin, item_id=params.item_id or _item_id(name, origin, shape))
+    return described(ctx, file, params, origin, item_id=_item_id(name, origin, shape))
 
 
 def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogMade:
-    """What is known of a COG, and its item."""
+    """What is known of a COG, and its item: of this id, or of the one that was told.
+
+    A source with a plain path keeps its id, whatever its date. One that is named by its content may be of many days, so
+    the day is a part of the id; where nobody has told it yet, the item says that.
+    """
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster.validating import describe
         from dagmaster.handlers.stac.items import Told, raster_item
+    by_content = params.item_id is None and any(is_named_by_content(href) for href, _ in origin.sources)
+    if by_content and params.datetime is not None:
+        item_id = dated(item_id, users_moment(params.datetime))
     with gdal(ctx.share):
         facts = describe(file.path, ctx.share, sample=False)
         info = ctx.blobs.find(file.uri)
         told = Told(
-            item_id=item_id,
+            item_id=params.item_id or item_id,
             href=str(file.uri),
             sha256=file.sha256,
             size=file.size,
@@ -216,6 +246,7 @@ def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: O
             when=params.datetime,
             assumed=origin.modified,
             created=None if info is None else info.modified,
+            properties={UNDATED: True} if by_content and params.datetime is None else {},
         )
         item = raster_item(file.path, ctx.share, told, Made.by(ctx, origin.named))
     return CogMade(

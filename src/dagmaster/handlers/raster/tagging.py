@@ -47,7 +47,7 @@ def made_of(raster: DatasetReader) -> MadeOf:
         return MadeOf()
 
 
-def first_sources(files: Sequence[tuple[Path, tuple[str, str]]], share: Share) -> MadeOf:
+def first_sources(files: Sequence[tuple[str, tuple[str, str]]], share: Share) -> MadeOf:
     """Of what files were made: what each says, or else the file itself, each once."""
     found: dict[tuple[str, str], None] = {}
     modified = []

@@ -113,7 +113,7 @@ class TileBatch(BaseModel):
 
 @handler(
     "raster.process_tile_batch",
-    version="2",
+    version="3",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["raster_process_tile_batch"],
@@ -165,7 +165,7 @@ def tile_cog(
     where = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
     base = name_of(source.uri)
     name = f"{base}_{where}"
-    origin = Origin(sources=[(str(source.uri), source.version)], modified=source.modified)
+    origin = Origin.of_rasters(ctx, [(path, (str(source.uri), source.version))], source.modified, source.options)
     uri = cog_uri(ctx, name, params, origin, shape, folder=f"{TILES_FOLDER}/{base}")
     options, window = params.options(origin), spec.window
     with gdal(ctx.share, **source.options):

@@ -171,7 +171,7 @@ class ItemRegistered(BaseModel):
 
 @handler(
     "stac.register_item",
-    version="2",
+    version="3",
     queue=LIGHT,
     timeout_seconds=300,
     aliases=["stac_register", "stac_register_item", "raster.stac_register_item"],
@@ -224,7 +224,7 @@ class ItemsRegistered(Counts):
     collection_ids: list[str]
 
 
-@handler("stac.register_items", version="2", queue=LIGHT, timeout_seconds=1800, aliases=["raster.stac_register_items"])
+@handler("stac.register_items", version="3", queue=LIGHT, timeout_seconds=1800, aliases=["raster.stac_register_items"])
 def register_items(ctx: HandlerContext, params: ItemsParams) -> ItemsRegistered:
     """Have many items in the catalog, all of them right before one of them is there."""
     items = params.found(ctx)
@@ -248,7 +248,7 @@ class CollectionRegistered(ItemsRegistered):
 
 
 @handler(
-    "stac.register_collection", version="2", queue=LIGHT, timeout_seconds=1800, aliases=["stac_register_collection"]
+    "stac.register_collection", version="3", queue=LIGHT, timeout_seconds=1800, aliases=["stac_register_collection"]
 )
 def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionRegistered:
     """Have a collection, and in it the items of all tiles. It spans what the tiles span."""
@@ -298,7 +298,7 @@ class Extracted(BaseModel):
     metadata: dict[str, Any] = Field(description="The item's properties.")
 
 
-@handler("stac.extract_metadata", version="2", queue=LIGHT, timeout_seconds=600, aliases=["extract_stac_metadata"])
+@handler("stac.extract_metadata", version="3", queue=LIGHT, timeout_seconds=600, aliases=["extract_stac_metadata"])
 def extract_metadata(ctx: HandlerContext, params: ExtractParams) -> Extracted:
     """Tell in STAC what a raster is. Nothing is registered."""
     item = item_of_raster(

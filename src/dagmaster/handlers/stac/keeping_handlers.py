@@ -75,7 +75,7 @@ class ContainerParams(PlaceParams):
     on_error: Literal["report", "fail"] = Field(default="report", description="What to do about one that is no raster.")
 
 
-@handler("stac.catalog_container", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["stac_catalog_container"])
+@handler("stac.catalog_container", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["stac_catalog_container"])
 def catalog_container(ctx: HandlerContext, params: ContainerParams) -> Indexed:
     """Have an item for each raster of a container. One that an item of the collection speaks of is left alone."""
     name = params.collection_id or params.container_name
@@ -140,7 +140,7 @@ class Rebuilt(Indexed):
     removed: int = 0
 
 
-@handler("stac.rebuild", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["rebuild_stac"])
+@handler("stac.rebuild", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["rebuild_stac"])
 def rebuild(ctx: HandlerContext, params: RebuildParams) -> Rebuilt:
     """Bring the catalog to what is stored: each raster is looked at anew, and what its item was told is kept."""
     collection = params.collection_id or params.container_name

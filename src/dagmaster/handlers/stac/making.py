@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.provenance import Made
-from dagmaster.handlers.results import plain_name
+from dagmaster.handlers.results import UNDATED, dated, is_named_by_content, plain_name
 from dagmaster.handlers.sources import local_file
 from dagmaster.ports.stac import (
     STAC_VERSION,
@@ -85,12 +84,15 @@ FACTS: Final = frozenset(
 _TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
 
 
-def item_id_of(uri: BlobUri) -> str:
-    """An id for the item of a file. Files of one name in two folders have two; a name with a fingerprint is enough."""
-    stem = plain_name(uri.stem)
-    if re.search(r"-[0-9a-f]{16}$", stem):
-        return stem
-    return f"{stem}-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}"
+def item_id_of(uri: BlobUri, when: str | None = None) -> str:
+    """An id for the item of a file. Files of one name in two folders have two; a name with a fingerprint is enough.
+
+    What is so named may be of many days, so the moment that was told is a part of the id then.
+    """
+    if is_named_by_content(str(uri)):
+        whole = plain_name(uri.name.rpartition("/")[2].removesuffix(uri.suffix))
+        return whole if when is None else dated(whole, users_moment(when))
+    return f"{plain_name(uri.stem)}-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}"
 
 
 def item_of_raster(
@@ -106,10 +108,15 @@ def item_of_raster(
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.stac.items import Told, raster_item
+    given = plain_properties(properties)
+    moment = when or given.pop("datetime", None)
+    when = None if moment is None else str(moment)
+    if item_id is None and when is None and is_named_by_content(str(uri)):
+        given[UNDATED] = True
     file = local_file(ctx, uri)
     info = ctx.blobs.find(uri)
     told = Told(
-        item_id=item_id or item_id_of(uri),
+        item_id=item_id or item_id_of(uri, when),
         href=str(uri),
         sha256=file.sha256,
         size=file.size,
@@ -117,7 +124,7 @@ def item_of_raster(
         when=when,
         assumed=None if info is None else info.modified,
         created=None if info is None else info.modified,
-        properties=plain_properties(properties),
+        properties=given,
     )
     try:
         with gdal(ctx.share):

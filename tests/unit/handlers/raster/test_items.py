@@ -65,7 +65,7 @@ def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
     assert asset["file:checksum"] == f"1220{made.sha256}"
     assert [band["data_type"] for band in asset["bands"]] == ["uint8"] * 6
     assert said["processing:software"]["gdal"] == rasterio.__gdal_version__
-    assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == ("raster.create_cog v2", "a_test v1")
+    assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == ("raster.create_cog v3", "a_test v1")
     assert item["collection"] == "landsat"
     pystac.Collection.from_dict(new_collection("landsat")).validate()
 
@@ -116,6 +116,49 @@ def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a
         bed.run("raster.thumbnail", item={**collection, "features": [item, item]})
     with pytest.raises(PermanentError, match="holds no STAC item"):
         bed.run("raster.thumbnail", item={"features_": []})
+
+
+def chained(bed: Bed, name: str, **told: str) -> dict[str, Any]:
+    """The item after two steps."""
+    first = bed.run("raster.reproject", href=name, target_crs="EPSG:4326")
+    return bed.run("raster.clip", href=first.cog_url, bbox=[-34.85, -8.15, -34.8, -8.1], **told).item
+
+
+def days(bed: Bed) -> list[str]:
+    """Two days on which nothing was seen."""
+    return [bed.bronze(f"2024-01-0{day}/mask.tif", np.zeros((200, 300), "uint8")) for day in (1, 2)]
+
+
+def test_equal_rasters_of_two_days_are_two_items_after_any_number_of_steps(bed: Bed):
+    items = [chained(bed, name, datetime=name[:10]) for name in days(bed)]
+    assert items[0]["assets"]["data"]["href"] == items[1]["assets"]["data"]["href"]
+    assert len({item["id"] for item in items}) == 2
+    assert [item["properties"]["datetime"][:10] for item in items] == ["2024-01-01", "2024-01-02"]
+    # One moment is one item, however it is spelled, and however often.
+    assert chained(bed, "2024-01-01/mask.tif", datetime="2024-01-01T01:00:00+01:00") == items[0]
+    mosaics = [bed.run("raster.mosaic", sources=[items[0]], datetime=f"2024-01-0{day}").item for day in (1, 2)]
+    assert mosaics[0]["id"] != mosaics[1]["id"]
+
+
+def test_a_raster_with_a_path_of_its_own_keeps_its_item_when_its_date_is_corrected(bed: Bed):
+    (first, _) = days(bed)
+    items = [bed.run("raster.create_cog", href=first, datetime=day).item for day in ("2024-01-01", "2024-01-03")]
+    assert items[0]["id"] == items[1]["id"] == bed.run("raster.create_cog", href=first).item["id"]
+    assert chained(bed, first, item_id="mine", datetime="2024-01-01")["id"] == "mine"
+
+
+def test_an_item_names_the_first_sources_after_any_number_of_steps(bed: Bed):
+    bed.bronze("scene.tif", numbers(200, 300))
+    item = chained(bed, "scene.tif")
+    scene = f"file://{bed.folder}/bronze/scene.tif"
+    (named,) = item["properties"]["dagmaster:sources"]
+    assert named["href"] == scene
+    assert [link["href"] for link in item["links"] if link["rel"] == "via"] == [scene]
+    # The date that is assumed is the scene's, not that of a step.
+    at = datetime.fromisoformat(item["properties"]["datetime"]).timestamp()
+    assert at == int((bed.folder / "bronze" / "scene.tif").stat().st_mtime)
+    (tile,) = bed.run("raster_plan_tiles", href=item["assets"]["data"]["href"]).tiles
+    assert bed.run("raster.create_cog", tile_spec=tile).item["properties"]["dagmaster:sources"] == [named]
 
 
 def test_every_name_of_the_sources_is_a_handler():

@@ -183,6 +183,19 @@ def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
         assert bare == {"datetime", "created", "platform"} | ({"customer"} if "properties" in params else set())
 
 
+def test_a_cog_that_is_named_by_its_content_is_an_item_for_each_moment(shelf):
+    made = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    told = {"cog_url": made["cog_url"], "collection_id": "days"}
+    for when in ({"datetime": "2024-01-01"}, {"properties": {"datetime": "2024-01-02"}}, {"datetime": "2024-01-01"}):
+        shelf.run("stac.register_item", **told, **when)
+    moments = {item["id"]: item["properties"]["datetime"] for item in shelf.services.catalog.items("days")}
+    assert sorted(moments.values()) == ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"]
+    plain = {"cog_url": shelf.raster("b.tif"), "collection_id": "plain"}
+    for day in ("2024-01-01", "2024-01-02"):
+        shelf.run("stac.register_item", **plain, datetime=day)
+    assert len(shelf.ids("plain")) == 1
+
+
 def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(shelf):
     href = shelf.raster("a.tif")
     for text in ("[1, 2", '{"sources": 3}', '{"sources": [1]}', "7"):
