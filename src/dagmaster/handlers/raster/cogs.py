@@ -113,10 +113,20 @@ def write_cog(source: DatasetReader | Any, to: Path, options: CogOptions, share:
 
 def check_cog(path: Path) -> None:
     """Refuse to publish what is not a COG. That would be a mistake of ours."""
-    with quiet():
-        valid, errors, _ = cog_validate(str(path), strict=False)
-    if not valid:
+    errors = _faults(path)
+    if errors:
         raise RuntimeError(f"what was written is not a Cloud-Optimized GeoTIFF: {'; '.join(errors)}")
+
+
+def is_valid_cog(path: Path | str) -> bool:
+    """Whether a GeoTIFF, of whomever, is a COG."""
+    return not _faults(path)
+
+
+def _faults(path: Path | str) -> list[str]:
+    with quiet():
+        _, errors, _ = cog_validate(str(path), strict=False, quiet=True)
+    return list(errors)
 
 
 @contextlib.contextmanager

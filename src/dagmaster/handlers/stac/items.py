@@ -14,6 +14,7 @@ import rasterio
 
 from dagmaster.handlers.gdal import opened
 from dagmaster.handlers.provenance import installed, multihash, provenance, source_links
+from dagmaster.handlers.raster.cogs import is_valid_cog
 from dagmaster.handlers.raster.footprints import footprint
 from dagmaster.handlers.raster.grids import crs_text, require_place
 from dagmaster.handlers.raster.tagging import MadeOf, made_of
@@ -34,6 +35,10 @@ EXTENSIONS: Final = (
     "https://stac-extensions.github.io/raster/v2.0.0/schema.json",
 )
 COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
+_GEOTIFF: Final = "image/tiff; application=geotiff"
+_MEDIA: Final = {"JP2OpenJPEG": "image/jp2", "PNG": "image/png", "JPEG": "image/jpeg"}
+_UNKNOWN: Final = "application/octet-stream"
+"""Of a format that nobody has registered, as .hgt."""
 _TYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
 _RADIUS: Final = 6_371_008.8
 """Of the Earth, in metres."""
@@ -87,7 +92,7 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
             "assets": {
                 "data": {
                     "href": told.href,
-                    "type": COG_TYPE,
+                    "type": _media_type(raster, path),
                     "roles": ["data"],
                     "file:size": told.size,
                     "file:checksum": multihash(told.sha256),
@@ -98,6 +103,15 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
             **({} if told.collection is None else {"collection": told.collection}),
             "links": [*([] if told.collection is None else [collection_link(told.collection)]), *source_links(made)],
         }
+
+
+def _media_type(raster: DatasetReader, path: Path | str) -> str:
+    """What the file is: who reads a COG asks for parts of it, and would ask long for those of another."""
+    if raster.driver != "GTiff":
+        return _MEDIA.get(raster.driver, _UNKNOWN)
+    # GDAL has written it so, and nobody has changed it since; else the order of its parts tells.
+    is_cog = raster.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") == "COG" or is_valid_cog(path)
+    return COG_TYPE if is_cog else _GEOTIFF
 
 
 def _moment(raster: DatasetReader, told: Told) -> dict[str, Any]:

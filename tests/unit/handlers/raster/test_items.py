@@ -21,8 +21,9 @@ from stac_pydantic import Item
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.provenance import Made, provenance, source_links
 from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.stac.making import new_collection
-from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, numbers
+from dagmaster.handlers.stac.items import COG_TYPE
+from dagmaster.handlers.stac.making import item_of_raster, new_collection
+from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, numbers, write
 
 if TYPE_CHECKING:
     from tests.unit.handlers.raster.bed import Bed
@@ -76,6 +77,47 @@ def test_items_of_tiles_warps_and_what_crosses_180_are_valid(bed: Bed):
     check(bed.run("raster.create_cog", tile_spec=plan.tiles[0]).item)
     check(bed.run("raster.reproject", href="fiji.tif", target_crs="ESRI:54009").item)
     check(bed.run("raster.mosaic", sources=["fiji.tif"]).item)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "media"),
+    [
+        ("strips.tif", {}, "image/tiff; application=geotiff"),
+        ("tiles.tif", {"tiled": True, "blockxsize": 256, "blockysize": 256}, COG_TYPE),
+        ("cog.tif", {"driver": "COG"}, COG_TYPE),
+        ("a.jp2", {"driver": "JP2OpenJPEG"}, "image/jp2"),
+        ("a.hgt", {}, "application/octet-stream"),
+    ],
+)
+def test_an_item_tells_a_cog_from_other_files(bed: Bed, name: str, profile: dict[str, Any], media: str):
+    path = bed.folder / "bronze" / name
+    if name == "a.hgt":
+        path = path.with_name("N00E006.hgt")
+        path.write_bytes(bytes(1201 * 1201 * 2))
+    else:
+        write(path, numbers(600, 600, dtype="uint8"), **profile)
+    ctx = bed.context("raster.validate")
+    try:
+        item = item_of_raster(ctx, ctx.blobs.resolve(path.name), collection=None, when="2024-01-01")
+    finally:
+        ctx.close()
+    assert item["assets"]["data"]["type"] == media
+    check(item)
+
+
+def test_a_cog_that_somebody_added_to_is_a_geotiff(bed: Bed):
+    made = bed.run("raster.create_cog", href=bed.bronze("a.tif", numbers(600, 600)))
+    assert made.item["assets"]["data"]["type"] == COG_TYPE
+    changed = bed.folder / "bronze" / "changed.tif"
+    changed.write_bytes(bed.path(made.cog_url).read_bytes())
+    with rasterio.open(changed, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as raster:
+        raster.update_tags(NOTE="x" * 10_000)
+    ctx = bed.context("raster.validate")
+    try:
+        item = item_of_raster(ctx, ctx.blobs.resolve("changed.tif"), collection=None)
+    finally:
+        ctx.close()
+    assert item["assets"]["data"]["type"] == "image/tiff; application=geotiff"
 
 
 def test_a_moment_that_nobody_told_is_the_files_own_and_the_item_says_that_it_is_assumed(bed: Bed):

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.handlers.stac.items import COG_TYPE
 from dagmaster.handlers.stac.making import placed
 from dagmaster.ports.handler import Checkpoint
 from tests.conformance.catalogs import a_collection, an_item
+from tests.unit.handlers.raster.bed import numbers, write
 from tests.unit.handlers.stac.shelf import REGISTRY
 
 if TYPE_CHECKING:
@@ -33,6 +35,21 @@ def test_every_raster_of_a_container_gets_an_item_once(shelf):
     with pytest.raises(PermanentError, match=r"no\.tif"):
         shelf.run("stac_catalog_container", container_name="bronze", collection_id="third", on_error="fail")
     assert shelf.run("stac_catalog_container", container_name="a-bucket")["found"] == 0
+
+
+def test_what_is_no_cog_is_not_catalogued_as_one(shelf):
+    path = write(shelf.folder / "silver" / "strips.tif", numbers(600, 600))
+    geotiff = "image/tiff; application=geotiff"
+    assert shelf.run("stac.extract_metadata", href=f"file://{path}")["item"]["assets"]["data"]["type"] == geotiff
+    shelf.run("stac.catalog_container", container_name="silver", collection_id="c")
+    shelf.run("register_silver_blobs", collection_id="s")
+    (item,) = shelf.services.catalog.items("c")
+    assert item["assets"]["data"]["type"] == geotiff
+    # An item from before is put right.
+    item["assets"]["data"]["type"] = COG_TYPE
+    shelf.services.catalog.register([item])
+    shelf.run("rebuild_stac", collection_id="c")
+    assert shelf.services.catalog.item("c", item["id"])["assets"]["data"]["type"] == geotiff
 
 
 def test_orphans_are_told_and_left_alone(shelf):
