@@ -21,6 +21,7 @@ from dagmaster.handlers.stac.making import (
     namespaced,
     new_collection,
     placed,
+    retold,
     with_preview,
 )
 from dagmaster.handlers.stac.registering import Counts, ensure, register
@@ -109,12 +110,16 @@ class ItemParams(Told):
         default=None,
         description="Its collection, made if it is not there. Default: the item's own, default-collection.",
     )
-    item_id: str | None = Field(
-        default=None, description="The id of an item that is made. Default: of the file's name."
+    item_id: str | None = Field(default=None, description="Its id. Default: the item's own, or of the file's name.")
+    bbox: list[float] | None = Field(
+        default=None, description="Where it is, for a file that cannot be opened here. Not with an item."
     )
-    bbox: list[float] | None = Field(default=None, description="Where it is, for a file that cannot be opened here.")
-    datetime: str | None = Field(default=None, description="When it was measured. Default: the file's own date.")
-    properties: dict[str, Any] | None = Field(default=None, description="More properties of an item that is made.")
+    datetime: str | None = Field(
+        default=None, description="When it was measured. Default: the item's own, the file's own date."
+    )
+    properties: dict[str, Any] | None = Field(
+        default=None, description="More properties; they win over those of an item that is given."
+    )
     metadata: dict[str, Any] | None = Field(
         default=None, description="As properties, which win: of it names with a prefix, and STAC's own, are taken."
     )
@@ -131,15 +136,24 @@ class ItemParams(Told):
     def found(self, ctx: HandlerContext) -> dict[str, Any]:
         """The item, in its collection, with its picture."""
         href = self.cog_url or self.cog_path or self.href
+        told = self.model_dump(include={"item_id", "bbox", "datetime", "properties", "metadata"}, exclude_none=True)
         if self.item is not None or (href or "").endswith(".json"):
             met = gathered(ctx, self.item or href)
             if len(met) != 1:
                 raise invalid(f"{len(met)} items are given: stac.register_items takes many")
-            held = met[0]
-            item = held if "type" in held else made_of(ctx, held, self.collection_id)
+            item = self._with_told(met[0]) if "type" in met[0] else made_of(ctx, met[0] | told, self.collection_id)
         else:
-            item = made_of(ctx, self.model_dump(exclude={"item", "preview_url"}), self.collection_id)
+            item = made_of(ctx, told | {"href": href}, self.collection_id)
         return with_preview(placed(item, self.collection_id), self.preview_url)
+
+    def _with_told(self, item: dict[str, Any]) -> dict[str, Any]:
+        if self.bbox is not None:
+            raise invalid(
+                f"bbox is given, and the item {item.get('id')!r} says itself where it is: leave bbox out, or correct"
+                " the item's geometry and bbox"
+            )
+        facts = {**namespaced(self.metadata), **(self.properties or {})}
+        return retold(item, item_id=self.item_id, when=self.datetime, properties=facts)
 
 
 def made_of(ctx: HandlerContext, told: dict[str, Any], collection: str | None) -> dict[str, Any]:
@@ -147,7 +161,7 @@ def made_of(ctx: HandlerContext, told: dict[str, Any], collection: str | None) -
     href = str(next(told[name] for name in (*FILES, "href") if told.get(name)))
     name = collection or told.get("collection_id") or DEFAULT_COLLECTION
     facts = {**namespaced(told.get("metadata")), **(told.get("properties") or {})}
-    when = told.get("datetime") or facts.pop("datetime", None)
+    when = told.get("datetime")
     if href.startswith(_ELSEWHERE):
         if told.get("bbox") is None:
             raise invalid(f"{href} is not opened here: give its bbox, west, south, east, north, and its datetime")

@@ -81,6 +81,7 @@ FACTS: Final = frozenset(
         "transform",
     )
 )
+_ASSUMED: Final = "dagmaster:datetime_assumed"
 _TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
 
 
@@ -109,19 +110,18 @@ def item_of_raster(
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.stac.items import Told, raster_item
     given = plain_properties(properties)
-    moment = when or given.pop("datetime", None)
-    when = None if moment is None else str(moment)
-    if item_id is None and when is None and is_named_by_content(str(uri)):
+    taken, known = _moment_in(given, when)
+    if item_id is None and known is None and is_named_by_content(str(uri)):
         given[UNDATED] = True
     file = local_file(ctx, uri)
     info = ctx.blobs.find(uri)
     told = Told(
-        item_id=item_id or item_id_of(uri, when),
+        item_id=item_id or item_id_of(uri, known),
         href=str(uri),
         sha256=file.sha256,
         size=file.size,
         collection=collection,
-        when=when,
+        when=taken,
         assumed=None if info is None else info.modified,
         created=None if info is None else info.modified,
         properties=given,
@@ -165,6 +165,43 @@ def item_elsewhere(
         "links": [collection_link(collection)],
         "assets": {"data": {"href": href, "roles": ["data"]}},
     }
+
+
+def retold(
+    item: dict[str, Any], *, item_id: str | None, when: str | None, properties: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The item with what is told of it, over what it says itself. A moment that a step assumed is not told."""
+    own = item.get("properties")
+    if not isinstance(own, dict):
+        # Who checks it says what is wrong.
+        return item
+    given = plain_properties(properties)
+    _, known = _moment_in(given, when)
+    name, kept = item_id or item.get("id"), dict(own)
+    if known is None:
+        given.pop(_ASSUMED, None)
+    else:
+        given["datetime"] = users_moment(known)
+        kept.pop(_ASSUMED, None)
+        if item_id is None and own.get(UNDATED):
+            name = dated(str(name), given["datetime"])
+    if name != item.get("id"):
+        kept.pop(UNDATED, None)
+    return {**item, "id": name, "properties": {**kept, **given}}
+
+
+def _moment_in(given: dict[str, Any], when: str | None) -> tuple[str | None, str | None]:
+    """The moment of an item, and the same where somebody told it. It is taken out of the properties, with what it was.
+
+    `when` was told for itself. What a step assumed, and passes on among its properties, nobody has told.
+    """
+    own = given.pop("datetime", None)
+    given.pop(UNDATED, None)
+    if when is not None:
+        given.pop(_ASSUMED, None)
+        return when, when
+    taken = None if own is None else str(own)
+    return taken, None if given.get(_ASSUMED) else taken
 
 
 def plain_properties(given: Mapping[str, Any] | None) -> dict[str, Any]:

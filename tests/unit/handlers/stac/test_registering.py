@@ -141,6 +141,61 @@ def test_an_item_of_a_payload_or_an_output_or_a_file_is_found(shelf):
     assert shelf.run("stac.register_item", href="i.json")["item_id"] == "f"
 
 
+def test_what_is_told_of_an_item_wins_over_what_it_says(shelf):
+    given = an_item(properties={"v": 1, "kept": True, "dagmaster:datetime_assumed": True})
+    told = {
+        "item_id": "mine",
+        "datetime": "2024-01-02",
+        "properties": {"v": 2, "customer": "me"},
+        "metadata": {"eo:cloud_cover": 3, "v": 5, "width": 7},
+    }
+    for way in (given, {"output": {"item": given}}):
+        made = shelf.run("stac.register_item", item=way, **told)["item"]
+        assert made["id"] == "mine"
+        said = {name: made["properties"][name] for name in ("datetime", "v", "kept", "customer", "eo:cloud_cover")}
+        assert list(said.values()) == ["2024-01-02T00:00:00Z", 2, True, "me", 3]
+        assert not {"dagmaster:datetime_assumed", "width"} & set(made["properties"])
+    # What a step only assumed does not win over what the item says.
+    assumed = {"datetime": "1999-01-01T00:00:00Z", "dagmaster:datetime_assumed": True}
+    made = shelf.run("stac.register_item", item=an_item(), metadata=assumed)["item"]
+    assert made["properties"] == an_item()["properties"]
+    with pytest.raises(PermanentError, match="says itself where it is: leave bbox out"):
+        shelf.run("stac.register_item", item=given, bbox=[0, 0, 1, 1])
+    with pytest.raises(PermanentError, match="'soon' is not a moment"):
+        shelf.run("stac.register_item", item=given, datetime="soon")
+
+
+def test_a_file_that_an_output_names_is_registered_with_what_is_told(shelf):
+    held = {"cog_url": shelf.raster("a.tif"), "datetime": "2024-01-01"}
+    made = shelf.run("stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1})
+    assert (made["item_id"], made["item"]["properties"]["v"]) == ("mine", 1)
+    assert made["item"]["properties"]["datetime"] == "2024-01-02T00:00:00Z"
+
+
+def test_the_item_of_a_step_is_one_for_each_moment_that_is_told_when_it_is_registered(shelf):
+    first = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    second = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD")
+    assert second["item"]["properties"]["dagmaster:undated_id"] is True
+    for day in ("2024-01-01", "2024-01-02"):
+        made = shelf.run("stac.register_item", item=second, collection_id="days", datetime=day)["item"]
+        assert "dagmaster:undated_id" not in made["properties"]
+        # The same as if the step had been told.
+        told = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)["item"]
+        assert (told["id"], told["properties"]) == (made["id"], made["properties"])
+        shelf.run("stac.register_item", item=first, collection_id="first", datetime=day)
+    assert (len(shelf.ids("days")), len(shelf.ids("first"))) == (2, 1)
+
+
+def test_a_moment_that_a_step_assumed_is_no_part_of_an_id(shelf):
+    made = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    bare = shelf.run("stac.register_item", cog_url=made["cog_url"])["item"]
+    facts = shelf.run("stac.extract_metadata", href=made["cog_url"])["metadata"]
+    again = shelf.run("stac.register_item", cog_url=made["cog_url"], metadata=facts)["item"]
+    assert (again["id"], again["properties"]["dagmaster:datetime_assumed"]) == (bare["id"], True)
+    told = shelf.run("stac.register_item", cog_url=made["cog_url"], metadata=facts, datetime="2024-01-01")["item"]
+    assert "dagmaster:datetime_assumed" not in told["properties"]
+
+
 def test_an_item_of_another_collection_is_not_moved(shelf):
     with pytest.raises(PermanentError, match="is of the collection 'scenes', and 'other' is asked for"):
         shelf.run("stac.register_item", item=an_item(), collection_id="other")
