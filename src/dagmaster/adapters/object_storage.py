@@ -110,8 +110,16 @@ class ObjectStorage:
             return self.in_zone(container, name)
         bronze = self._zones["bronze"]
         if bronze.scheme in ("file", "memory"):
-            return self.in_zone("bronze", f"{check_name(container)}/{check_name(name)}")
+            joined = f"{check_name(container.removeprefix('./'))}/{check_name(name)}"
+            return self._folder_of_root(bronze, container, joined) or self.in_zone("bronze", joined)
         return BlobUri.parse(f"{bronze.scheme}://{container}/{name}")
+
+    def _folder_of_root(self, bronze: BlobUri, container: str, joined: str) -> BlobUri | None:
+        """As with a file: what bronze does not have may lie below a directory that may be read."""
+        if bronze.scheme != "file" or Path(f"/{bronze.name}", container).exists():
+            return None
+        found = (root for root in self._roots if (root / container).is_dir())
+        return next((BlobUri("file", "", str(root / joined)[1:]) for root in found), None)
 
     def _allowed(self, uri: BlobUri) -> BlobUri:
         """A file has to lie in a zone or below a root, wherever links lead; a blob in a container that is allowed.

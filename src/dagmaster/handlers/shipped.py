@@ -26,7 +26,7 @@ __handlers__: Final = {
     "raster.generate_tiling_scheme": Announced(
         _RASTER, "2", ("raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme")
     ),
-    "raster.list_files": Announced(_RASTER, aliases=("list_raster_files", "raster_list_files")),
+    "raster.list_files": Announced(_RASTER, "2", ("list_raster_files", "raster_list_files")),
     "raster.ml_predict": Announced(_RASTER, "3", ("ml_predict", "raster_ml_predict")),
     "raster.mosaic": Announced(_RASTER, "3", ("raster_mosaic",)),
     "raster.process_complete": Announced(_RASTER, "3", ("raster_process_complete",)),

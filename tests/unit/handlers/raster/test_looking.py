@@ -12,7 +12,7 @@ import rasterio
 from affine import Affine
 from PIL import Image
 
-from dagmaster.errors import PermanentError
+from dagmaster.errors import BlobMissing, PermanentError
 from tests.unit.handlers.raster.bed import LANDSAT, UTM, Bed, numbers
 from tests.unit.handlers.raster.models import mean_model
 
@@ -162,6 +162,61 @@ def test_rasters_are_listed_by_prefix_and_suffix(bed: Bed):
     found = bed.run("raster.list_files", limit=2)
     assert (found.count, found.truncated) == (2, True)
     assert found.hrefs[0] == f"file://{bed.folder}/bronze/a/b/three.jp2"
+
+
+def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Bed):
+    for name in ("a.tif", "deep/b.tif"):
+        (bed.folder / "scenes" / name).parent.mkdir(parents=True, exist_ok=True)
+        (bed.folder / "scenes" / name).write_bytes(b"1")
+    path = f"{bed.folder}/scenes"
+    for way in (path, f"{path}/", f"file://{path}", "scenes", "./scenes/"):
+        found = bed.run("raster.list_files", container_name=way)
+        assert [file["name"] for file in found.files] == ["a.tif", "deep/b.tif"]
+        assert found.hrefs[0] == f"file://{path}/a.tif"
+    assert bed.run("raster.list_files", container_name=path, prefix="deep/").count == 1
+    assert bed.run("raster.list_files", container_name=path, prefix="de").count == 1
+    # Bronze comes first, as with a file.
+    bed.bronze("scenes/c.tif", numbers(8, 8))
+    assert [file["name"] for file in bed.run("raster.list_files", container_name="scenes").files] == ["c.tif"]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"container_name": "rasters"}, "there is no container or folder 'rasters'"),
+        ({"container_name": "{bed}/none"}, "there is no container or folder"),
+        ({"container_name": "file://{bed}/note.txt"}, "is a file, and a folder or container is expected"),
+        ({"container_name": "file:///etc"}, "file:///etc is outside of what may be read"),
+        ({"container_name": "s3://nobody"}, "s3://nobody may not be used here"),
+        ({"prefix": "../x"}, r"an empty, '\.' or '\.\.' part"),
+        ({"min_count": 1}, "0 files .* are below file://.*bronze/, and at least 1 are expected"),
+    ],
+)
+def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(bed: Bed, params: dict[str, Any], said: str):
+    (bed.folder / "note.txt").write_text("a file")
+    told = {
+        name: str(value).format(bed=bed.folder) if name == "container_name" else value for name, value in params.items()
+    }
+    with pytest.raises(PermanentError, match=said) as caught:
+        bed.run("raster.list_files", **told)
+    assert caught.value.kind == "invalid_input"
+
+
+def test_as_many_as_are_expected_are_found_or_cannot_be(bed: Bed):
+    bed.bronze("a.tif", numbers(8, 8))
+    assert bed.run("raster.list_files", min_count=1).count == 1
+    with pytest.raises(PermanentError, match="no more than 4 are listed"):
+        bed.run("raster.list_files", min_count=5, limit=4)
+
+
+def test_a_bucket_that_is_not_there_is_bad_input(bed: Bed, monkeypatch: pytest.MonkeyPatch):
+    def missing(uri: object) -> Any:
+        raise BlobMissing("there is no bucket 'nobody'")
+
+    monkeypatch.setattr(bed.services.blobs, "under", missing)
+    with pytest.raises(PermanentError, match="there is no bucket 'nobody'") as caught:
+        bed.run("raster.list_files")
+    assert caught.value.kind == "invalid_input"
 
 
 def test_a_copy_in_the_mount_outlives_its_task_and_is_made_once(bed: Bed):
