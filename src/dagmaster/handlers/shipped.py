@@ -33,7 +33,7 @@ __handlers__: Final = {
     "raster.process_tile_batch": Announced(_RASTER, "3", ("raster_process_tile_batch",)),
     "raster.reproject": Announced(_RASTER, "3", ("raster_reproject",)),
     "raster.stats_zonal": Announced(_RASTER, "2", ("stats_zonal", "raster_stats_zonal")),
-    "raster.thumbnail": Announced(_RASTER, aliases=("raster_thumbnail",)),
+    "raster.thumbnail": Announced(_RASTER, "2", ("raster_thumbnail",)),
     "raster.validate": Announced(_RASTER, "2", ("raster_validate",)),
     "stac.catalog_container": Announced(_STAC, "3", ("stac_catalog_container",)),
     "stac.ensure_collection": Announced(_STAC, aliases=("raster.stac_ensure_collection", "stac_ensure_collection")),

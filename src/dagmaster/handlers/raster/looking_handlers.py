@@ -22,7 +22,10 @@ class ThumbnailParams(SourceParams):
     """The raster, and how it is drawn."""
 
     size: int = Field(default=512, ge=16, le=4096, description="Pixels of the longer side.")
-    bands: list[int] | None = Field(default=None, description="One for grey, three for colours; else the first ones.")
+    bands: list[int] | None = Field(
+        default=None,
+        description="One for grey, three for colours; else those called or coloured red, green, blue; else the first.",
+    )
     percentiles: tuple[float, float] = Field(default=(2.0, 98.0), description="Values between them are stretched.")
 
     @field_validator("bands")
@@ -50,7 +53,7 @@ class Thumbnail(BaseModel):
     height: int
 
 
-@handler("raster.thumbnail", queue=LIGHT, timeout_seconds=1800, aliases=["raster_thumbnail"])
+@handler("raster.thumbnail", version="2", queue=LIGHT, timeout_seconds=1800, aliases=["raster_thumbnail"])
 def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
     """Draw a small picture (PNG) of a raster, stretched between percentiles; nodata is transparent."""
     with extra("raster"):

@@ -32,8 +32,8 @@ def thumbnail(
 ) -> tuple[int, int]:
     """Draw a PNG of at most `size` pixels on its longer side; its width and height. Nodata is transparent.
 
-    Three bands are red, green and blue, one is grey; values between the percentiles are stretched. A palette keeps its
-    colours, and so does a picture (bytes that are called red, green and blue).
+    Three bands are red, green and blue, by their names or colours; one is grey. Values between the percentiles are
+    stretched. A palette keeps its colours, and so does a picture (bytes that are called red, green and blue).
     """
     with opened(path, share) as raster:
         require_place(raster)
@@ -71,10 +71,16 @@ def thumbnail(
 
 
 def _bands(raster: Any) -> list[int]:
-    named = {one.name: place for place, one in enumerate(raster.colorinterp, 1)}
-    if all(name in named for name in _RGB):
-        return [named[name] for name in _RGB]
-    return [1, 2, 3] if raster.count >= _COLOURS and "alpha" not in list(named)[:3] else [1]
+    """Red, green and blue by what the bands are called, then by their colours, then the first ones.
+
+    The names come first: GDAL calls the first three bands of bytes red, green and blue when nobody tells it.
+    """
+    called = [(one or "").strip().lower() for one in raster.descriptions]
+    colours = [one.name for one in raster.colorinterp]
+    for names in (called, colours):
+        if all(name in names for name in _RGB):
+            return [names.index(name) + 1 for name in _RGB]
+    return [1, 2, 3] if raster.count >= _COLOURS and "alpha" not in colours[:_COLOURS] else [1]
 
 
 def _stretched(band: Any, percentiles: tuple[float, float]) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import rasterio
 from affine import Affine
 from PIL import Image
+from rasterio.enums import ColorInterp
 
 from dagmaster.errors import BlobMissing, PermanentError
 from tests.unit.handlers.raster.bed import LANDSAT, UTM, Bed, numbers
@@ -39,6 +40,36 @@ def test_a_thumbnail_stretches_between_percentiles(bed: Bed):
     assert (made.width, made.height) == (349, 352)
     assert np.abs(shown[..., 0] - expected).max() <= 1
     assert (shown[..., 3] == 255).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize(
+    ("called", "first"),
+    [
+        (("blue", "Green", " RED ", "nir"), [3, 2, 1]),
+        (("nir", "red", "green", "blue"), [2, 3, 4]),
+        (("b04", "b03", "b02", "b08"), [1, 2, 3]),
+        (("red", None, "blue", None), [1, 2, 3]),
+    ],
+)
+def test_a_thumbnail_has_the_colours_that_its_bands_are_called(
+    bed: Bed, called: tuple[str | None, ...], first: list[int], dtype: str
+):
+    bed.bronze("a.tif", numbers(40, 40, bands=4, dtype=dtype), alpha="unspecified")
+    with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
+        raster.descriptions = called
+    chosen, told = (bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": first}))
+    assert np.array_equal(picture(bed, chosen), picture(bed, told))
+
+
+def test_a_thumbnail_has_the_colours_that_its_bands_have(bed: Bed):
+    bed.bronze("a.tif", numbers(40, 40, bands=3))
+    with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
+        raster.colorinterp = [ColorInterp.blue, ColorInterp.green, ColorInterp.red]
+    chosen, told = (
+        bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": [3, 2, 1]})
+    )
+    assert np.array_equal(picture(bed, chosen), picture(bed, told))
 
 
 def test_a_thumbnail_is_small_and_nodata_is_transparent(bed: Bed):
