@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
 from dagmaster.handlers.gathering import gathered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from dagmaster.ports.handler import HandlerContext
@@ -63,15 +64,17 @@ class SourceParams(BaseModel):
         return self
 
     def uri(self, ctx: HandlerContext) -> BlobUri:
-        """The blob that is meant."""
+        """The blob that is meant: it is what the task is about."""
         texts = [getattr(self, name) for name in (*ONE_OF, "blob_name", "file_name")]
         text = next((text for text in texts if text is not None), None)
         try:
-            return ctx.blobs.resolve(
+            uri = ctx.blobs.resolve(
                 data_href(_only(ctx, self.item)) if text is None else text, container=self.container_name
             )
         except BlobMissing as error:
             raise PermanentError(str(error), kind="invalid_input") from error
+        ctx.about = str(uri)
+        return uri
 
 
 def _only(ctx: HandlerContext, given: dict[str, Any] | str | None) -> dict[str, Any]:
@@ -133,6 +136,17 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     except BlobMissing as error:
         raise PermanentError(str(error), kind="invalid_input") from error
     return LocalFile(uri=uri, path=to, size=fetched.size, sha256=fetched.sha256)
+
+
+@contextlib.contextmanager
+def beside(uri: BlobUri) -> Iterator[None]:
+    """Read a file beside the one that the task is about: what is wrong with it ends with its name."""
+    try:
+        yield
+    except PermanentError as error:
+        if error.kind != "invalid_input" or "://" in str(error):
+            raise
+        raise PermanentError(f"{error} [{uri}]", kind=error.kind, **error.details) from error
 
 
 def no_file(ctx: HandlerContext, uri: BlobUri) -> PermanentError:

@@ -85,6 +85,8 @@ class HandlerContext:
     handler_version: str = ""
     workflow: str = ""
     """The workflow and its version, as `raster_tiled v2`; empty outside a job."""
+    about: str | None = None
+    """What the task works on, mostly a file: a failure of kind `invalid_input` that names no place ends with it."""
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)

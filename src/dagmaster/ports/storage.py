@@ -118,13 +118,18 @@ def is_unfinished(name: str) -> bool:
 
 
 def shown_place(text: str) -> str:
-    """A user's text in an error: at most 200 letters, without a key before '@' or a signature after '?'."""
+    """A user's text in an error: at most 200 letters, and no keys."""
+    return without_keys(text)[:200]
+
+
+def without_keys(text: str) -> str:
+    """A place without a key before '@' or a signature after '?'."""
     scheme, mark, rest = text.partition("://")
     host, slash, name = rest.partition("/")
     if mark and "@" in host:
         text = f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}"
     found = _SIGNED.search(text)
-    return (f"{text[: found.start()]}?***" if found else text)[:200]
+    return f"{text[: found.start()]}?***" if found else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

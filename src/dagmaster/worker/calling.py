@@ -38,7 +38,7 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
         value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
         return _half() if context.noticed else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
-        return failure_of(error)
+        return failure_of(error, context.about)
     finally:
         context.close()
 
@@ -53,7 +53,7 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
         # A coroutine is interrupted when it is asked: it always knows.
         return _half() if context.cancelled else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
-        return failure_of(error)
+        return failure_of(error, context.about)
     finally:
         context.close()
 

@@ -19,8 +19,9 @@ from dagmaster.authoring import decorator
 from dagmaster.authoring.source import shortened, spell_path
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.storage import without_keys
 from dagmaster.ports.task import Failed, Outcome, Succeeded
-from dagmaster.worker.clipping import clean, clipped, said, type_name
+from dagmaster.worker.clipping import CUT, clean, clipped, said, type_name
 from dagmaster.worker.json_copy import json_copy
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 2_000
 MAX_KIND = 200
+MAX_PLACE = 1_100
 MAX_TRACEBACK = 4_096
 MAX_FRAMES = 20
 MAX_FIELDS_SHOWN = 20
@@ -115,12 +117,15 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
     return Checkpoint(copied["phase"], copied["data"], tuple(copied["artifacts"]))
 
 
-def failure_of(error: BaseException) -> Failed:
-    """The outcome of a handler that raised. This raises nothing, whatever the handler's exception does when asked."""
+def failure_of(error: BaseException, about: str | None = None) -> Failed:
+    """The outcome of a handler that raised, and what it was about.
+
+    This raises nothing, whatever the handler's exception does when asked.
+    """
     try:
         match error:
             case PermanentError():
-                return _permanent(error)
+                return _permanent(error, about)
             case SystemExit() | KeyboardInterrupt():
                 text = f"the handler tried to end the process: {said(error, repr)}"
                 return failed("exit", text, type=type_name(error))
@@ -188,11 +193,24 @@ def _not_an_output(value: Any) -> str:
     return f"the handler returned a value of type {type(value).__name__}: an output is a dict, or a HandlerResult"
 
 
-def _permanent(error: PermanentError) -> Failed:
+def _permanent(error: PermanentError, about: str | None) -> Failed:
     # Not all subclasses call our __init__.
     kind = _short(said(_attribute(error, "kind", "permanent")), MAX_KIND)
-    failure = failed(kind, _message_of(error), permanent=True)
+    message = _message_of(error)
+    if kind == "invalid_input" and about is not None:
+        message = _naming(message, about)
+    failure = failed(kind, message, permanent=True)
     return Failed({**clipped(_attribute(error, "details", {})), **failure.error}, permanent=True)
+
+
+def _naming(message: str, about: str) -> str:
+    """The message with the place that is meant. One that names a place may mean another, and is left as it is."""
+    place = without_keys(clean(said(about)))
+    if "://" in message or place.removeprefix("file://") in message:
+        return message
+    # Its end tells more than its beginning.
+    where = f" [{place}]" if len(place) <= MAX_PLACE else f" [{CUT}{place[-MAX_PLACE:]}]"
+    return _short(message, MAX_MESSAGE - len(where)) + where
 
 
 def _attribute(error: BaseException, name: str, otherwise: Any) -> Any:

@@ -339,3 +339,47 @@ def test_numbers_of_other_libraries_are_progress_too():
 
     assert readable_progress(Progress(Third(), 2)) == Progress(0.5, 2)  # type: ignore[arg-type]
     assert readable_progress(Progress(10**400)) is None
+
+
+# ── what it was about ───────────────────────────────────────────────────────────────────────────────────────────────
+
+SCENE = "file:///data/x.tif"
+
+
+def about(message: str, place: str = SCENE, kind: str = "invalid_input") -> str:
+    said: str = failure_of(PermanentError(message, kind=kind), place).error["message"]
+    return said
+
+
+def test_bad_input_ends_with_the_file_that_the_task_is_about():
+    assert about("it has no bands") == f"it has no bands [{SCENE}]"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [f"{SCENE}: it has no bands", "/data/x.tif has no bands", "n08: it has no bands [s3://b/y.tif]"],
+)
+def test_a_message_that_names_a_place_is_left_as_it_is(message):
+    assert about(message) == message
+
+
+def test_a_failure_of_another_kind_names_no_file():
+    assert about("no", kind="permanent") == "no"
+    assert failure_of(ValueError("no"), SCENE).error["message"] == "no"
+
+
+def test_what_a_task_is_about_shows_no_key():
+    said = about("no", "https://ada:s3cret@host/x.tif?sig=s3cret")
+    assert said == "no [https://***@host/x.tif?***]"
+
+
+def test_a_long_message_still_names_its_file():
+    said = about("x" * 10_000)
+    assert said.endswith(f" [{SCENE}]")
+    assert len(said) <= outcomes.MAX_MESSAGE
+    assert about("no", "file:///" + "x" * 10_000 + "/end.tif").endswith("x/end.tif]")
+
+
+@pytest.mark.parametrize("place", [7, "\udc80", object()])
+def test_anything_may_stand_in_about(place):
+    json.dumps(about("no", place)).encode()

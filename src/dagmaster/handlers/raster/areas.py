@@ -17,6 +17,7 @@ from shapely.errors import ShapelyError
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
 from dagmaster.handlers.raster.footprints import WGS84, unwrapped
+from dagmaster.handlers.sources import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +93,8 @@ def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> A
 def _read(told: Any, file: Callable[[str], Fetched], layer: str | None) -> Iterator[Area]:
     if isinstance(told, str):
         fetched = file(told)
-        yield from _read_geojson(fetched) if fetched.format == "GeoJSON" else _read_file(fetched, layer)
+        with beside(fetched.uri):
+            yield from _read_geojson(fetched) if fetched.format == "GeoJSON" else _read_file(fetched, layer)
     elif isinstance(told, dict):
         yield from _geojson(told)
     elif isinstance(told, list | tuple):

@@ -154,7 +154,9 @@ def tile_cog(
             "the tile does not say of which raster it is: give href, or a tile_spec of raster.generate_tiling_scheme",
             kind="invalid_input",
         )
-    source = in_place(ctx, ctx.blobs.resolve(named), version=spec.source_version, size=spec.source_size)
+    raster = ctx.blobs.resolve(named)
+    ctx.about = str(raster)
+    source = in_place(ctx, raster, version=spec.source_version, size=spec.source_size)
     path = str(mounted(ctx, source.uri).path) if use_mount else source.path
     warp = Warp(crs=params.target_crs, resampling=params.resampling, nodata=params.nodata)
     shape: Mapping[str, Any] = {"window": list(spec.window), "target_crs": warp.crs}

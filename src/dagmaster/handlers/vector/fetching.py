@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.sources import local_file
+from dagmaster.handlers.sources import beside, local_file
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler import HandlerContext
@@ -80,7 +80,8 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
     modified = None if info is None else info.modified
     if uri.suffix == ".zip":
         most = min(ctx.share.max_file_mb * 1_000_000, max(SMALL, main.size * MAX_EXPANSION))
-        path = unpack(main.path, folder, most, member)
+        with beside(uri):
+            path = unpack(main.path, folder, most, member)
         found = Fetched(
             uri=uri, path=path, format=FORMATS[path.suffix], size=main.size, sha256=main.sha256, modified=modified
         )
@@ -94,7 +95,8 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
                 size += more
         whole = sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
         found = Fetched(uri=uri, path=path, format=FORMATS[uri.suffix], size=size, sha256=whole, modified=modified)
-    look(found.path, found.format)
+    with beside(uri):
+        look(found.path, found.format)
     return found
 
 
@@ -106,9 +108,9 @@ def _siblings(ctx: HandlerContext, uri: BlobUri, folder: Path) -> dict[str, tupl
     for suffix in SIBLINGS:
         for spelled in (suffix.upper(), suffix) if is_upper else (suffix, suffix.upper()):
             # Through the door of the storage: a link beside the file may lead elsewhere.
-            beside = ctx.blobs.resolve(f"{stem}{spelled}")
-            if ctx.blobs.find(beside) is not None:
-                part = local_file(ctx, beside)
+            sibling = ctx.blobs.resolve(f"{stem}{spelled}")
+            if ctx.blobs.find(sibling) is not None:
+                part = local_file(ctx, sibling)
                 (folder / f"source{suffix}").symlink_to(part.path)
                 found[suffix] = part.sha256, part.size
                 break

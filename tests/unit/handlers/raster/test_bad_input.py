@@ -19,7 +19,9 @@ from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
 from dagmaster.handlers.gdal import opened, quiet, working
-from tests.unit.handlers.raster.bed import LANDSAT, UTM, Bed, numbers, write
+from dagmaster.ports.task import Failed
+from dagmaster.worker.calling import run_on_thread
+from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, UTM, Bed, numbers, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -426,3 +428,32 @@ def test_a_window_beside_the_raster_is_told(bed: Bed):
     bed.bronze("a.tif", numbers())
     said = refused(bed, "create_cog", href="a.tif", tile_spec={"window": [250, 0, 100, 100]})
     assert "the window [250, 0, 100, 100] is not inside the raster of 300 x 200 pixels" in said
+
+
+# ── which one ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def outcome(bed: Bed, handler: str, **params: Any) -> str:
+    """What the worker reports."""
+    said = run_on_thread(REGISTRY.get(handler), bed.context(handler), params, own=True)
+    assert isinstance(said, Failed), said
+    message: str = said.error["message"]
+    return message
+
+
+def test_a_failure_names_its_file_once(bed):
+    (bed.folder / "bronze").mkdir(exist_ok=True)
+    (bed.folder / "bronze" / "noise.tif").write_bytes(b"noise" * 100)
+    uri = f"file://{bed.folder}/bronze/noise.tif"
+    for handler in ("raster.validate", "raster.create_cog", "raster.thumbnail", "raster.generate_tiling_scheme"):
+        said = outcome(bed, handler, href="noise.tif")
+        assert said.count(uri) == 1, said
+    assert outcome(bed, "raster.create_cog", href="gone.tif").count("gone.tif") == 1
+
+
+def test_a_broken_area_is_named_and_not_the_raster(bed):
+    name = bed.bronze("good.tif", np.ones((4, 4), "uint8"))
+    (bed.folder / "bronze" / "area.geojson").write_text("{")
+    said = outcome(bed, "raster.clip", href=name, boundary="area.geojson")
+    assert "area.geojson]" in said
+    assert "good.tif" not in said
