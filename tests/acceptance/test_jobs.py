@@ -305,6 +305,40 @@ def test_a_published_version_does_not_change(place):
     assert (wrong.returncode, "nothing was published" in wrong.stderr) == (2, True)
 
 
+def test_one_node_is_shown_with_its_attempts_its_item_and_what_it_gave(place):
+    flow = """
+workflow_id: pair
+version: 1
+inputs: {token: {type: string, secret: true, required: true}}
+nodes:
+  tiles:
+    type: fan_out
+    source: [{n: 46, by: "{{ inputs.token }}"}, {n: 47}]
+    task: {handler: tile, queue: default, retry: none, params: {tile: "{{ item.n }}", mended: /nowhere}}
+"""
+    job_id = place.submit(
+        place.write("pair.yaml", flow), "-i", "token=hunter2", "--handlers", str(place.path / "talking.py")
+    )
+    assert place.dagmaster("jobs", "watch", job_id).returncode == 1
+
+    good = place.json("jobs", "show", job_id, "tiles__0")
+    assert (good["status"], good["does"], good["output"]) == ("COMPLETED", "tile", {"n": 46})
+    assert good["fan_out"] == {"node": "tiles", "index": 0, "item": {"n": 46, "by": "***"}}
+    (attempt,) = good["attempts"]
+    assert (attempt["attempt"], attempt["status"], attempt["queue"]) == (1, "COMPLETED", "default")
+    assert attempt["worker"]
+    bad = place.dagmaster("jobs", "show", job_id, "tiles__1").stdout
+    assert "RuntimeError: tile 47 is broken" in bad
+    assert 'raise RuntimeError("tile 47 is broken")' in bad, "an error is shown whole"
+    assert '"n": 47' in bad
+    assert place.json("jobs", "show", job_id, "tiles")["children"] == {"total": 2, "COMPLETED": 1, "FAILED": 1}
+
+    for command in ("show", "retry", "why"):
+        done = place.dagmaster("jobs", command, job_id, "tiles__9")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "tiles has 2 children, tiles__0 to tiles__1" in done.stderr
+
+
 def test_what_is_not_there_is_told(place):
     for arguments in (["jobs", "show", "12"], ["jobs", "cancel", "x'; --"]):
         done = place.dagmaster(*arguments)

@@ -17,6 +17,7 @@ import click
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.events import sentence_of
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
+from dagmaster.cli.naming import hint, named_node
 from dagmaster.cli.options import data_dir_option, who
 from dagmaster.cli.showing import graph_of
 from dagmaster.engine.graph import ApprovalSpec, Kind
@@ -227,19 +228,6 @@ def _must_be_retriable(_head: JobHead, _graph: Graph, line: NodeLine | None, _by
         )
 
 
-def no_node(graph: Graph, node_id: str) -> str:
-    """Say that there is no such node, and which one may be meant."""
-    return f"{graph.workflow_id} has no node {node_id!r}. {hint(node_id, list(graph.specs))}".strip()
-
-
-def hint(wrong: str, right: list[str]) -> str:
-    """Name what may be meant."""
-    from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - after a mistake
-
-    said = did_you_mean(wrong, right)
-    return f"{said[:1].upper()}{said[1:]}"
-
-
 def _payload(text: str) -> Any:
     from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
 
@@ -290,17 +278,8 @@ async def ask(
 
 
 async def _line(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str | None) -> NodeLine | None:
-    """The row of the node that is asked about. It is there: in the graph, or as a child of a fan-out."""
-    from dagmaster.store.reading import NodeLine  # noqa: PLC0415 - slow to import
-
-    if node_id is None:
-        return None
-    rows = await onlooker.store.nodes(head.id, [node_id])
-    if rows:
-        return rows[0]
-    if node_id not in graph.specs:
-        raise CommandRefused(no_node(graph, node_id))
-    return NodeLine(node_id=node_id, status="PENDING")
+    """The row of the node that is asked about."""
+    return None if node_id is None else await named_node(onlooker, head, graph, node_id)
 
 
 async def _effect(onlooker: Onlooker, head: JobHead, graph: Graph, request: Request) -> StoredEvent | None:

@@ -14,7 +14,7 @@ from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, durati
 from dagmaster.cli.tree import Tree
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, RequestApproval, Skip, WaitUntil
 from dagmaster.engine.model import FanOut
-from dagmaster.engine.spelling import spell_error
+from dagmaster.engine.spelling import counted, spell_error
 from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _saying(decision: Any, node: Node) -> str:
     elif isinstance(decision, Cancel):
         said = "CANCELLED"
     elif isinstance(decision, Expand) and decision.first == 0:
-        said = f"{decision.total} children"
+        said = counted(decision.total, "child", "children")
     elif isinstance(decision, RequestApproval):
         said = "waits for an approval"
     return said

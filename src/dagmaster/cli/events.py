@@ -140,7 +140,7 @@ def _for_what(event: StoredEvent) -> str:
 def _expanded(event: StoredEvent) -> str:
     first, count, total = (int(event.data.get(name, 0)) for name in ("first", "count", "total"))
     if count == total:
-        return f"{event.node} has {total:,} children"
+        return f"{event.node} has {counted(total, 'child', 'children')}"
     return f"{event.node} has children {first:,} to {first + count - 1:,} of {total:,}"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     cls=LazyGroup,
     lazy={
         "list": ("dagmaster.cli.listing:list_jobs", "List the newest jobs."),
-        "show": ("dagmaster.cli.showing:show", "Show a job: its nodes, and what it waits for."),
+        "show": ("dagmaster.cli.showing:show", "Show a job, or a node of it, as it stands."),
         "why": ("dagmaster.cli.why:why", "Say why a job, or a node of it, stands where it stands."),
         "watch": ("dagmaster.cli.watching:watch", "Watch a job until it is over."),
         "logs": ("dagmaster.cli.logs:logs", "Print what the tasks of a job wrote."),

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagmaster.cli.asking import Request, ask, no_node
+from dagmaster.cli.asking import Request, ask
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
+from dagmaster.cli.naming import named_node
 from dagmaster.cli.options import about_inputs, data_dir_option, read_pairs, say_refused, who
 from dagmaster.cli.showing import graph_of
 from dagmaster.engine.resuming import Circumstances, Fate, plan_of_new_job, plan_of_run
@@ -160,13 +161,10 @@ async def _must_be_there(onlooker: Onlooker, order: _Order, node_id: str) -> Non
         return
     if order.is_new_job and node_id in order.before.specs:
         raise CommandRefused(f"version {order.graph.version} of {order.graph.workflow_id} has no node {node_id!r}")
-    if "__" in node_id and node_id.partition("__")[0] in order.graph.specs:
-        if order.is_new_job:
-            fan = node_id.partition("__")[0]
-            raise CommandRefused(f"a new job makes its children anew: name their fan-out, {fan}, with --from")
-        if await onlooker.store.nodes(order.head.id, [node_id]):
-            return
-    raise CommandRefused(no_node(order.graph, node_id))
+    fan = node_id.partition("__")[0]
+    if order.is_new_job and fan in order.graph.specs:
+        raise CommandRefused(f"a new job makes its children anew: name their fan-out, {fan}, with --from")
+    await named_node(onlooker, order.head, order.graph, node_id)
 
 
 async def _version(onlooker: Onlooker, head: JobHead, version: int) -> Graph:

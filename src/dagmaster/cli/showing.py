@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.node import node_document, node_page, read_told
 from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.rendering import detail_lines, duration, job_status, name_width, node_line
 from dagmaster.cli.snapshots import document, job_view, look, view_of, visible_inputs, waits_for
@@ -35,17 +36,22 @@ _LONGEST_VALUE: Final = 1_000
 _MOST_ROWS: Final = 200
 
 
-@click.command(epilog="Exit codes: 0 shown, however the job stands; 2 no such job; 3 no database.")
+@click.command(epilog="Exit codes: 0 shown, however the job stands; 2 no such job or node; 3 no database.")
 @job_argument
+@click.argument("node_id", metavar="[NODE]", required=False)
 @click.option("--all", "everything", is_flag=True, help="With --json: the children of fan-outs, too.")
 @json_option
 @data_dir_option
-def show(job_id: str, *, everything: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def show(job_id: str, node_id: str | None, *, everything: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show a job: where its nodes stand, what it waits for, and what it gave.
+
+    With a NODE (a child of a fan-out, too): its attempts with times and workers, its error whole, the item that it was
+    made for, what it gave, and its params while its task is out.
 
     \b
     Examples:
       dagmaster jobs show last
+      dagmaster jobs show last scenes__3
       dagmaster jobs show 115601869557067776
       dagmaster jobs show last --json --all
     """
@@ -54,6 +60,13 @@ def show(job_id: str, *, everything: bool, as_json: bool, data_dir: pathlib.Path
         store = onlooker.store
         head = await onlooker.job(job_id)
         graph = await graph_of(onlooker, head)
+        if node_id is not None:
+            told = await read_told(onlooker, head, graph, node_id)
+            if as_json:
+                click.echo(json.dumps(node_document(told), ensure_ascii=False))
+            else:
+                Console().print(Group(*node_page(told)))
+            return
         snapshot = await look(store, head, graph)
         result = await onlooker.value(head.result, head.result_ref)
         if as_json:

@@ -14,8 +14,10 @@ from rich.text import Text
 from dagmaster.cli.advice import advice
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.naming import child_of, hint, no_child
 from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.rendering import ICONS, duration, job_status
+from dagmaster.engine.model import FanOut
 from dagmaster.engine.reasons import ReasonCode
 from dagmaster.engine.spelling import age, counted
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
@@ -94,10 +96,12 @@ def explainer(onlooker: Onlooker) -> Explaining:
 
 
 def _unknown(found: Explained, node_id: str) -> str:
-    from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - only after a mistake
-
-    hint = did_you_mean(node_id, list(found.why.job.nodes)[:5_000])
-    return f"{found.workflow_id} has no node {node_id!r}. {hint[:1].upper()}{hint[1:]}".strip()
+    nodes = found.why.job.nodes
+    fan_id = (child_of(node_id) or ("",))[0]
+    fan = nodes.get(fan_id)
+    if isinstance(fan, FanOut) and fan.total is not None:
+        return no_child(node_id, fan_id, fan.total)
+    return f"{found.workflow_id} has no node {node_id!r}. {hint(node_id, list(nodes)[:5_000])}".strip()
 
 
 def _first_chain(found: Explained) -> list[Link]:

@@ -15,6 +15,7 @@ from dagmaster.engine.decisions import Ignore, Reopen
 from dagmaster.engine.fingerprints import came_to
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, EndSpec, FanOutSpec, StartSpec, TaskSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, row_of
+from dagmaster.engine.spelling import counted
 from dagmaster.engine.status import NodeStatus, SkipReason
 
 if TYPE_CHECKING:
@@ -224,7 +225,8 @@ class _Compared:
         redone = [child for child in children if child.status is not NodeStatus.COMPLETED]
         kept = len(children) - len(redone)
         if not redone and fan.status is NodeStatus.COMPLETED:
-            return Verdict(fan.id, Fate.REUSED, f"all {kept:,} children" if kept else "has no children", (kept, 0))
+            all_of_them = f"all {counted(kept, 'child', 'children')}" if kept else "has no children"
+            return Verdict(fan.id, Fate.REUSED, all_of_them, (kept, 0))
         missing = next((said for child in redone if (said := _unserved(child, self.around)) is not None), None)
         if missing is not None:
             return Verdict(fan.id, Fate.IMPOSSIBLE, missing, (kept, len(redone)))

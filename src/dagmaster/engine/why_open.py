@@ -103,7 +103,8 @@ def for_children(fan: FanOut, first: Sequence[str], counts: Mapping[str, int]) -
 def for_place(fan: FanOut) -> Reason:
     """A child waits for a sibling to be over."""
     limit = fan.spec.max_parallel
-    said = f"for a place: {fan.active:,} children of {fan.id} are out, and max_parallel is {limit:,}"
+    out = counted(fan.active, f"child of {fan.id} is out", f"children of {fan.id} are out")
+    said = f"for a place: {out}, and max_parallel is {limit:,}"
     return Reason(
         code=ReasonCode.PLACE,
         sentence=f"waits {said}",

@@ -83,3 +83,7 @@ def test_programs_get_the_data_and_the_sentence():
     said = event_document(event("SignalReceived", node=None, signal="go"))
     assert said["at"] == "1970-01-01T00:00:01.500000Z"
     assert (said["data"], said["sentence"]) == ({"signal": "go"}, "signal go from ada")
+
+
+def test_one_child_is_no_children():
+    assert sentence_of(event("NodeExpanded", first=0, count=1, total=1)) == "fetch has 1 child"

@@ -1,0 +1,78 @@
+"""The node that a user names: a node of the graph, or a child of a fan-out; else the sentence that helps."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.engine.graph import FanOutSpec
+from dagmaster.engine.spelling import counted
+from dagmaster.errors import CommandRefused
+
+if TYPE_CHECKING:
+    from dagmaster.cli.database import Onlooker
+    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.store.reading import JobHead, NodeLine
+
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+async def named_node(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str) -> NodeLine:
+    """The row of a node. One that nothing happened to has none, and is PENDING. `CommandRefused` if it is not there."""
+    from dagmaster.store.reading import NodeLine  # noqa: PLC0415 - slow to import
+
+    rows = {line.node_id: line for line in await onlooker.store.nodes(head.id, [node_id, *_above(node_id)])}
+    if node_id in rows:
+        return rows[node_id]
+    if node_id in graph.specs:
+        return NodeLine(node_id=node_id, status="PENDING")
+    fan, number = child_of(node_id) or ("", 0)
+    count = rows[fan].source_count if fan in rows else None
+    if count is None:
+        if isinstance(spec_of(graph, fan), FanOutSpec):
+            raise CommandRefused(f"{fan} has no children yet: there is no {node_id}")
+        raise CommandRefused(no_node(graph, node_id))
+    if number < count:
+        return NodeLine(node_id=node_id, status="PENDING", parent_node_id=fan)
+    raise CommandRefused(no_child(node_id, fan, count))
+
+
+def child_of(node_id: str) -> tuple[str, int] | None:
+    """The fan-out of a child, and the child's number there. A child of an inner fan-out is tiles__4__7."""
+    fan, mark, number = node_id.rpartition("__")
+    return (fan, int(number)) if mark and fan and _NUMBER.fullmatch(number) else None
+
+
+def spec_of(graph: Graph, node_id: str) -> Spec | None:
+    """What a node does: of a child, what its fan-out has done for each item."""
+    above = child_of(node_id)
+    if node_id in graph.specs or above is None:
+        return graph.specs.get(node_id)
+    fan = spec_of(graph, above[0])
+    return fan.child if isinstance(fan, FanOutSpec) else None
+
+
+def no_node(graph: Graph, node_id: str) -> str:
+    """Say that there is no such node, and which one may be meant."""
+    return f"{graph.workflow_id} has no node {node_id!r}. {hint(node_id, list(graph.specs))}".strip()
+
+
+def no_child(node_id: str, fan: str, count: int) -> str:
+    """Say that a fan-out has no such child, and which it has."""
+    if not count:
+        return f"there is no {node_id}: {fan} has no children, for its list is empty"
+    last = f" to {fan}__{count - 1}" if count > 1 else ""
+    return f"there is no {node_id}: {fan} has {counted(count, 'child', 'children')}, {fan}__0{last}"
+
+
+def hint(wrong: str, right: list[str]) -> str:
+    """Name what may be meant."""
+    from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - after a mistake
+
+    said = did_you_mean(wrong, right)
+    return f"{said[:1].upper()}{said[1:]}"
+
+
+def _above(node_id: str) -> list[str]:
+    above = child_of(node_id)
+    return [] if above is None else [above[0]]
