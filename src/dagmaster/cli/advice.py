@@ -28,6 +28,8 @@ def advice(job_id: str, reason: Reason, node_id: str | None) -> str:  # noqa: PL
             return f"dagmaster jobs why {data['job_id']}"
         case ReasonCode.FAILED | ReasonCode.LOST:
             return f"dagmaster jobs logs {job_id} {node_id}"
+        case ReasonCode.JOB_FAILED if data.get("root") is not None:
+            return f"dagmaster jobs show {job_id} {data['root']}"
         case ReasonCode.TROUBLED:
             return f"dagmaster jobs events {job_id}"
         case _:

@@ -267,7 +267,12 @@ class Why:
             return Reason(code=ReasonCode.JOB_DEADLINE, sentence=said, data={"error": error})
         node = error.get("node")
         because = (str(node),) if node in job.nodes else ()
-        return Reason(code=ReasonCode.JOB_FAILED, sentence=said, data={"error": error, "node": node}, because=because)
+        root = self.chain(because[0])[-1].subject if because else node
+        if root != node:
+            # A fan-out fails by its children: what was wrong with the first of them comes first.
+            said = f"failed at {root}: {spell_error(job.nodes[root].error or {})} ({spell_error(error)})"
+        data = {"error": error, "node": node, "root": root}
+        return Reason(code=ReasonCode.JOB_FAILED, sentence=said, data=data, because=because)
 
     def groups(self) -> list[Group]:
         """All nodes, those of which the same is said together; what matters most comes first."""

@@ -319,6 +319,16 @@ def test_a_fan_out_that_failed_leads_to_its_children():
     assert found.of("f__1").sentence == "failed: no data (the only try)"
 
 
+def test_a_job_that_failed_by_a_fan_out_begins_with_what_was_wrong_with_the_child():
+    driver = started(f=fan_out([1, 2, 3]))
+    driver.fails("f__1", message="no data [file:///x.tif]")
+    driver.succeeds("f__0", "f__2")
+    error = {"kind": "node_failed", "message": "node f failed: 1 of 3 children failed: f__1", "node": "f"}
+    head = why(driver, error=error).head()
+    assert head.sentence == f"failed at f__1: no data [file:///x.tif] ({error['message']})"
+    assert (head.data["root"], head.because) == ("f__1", ("f",))
+
+
 def test_a_child_job_that_failed_is_named():
     driver = started(a=workflow())
     driver.child_job_ends("a", "FAILED")
