@@ -10,7 +10,7 @@ from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, durati
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.pauses import rfc3339
 from dagmaster.engine.reasons import ReasonCode
-from dagmaster.engine.spelling import counted
+from dagmaster.engine.spelling import age, counted
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
 from dagmaster.engine.surroundings import ChildJob, QueueState, Service, Surroundings
 from dagmaster.engine.why_open import approval, child_job, nobody_moves, pause, queued, retry
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.reasons import Reason
-    from dagmaster.store.reading import JobHead, PostgresReadStore, Question, QueueWait
+    from dagmaster.store.reading import JobHead, PostgresReadStore, Question, QueueWait, WaitingCommand
 
 MASKED: Final = "***"
 _OVER: Final = frozenset(status.value for status in TERMINAL_NODE)
@@ -44,6 +44,7 @@ class Snapshot:
     alive: Alive = field(default_factory=lambda: Alive(0, 0))
     child_jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
     lease_seconds: float = 15.0
+    commands: list[WaitingCommand] = field(default_factory=list)
 
     def line(self, node_id: str) -> NodeLine:
         """A node's row. One that nothing happened to has none, and is PENDING."""
@@ -96,6 +97,9 @@ async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before:
         }
     )
     snapshot.children = settled | await store.children(head.id, [fan for fan in fans if fan not in settled])
+    snapshot.commands = await store.commands(head.id)
+    if snapshot.commands or not head.is_over:
+        snapshot.alive = await store.alive()
     if not head.is_over:
         waiting = [node_id for node_id, line in rows.items() if line.status == "WAITING"]
         known = {} if before is None else before.questions
@@ -103,7 +107,6 @@ async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before:
         unknown = [node_id for node_id in waiting if node_id not in known]
         snapshot.questions |= await store.questions(head.id, unknown)
         snapshot.waits = await store.waiting_tasks(head.id)
-        snapshot.alive = await store.alive()
     if any(spec.kind.value == "workflow" for spec in graph.specs.values()):
         snapshot.child_jobs = await store.child_jobs(head.id)
     return snapshot
@@ -192,11 +195,23 @@ def job_view(snapshot: Snapshot, *, rate: float | None = None) -> JobView:
 
 def waits_for(snapshot: Snapshot) -> list[str]:
     """Say why a job is not moving, and what to do about it."""
+    said = [*of_commands(snapshot.commands, snapshot.alive.orchestrators)]
     if snapshot.head.is_over:
-        return []
-    said = [*_of_the_owner(snapshot), *_of_queues(snapshot), *_of_nodes(snapshot)]
+        return said
+    said += [*_of_the_owner(snapshot), *_of_queues(snapshot), *_of_nodes(snapshot)]
     more = len(said) - _MOST_SENTENCES
     return said if more <= 0 else [*said[:_MOST_SENTENCES], f"and {more} more"]
+
+
+def of_commands(commands: Sequence[WaitingCommand], orchestrators: int) -> Iterator[str]:
+    """Say what was asked of a job and waits: for an orchestrator that lives, or for long."""
+    for each in commands:
+        by, since = f" by {each.by}" if each.by else "", age(each.seconds)
+        what = f"{'an' if each.kind[0] in 'aeiou' else 'a'} {each.kind.replace('_', ' ')}{by}"
+        if not orchestrators:
+            yield f"{what} waits for an orchestrator since {since}: none is alive → dagmaster orchestrator"
+        elif each.seconds > _PATIENCE_SECONDS:
+            yield f"{what} waits since {since} to be taken up"
 
 
 def _of_the_owner(snapshot: Snapshot) -> Iterator[str]:

@@ -17,6 +17,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.naming import child_of, hint, no_child
 from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.rendering import ICONS, duration, job_status
+from dagmaster.cli.snapshots import of_commands
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.reasons import ReasonCode
 from dagmaster.engine.spelling import age, counted
@@ -75,12 +76,13 @@ def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Pa
             raise CommandRefused(_unknown(found, node_id))
         links = found.why.chain(node_id) if node_id is not None else _first_chain(found)
         below = await _below(explaining, links)
+        waiting = [*of_commands(await onlooker.store.commands(head.id), found.why.around.orchestrators)]
         if as_json:
             said = chain_document(found, links, below) if node_id is not None else job_document(found, below)
-            click.echo(json.dumps(said, ensure_ascii=False))
+            click.echo(json.dumps({**said, "commands": waiting}, ensure_ascii=False))
             return
         page = chain_page(found, links, below) if node_id is not None else job_page(found, below)
-        Console().print(Group(*page))
+        Console().print(Group(*page, *(Text(f"\n{each}", style="magenta") for each in waiting)))
 
     on_database(data_dir, work)
     return COMPLETED

@@ -160,6 +160,14 @@ class PlacedNode(NamedTuple):
     footprint: Any
 
 
+class WaitingCommand(NamedTuple):
+    """What somebody asked of a job, and nobody has taken up yet."""
+
+    kind: str
+    by: str
+    seconds: float
+
+
 class Alive(NamedTuple):
     """How many live."""
 
@@ -303,6 +311,11 @@ class PostgresReadStore:
         """The tasks of a job that no worker holds."""
         rows = await self.session.fetch(_SQL["waiting_tasks"], {"job_id": int(job_id), **self.leases})
         return [QueueWait(*row.values()) for row in rows]
+
+    async def commands(self, job_id: str) -> list[WaitingCommand]:
+        """What was asked of a job and waits for its owner."""
+        rows = await self.session.fetch(_SQL["commands"], {"job_id": int(job_id)})
+        return [WaitingCommand(*row.values()) for row in rows]
 
     async def alive(self) -> Alive:
         """How many orchestrators and workers live."""

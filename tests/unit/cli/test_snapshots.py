@@ -11,7 +11,7 @@ from dagmaster.cli.watching import Rates, alike_together, rest_after
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.events import StoredEvent
 from dagmaster.store.fleet import Fleet
-from dagmaster.store.reading import Alive, ChildCounts, NodeLine, Question, QueueWait
+from dagmaster.store.reading import Alive, ChildCounts, NodeLine, Question, QueueWait, WaitingCommand
 from tests.unit.cli.views import drawn, snapshot
 
 DONE = NodeLine(node_id="fetch", status="COMPLETED", attempt=1, started_at=101.0, finished_at=102.0)
@@ -67,6 +67,21 @@ def test_a_job_without_a_live_orchestrator_says_so():
 
 def test_a_job_that_is_over_waits_for_nothing():
     assert waits_for(snapshot(DONE, ASKED, status="CANCELLED", finished_at=109.0)) == []
+
+
+def test_what_was_asked_of_a_job_that_is_over_waits_for_an_orchestrator():
+    found = snapshot(DONE, status="FAILED", finished_at=109.0)
+    found.commands, found.alive = (
+        [WaitingCommand("resume", "ada", 12.3), WaitingCommand("approve", "", 1.0)],
+        Alive(0, 1),
+    )
+    rest = "none is alive → dagmaster orchestrator"
+    assert waits_for(found) == [
+        f"a resume by ada waits for an orchestrator since 12 s: {rest}",
+        f"an approve waits for an orchestrator since 1 s: {rest}",
+    ]
+    found.alive = Alive(1, 1)
+    assert waits_for(found) == ["a resume by ada waits since 12 s to be taken up"]
 
 
 def test_many_waits_are_not_all_said():

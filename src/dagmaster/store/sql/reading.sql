@@ -169,6 +169,11 @@ CROSS JOIN LATERAL (
 ) AS w
 ORDER BY t.queue
 
+-- name: commands
+-- What was asked of a job and nobody has taken up, the oldest first.
+SELECT kind, sent_by, extract(epoch FROM clock() - created_at)::float8 AS seconds
+FROM dag_inbox WHERE job_id = :job_id AND kind <> 'child_finished' ORDER BY id LIMIT 20
+
 -- name: alive
 -- How many orchestrators and workers live.
 SELECT (SELECT count(*) FROM dag_orchestrators
