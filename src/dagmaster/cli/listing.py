@@ -104,7 +104,7 @@ def jobs_table(found: list[JobLine]) -> Table:
     table.add_column("by", overflow="ellipsis", no_wrap=True, style="bright_black")
     for job in found:
         status = "CANCELLING" if job.cancelling and job.finished_at is None else job.status
-        took = "" if job.started_at is None else duration((job.finished_at or job.now) - job.started_at)
+        took = "" if job.seconds is None else duration(job.seconds)
         over = f"{job.nodes:,}" if job.over == job.nodes else f"{job.over:,}/{job.nodes:,}"
         table.add_row(
             Text(job.id, style="bold"),

@@ -119,7 +119,8 @@ def _head(snapshot: Snapshot) -> Table:
     status = job_status(view.status)
     status.append(f"  {view.over:,}/{view.nodes:,} nodes", style="bright_black")
     if head.started_at is not None:
-        status.append(f"  {duration(snapshot.seconds)}", style="bright_black")
+        of_run = "" if head.resumed_at is None else f" in run {head.run}"
+        status.append(f"  {duration(snapshot.seconds)}{of_run}", style="bright_black")
     table.add_row("job", Text(head.id, style="bold"))
     table.add_row("workflow", f"{head.workflow_id} v{head.version}")
     table.add_row("status", status)

@@ -77,9 +77,22 @@ class Snapshot:
 
     @property
     def seconds(self) -> float:
-        """How long the job has been running, or ran."""
-        head = self.head
-        return max((head.finished_at or head.now) - (head.started_at or head.created_at), 0.0)
+        """How long the job has been running, or ran, in its last run. One that has not started waits so long."""
+        seconds = self.head.seconds
+        return max(self.head.now - self.head.created_at, 0.0) if seconds is None else seconds
+
+    def started(self, line: NodeLine) -> float | None:
+        """When a node started, if that is known: a start of an earlier run is not that of what this run did."""
+        children, began = self.children.get(line.node_id), line.started_at
+        first = None if children is None else children.first_started_at
+        if began is None:
+            return first
+        resumed = self.head.resumed_at
+        is_of_this_run = resumed is not None and (line.finished_at is None or line.finished_at >= resumed)
+        if resumed is None or not is_of_this_run or began >= resumed:
+            return began
+        # Of a fan-out, what is opened again starts at once, unless it waits for what comes before it.
+        return None if children is None else max(resumed, first or resumed)
 
 
 async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before: Snapshot | None = None) -> Snapshot:
@@ -123,9 +136,7 @@ def view_of(snapshot: Snapshot, node_id: str, *, rate: float | None = None) -> N
     """What is shown of a node."""
     line, spec = snapshot.line(node_id), snapshot.graph.specs[node_id]
     children = snapshot.children.get(node_id)
-    started = line.started_at
-    if children is not None:
-        started = children.first_started_at
+    started = snapshot.started(line)
     question = snapshot.questions.get(node_id)
     if started is None and question is not None:
         started = question.at
@@ -305,6 +316,7 @@ def document(snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[Nod
         "cancelling": head.cancelling and not head.is_over,
         "created_at": spell_time(head.created_at),
         "started_at": spell_time(head.started_at),
+        "resumed_at": spell_time(head.resumed_at),
         "finished_at": spell_time(head.finished_at),
         "deadline_at": spell_time(head.deadline_at),
         "duration_seconds": None if head.started_at is None else round(snapshot.seconds, 6),
@@ -324,7 +336,7 @@ def _node_document(snapshot: Snapshot, line: NodeLine) -> dict[str, Any]:
     found: dict[str, Any] = {
         "status": line.status,
         "attempts": line.attempt,
-        "started_at": spell_time(line.started_at if children is None else children.first_started_at),
+        "started_at": spell_time(snapshot.started(line)),
         "finished_at": spell_time(line.finished_at),
     }
     optional = {

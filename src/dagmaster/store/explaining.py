@@ -42,7 +42,7 @@ _RUN: Final = "run:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A job and its explanation. Times are the database's."""
+    """A job and its explanation. Times are the database's; `started_at` is of its last run."""
 
     job_id: str
     workflow_id: str
@@ -83,7 +83,7 @@ class Explaining:
             workflow_id=head["workflow_id"],
             version=head["version"],
             deadline_at=head["deadline_at"],
-            started_at=head["started_at"],
+            started_at=head["started_at"] if head["resumed_at"] is None else head["resumed_at"],
             why=why,
         )
 

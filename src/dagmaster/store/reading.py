@@ -43,6 +43,12 @@ class JobLine:
     started_at: float | None
     finished_at: float | None
     now: float
+    resumed_at: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its last run takes, or took: between two runs nothing is done. None before it starts."""
+        return _seconds(self)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +85,12 @@ class JobHead:
     pid: int | None
     silent_seconds: float | None
     resumed_from: str | None = None
+    resumed_at: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its last run takes, or took: between two runs nothing is done. None before it starts."""
+        return _seconds(self)
 
     @property
     def is_over(self) -> bool:
@@ -360,6 +372,11 @@ class PostgresReadStore:
     async def versions(self, workflow_id: str) -> list[dict[str, Any]]:
         """The versions of a workflow."""
         return [dict(row) for row in await self.session.fetch(_SQL["versions"], {"workflow_id": workflow_id})]
+
+
+def _seconds(job: JobLine | JobHead) -> float | None:
+    began = job.started_at if job.resumed_at is None else job.resumed_at
+    return None if began is None else max((job.finished_at or job.now) - began, 0.0)
 
 
 def _job_line(row: Record) -> JobLine:

@@ -43,6 +43,26 @@ def test_children_are_counted_also_those_that_have_no_row_yet():
     assert (tiles.started, tiles.fan.completed, tiles.fan.running, tiles.fan.total) == (103.0, 4, 2, 10)
 
 
+def test_a_fan_out_lasts_from_when_it_began_also_if_all_its_children_were_lost_and_began_again():
+    tiles = NodeLine(node_id="tiles", status="COMPLETED", source_count=4, started_at=101.0, finished_at=149.0)
+    found = snapshot(DONE, tiles, finished_at=150.0, now=500.0)
+    found.children["tiles"] = ChildCounts({"COMPLETED": 4}, 125.0)
+    assert view_of(found, "tiles").started == 101.0
+
+
+def test_the_time_between_two_runs_is_nobodys_work():
+    tiles = NodeLine(node_id="tiles", status="COMPLETED", source_count=4, started_at=102.0, finished_at=144.0)
+    after = NodeLine(node_id="after", status="COMPLETED", started_at=103.0, finished_at=144.0)
+    found = snapshot(DONE, tiles, after, status="COMPLETED", run=2, resumed_at=142.0, finished_at=145.0, now=500.0)
+    found.children["tiles"] = ChildCounts({"COMPLETED": 4}, 102.0)
+    assert found.seconds == 3.0
+    assert view_of(found, "tiles").started == 142.0
+    assert view_of(found, "after").started is None, "when it began in this run is not stored"
+    assert view_of(found, "fetch").started == 101.0, "it is of the first run, and was not touched"
+    assert "3.0 s in run 2" in drawn(*page(found, None, {}))
+    assert document(found, None, 1)["duration_seconds"] == 3.0
+
+
 def test_what_a_job_waits_for_is_a_command_to_type():
     found = snapshot(DONE, ASKED)
     assert waits_for(found) == ["release waits for approval by ada → dagmaster jobs approve 7 release"]

@@ -36,7 +36,10 @@ SELECT f.id, f.workflow_id, f.version, f.run, f.priority, f.submitted_by, f.owne
        CASE WHEN f.status = 'RUNNING' AND f.waiting > 0 AND f.moving = 0 THEN 'WAITING' ELSE f.status END AS status,
        extract(epoch FROM f.created_at)::float8 AS created_at, extract(epoch FROM f.started_at)::float8 AS started_at,
        extract(epoch FROM f.finished_at)::float8 AS finished_at, extract(epoch FROM clock())::float8 AS now,
-       f.over, g.nodes + coalesce(c.children, 0) AS nodes
+       f.over, g.nodes + coalesce(c.children, 0) AS nodes,
+       CASE WHEN f.run > 1 THEN (SELECT extract(epoch FROM e.at)::float8 FROM dag_job_events e
+                                  WHERE e.job_id = f.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
+           AS resumed_at
 FROM found f
 LEFT JOIN graphs g ON g.content_hash = f.content_hash
 LEFT JOIN LATERAL (
@@ -50,14 +53,17 @@ ORDER BY f.id DESC
 SELECT id FROM dag_jobs WHERE parent_job_id IS NULL ORDER BY id DESC LIMIT 1
 
 -- name: job
--- All of one job but its graph, and who owns it.
+-- All of one job but its graph, who owns it, and when its last run began if that is not its first.
 SELECT j.id, j.workflow_id, j.version, j.content_hash, j.status, j.run, j.priority, j.inputs, j.result, j.result_ref,
        j.error, j.submitted_by, j.correlation_id, j.idempotency_key, j.queue, j.event_seq, j.parent_job_id,
        j.parent_node_id, j.resumed_from, j.cancel_requested_at IS NOT NULL AS cancelling, j.ending,
        extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM j.created_at)::float8 AS created_at,
        extract(epoch FROM j.started_at)::float8 AS started_at, extract(epoch FROM j.finished_at)::float8 AS finished_at,
        extract(epoch FROM clock())::float8 AS now, o.owner_id, o.host, o.pid,
-       extract(epoch FROM clock() - o.heartbeat_at)::float8 AS silent_seconds
+       extract(epoch FROM clock() - o.heartbeat_at)::float8 AS silent_seconds,
+       CASE WHEN j.run > 1 THEN (SELECT extract(epoch FROM e.at)::float8 FROM dag_job_events e
+                                  WHERE e.job_id = j.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
+           AS resumed_at
 FROM dag_jobs j
 LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
 WHERE j.id = :job_id

@@ -12,6 +12,9 @@ SELECT j.id, j.workflow_id, j.version, j.content_hash, j.status, j.run, j.inputs
        extract(epoch FROM clock() - coalesce(to_timestamp((o.counters ->> 'heard_at')::float8), o.heartbeat_at))::float8
            AS silent_seconds,
        o.counters -> 'troubled' ->> j.id::text AS trouble,
+       CASE WHEN j.run > 1 THEN (SELECT extract(epoch FROM e.at)::float8 FROM dag_job_events e
+                                  WHERE e.job_id = j.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
+           AS resumed_at,
        (SELECT count(*) FROM dag_orchestrators a
         WHERE a.stopped_at IS NULL AND a.heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators
 FROM dag_jobs j
