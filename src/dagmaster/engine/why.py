@@ -267,8 +267,8 @@ class Why:
             return Reason(code=ReasonCode.JOB_DEADLINE, sentence=said, data={"error": error})
         node = error.get("node")
         because = (str(node),) if node in job.nodes else ()
-        root = self.chain(because[0])[-1].subject if because else node
-        if root != node:
+        root = self.chain(because[0])[-1].subject if because else None
+        if root is not None and root != node:
             # A fan-out fails by its children: what was wrong with the first of them comes first.
             said = f"failed at {root}: {spell_error(job.nodes[root].error or {})} ({spell_error(error)})"
         data = {"error": error, "node": node, "root": root}
