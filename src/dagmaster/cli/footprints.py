@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.database import job_argument, on_database
-from dagmaster.cli.main import BAD_INPUT, COMPLETED
+from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.engine.spelling import spell_error
 from dagmaster.ports.footprints import outline
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from dagmaster.store.reading import JobHead, PlacedNode
 
 _NOTHING = (
-    "job {job_id} has nothing to draw: no item of its fan-outs says where it lies. An item does with a `footprint`, a"
-    " `bbox` or a `geometry`; see `dagmaster handlers show raster.generate_tiling_scheme`"
+    "job {job_id} has nothing to draw: no item of its fan-outs says where it lies, and no output of their children. An"
+    " item does with a `footprint`, a `bbox` or a `geometry`, an output with a `bbox` in degrees; see"
+    " `dagmaster handlers show raster.generate_tiling_scheme`"
 )
 
 
@@ -30,13 +31,15 @@ _NOTHING = (
 def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
     """Print the children of a job's fan-outs as GeoJSON: where each lies, and how it stands.
 
+    A child lies where its item says, else where its output says: in a `bbox`, its own or that of its `item`.
+
     \b
     Examples:
       dagmaster jobs footprints last > run.geojson
     """
-    head, placed = on_database(data_dir, lambda onlooker: _placed(onlooker, job_id))
-    click.echo(json.dumps(collection(head, placed), ensure_ascii=False))
-    return COMPLETED if placed else BAD_INPUT
+    _, found = _collected(data_dir, job_id)
+    click.echo(json.dumps(found, ensure_ascii=False))
+    return COMPLETED
 
 
 @click.command("map", epilog="Exit codes: 0 drawn, 2 no such job, or nothing in it has a place, 3 no database.")
@@ -66,10 +69,8 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
         raise click.ClickException(
             f"a map needs {error.name}, which is not installed: pip install 'dagmaster[raster]'"
         ) from error
-    head, placed = on_database(data_dir, lambda onlooker: _placed(onlooker, job_id))
-    features = collection(head, placed)["features"]
-    if not features:
-        raise click.ClickException(_NOTHING.format(job_id=head.id))
+    head, found = _collected(data_dir, job_id)
+    features = found["features"]
     title = f"{head.workflow_id} v{head.version}, job {head.id}"
     try:
         draw_map(features, title, width=width).save(output, format="PNG")
@@ -79,12 +80,18 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
     return COMPLETED
 
 
-async def _placed(onlooker: Onlooker, job_id: str) -> tuple[JobHead, list[PlacedNode]]:
-    head = await onlooker.job(job_id)
-    placed = await onlooker.store.footprints(head.id)
-    if not placed:
-        click.echo(_NOTHING.format(job_id=head.id), err=True)
-    return head, placed
+def _collected(data_dir: pathlib.Path | None, job_id: str) -> tuple[JobHead, dict[str, Any]]:
+    """The job, and its children as GeoJSON. One without any is refused, in one sentence."""
+
+    async def work(onlooker: Onlooker) -> tuple[JobHead, list[PlacedNode]]:
+        head = await onlooker.job(job_id)
+        return head, await onlooker.store.footprints(head.id)
+
+    head, placed = on_database(data_dir, work)
+    found = collection(head, placed)
+    if not found["features"]:
+        raise click.ClickException(_NOTHING.format(job_id=head.id))
+    return head, found
 
 
 def collection(head: JobHead, placed: list[PlacedNode]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Footprints: where on Earth an item of a fan-out lies, so that a run can be drawn on a map.
 
 An item that is a mapping may carry one, as `footprint`, else `bbox` or `geometry`. It is kept with the fan-out, whose
-list is frozen when it starts: nothing is stored twice, and nothing is paid by those who draw no map.
+list is frozen when it starts: nothing is stored twice, and nothing is paid by those who draw no map. Of an item that
+has none, as the name of a file, the child's output may tell once it is there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ _CELL: Final = re.compile(r"[89][0-9a-f]{14}")
 _BBOX: Final = 4
 _BBOX_3D: Final = 6
 _MAX_ZOOM: Final = 30
+_HALF_TURN: Final = 180
+_POLE: Final = 90
 
 
 def footprint_of(item: Any) -> Any:
@@ -22,6 +25,22 @@ def footprint_of(item: Any) -> Any:
     if not isinstance(item, dict):
         return None
     return next((item[name] for name in ("footprint", "bbox", "geometry") if item.get(name) is not None), None)
+
+
+def footprint_of_output(output: Any) -> list[Any] | None:
+    """The bbox in an output, or in the STAC item there, if it is one in degrees: other numbers may be metres."""
+    if not isinstance(output, dict):
+        return None
+    item = output.get("item")
+    found = (output.get("bbox"), item.get("bbox") if isinstance(item, dict) else None)
+    return next((bbox for bbox in found if _is_in_degrees(bbox)), None)
+
+
+def _is_in_degrees(bbox: Any) -> bool:
+    if not isinstance(bbox, list) or len(bbox) != _BBOX or bbox_outline(bbox) is None:
+        return False
+    west, south, east, north = bbox
+    return bool(max(abs(west), abs(east)) <= _HALF_TURN and -_POLE <= south <= north <= _POLE)
 
 
 def outline(footprint: Any) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.ports.events import StoredEvent
-from dagmaster.ports.footprints import footprint_of
+from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.store.queries import queries
 from dagmaster.store.session import Address, Session
@@ -288,14 +288,14 @@ class PostgresReadStore:
         ]
 
     async def footprints(self, job_id: str) -> list[PlacedNode]:
-        """The children of fan-outs whose items say where on Earth they lie."""
+        """The children of fan-outs whose items, or else whose outputs, say where on Earth they lie."""
         rows = await self.session.fetch(_SQL["footprints"], {"job_id": int(job_id)})
         return [
             PlacedNode(
                 row["node_id"], row["fan"], row["number"], row["status"], row["attempt"], _value(row["error"]), place
             )
             for row in rows
-            if (place := footprint_of(_value(row["item"]))) is not None
+            if (place := footprint_of(_value(row["item"])) or footprint_of_output(_value(row["output"]))) is not None
         ]
 
     async def attempts(self, job_id: str) -> int:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dagmaster.ports.footprints import footprint_of, outline
+from dagmaster.ports.footprints import footprint_of, footprint_of_output, outline
 
 SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
 
@@ -60,3 +60,21 @@ def test_an_item_says_its_place_by_footprint_first():
     assert footprint_of({"bbox": [0, 0, 2, 2], "footprint": None}) == [0, 0, 2, 2]
     assert footprint_of({"n": 1}) is None
     assert footprint_of([0, 0, 1, 1]) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "place"),
+    [
+        ({"bbox": [-35, -8, -34, -7]}, [-35, -8, -34, -7]),
+        ({"bbox": None, "item": {"bbox": [170, -8, -170, -7]}}, [170, -8, -170, -7]),
+        ({"bbox": [300_000, 9_000_000, 310_000, 9_100_000], "item": {"bbox": [0, 0, 1, 1]}}, [0, 0, 1, 1]),
+        ({"bbox": [0, 1, 1, 0]}, None),
+        ({"bbox": [0, 0, 1, True]}, None),
+        ({"bbox": [0, 0, 1]}, None),
+        ({"bbox": "0,0,1,1", "item": "x"}, None),
+        (["bbox"], None),
+        (None, None),
+    ],
+)
+def test_an_output_says_where_it_lies_with_a_bbox_in_degrees(output, place):
+    assert footprint_of_output(output) == place

@@ -122,21 +122,24 @@ ORDER BY n.fan_out_index
 LIMIT :most
 
 -- name: footprints
--- The children of a job's fan-outs with the items that they were made for. A list is taken apart once, not once a child.
+-- The children of a job's fan-outs with the items that they were made for, and the places in their outputs. A list is
+-- taken apart once, not once a child. An output that lies in a blob is not looked at.
 WITH items AS (
     SELECT f.node_id AS fan, i.number - 1 AS number, i.item
     FROM dag_node_states f
     CROSS JOIN LATERAL json_array_elements(f.source) WITH ORDINALITY AS i (item, number)
-    WHERE f.job_id = :job_id AND f.source IS NOT NULL AND json_typeof(i.item) = 'object'
+    WHERE f.job_id = :job_id AND f.source IS NOT NULL
 )
 SELECT n.node_id, i.fan, i.number, n.attempt, n.error,
        CASE WHEN n.status = 'DISPATCHED' AND q.worker_id IS NOT NULL THEN 'RUNNING' ELSE n.status END AS status,
        json_build_object('footprint', i.item -> 'footprint', 'bbox', i.item -> 'bbox', 'geometry', i.item -> 'geometry')
-           AS item
+           AS item,
+       json_build_object('bbox', n.output -> 'bbox', 'item', json_build_object('bbox', n.output #> '{item,bbox}')) AS output
 FROM items i
 JOIN dag_node_states n ON n.job_id = :job_id AND n.parent_node_id = i.fan AND n.fan_out_index = i.number
                       AND n.skip_reason IS DISTINCT FROM 'superseded'
 LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+WHERE json_typeof(i.item) = 'object' OR n.output -> 'bbox' IS NOT NULL OR n.output #> '{item,bbox}' IS NOT NULL
 ORDER BY i.fan, i.number
 
 -- name: attempts
