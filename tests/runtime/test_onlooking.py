@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handlers import handler
 from dagmaster.cli.naming import child_of
+from dagmaster.engine.reasons import ReasonCode
 from dagmaster.store.node import read_node
 from dagmaster.store.reading import PostgresReadStore
 from dagmaster.worker.redaction import redact_value
@@ -113,3 +114,25 @@ nodes:
         await world.over(job)
         node = await read()
         assert (node.params, [each.status for each in node.attempts]) == (None, ["COMPLETED"])
+
+
+async def test_the_queue_of_a_run_that_is_over_is_served_by_who_serves_all(world: World):
+    await world.orchestrator()
+    job = await world.submit("{name: n, nodes: {a: {handler: echo}}}", queue="run:7")
+    await world.until_node(job, "a", "DISPATCHED")
+    async with reading(world) as store:
+        assert [wait.workers for wait in await store.waiting_tasks(job)] == [0]
+        # Rows of workers: a real one would take the task.
+        insert = """
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, started_at, heartbeat_at)
+VALUES ($1, 'h', 1, '1', $2, 4, clock(), clock())
+"""
+        await world.rows(insert, 1, [])
+        assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
+        assert (await world.why(job)).of("a").code is ReasonCode.QUEUED
+        await world.rows(insert, 2, ["run:7"])
+        await world.rows(insert, 3, ["other"])
+        assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
+    await world.rows("DELETE FROM dag_workers")
+    await world.worker()
+    await world.over(job)

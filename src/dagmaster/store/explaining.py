@@ -158,6 +158,8 @@ class Explaining:
         states: dict[str, QueueState] = {}
         for name in names:
             serving = [row for row in alive if serves(row["queues"], name)]
+            # The queue of a `run` is taken over by those who serve all, once its own worker is dead.
+            serving = serving or [row for row in alive if not row["queues"]]
             states[name] = QueueState(
                 workers=len(serving),
                 seats=sum(row["concurrency"] for row in serving),

@@ -174,7 +174,13 @@ CROSS JOIN LATERAL (
            coalesce(sum(least((w.counters ->> 'running')::integer, w.concurrency)), 0) AS busy
     FROM dag_workers w
     WHERE w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)
-      AND (t.queue = ANY(w.queues) OR (w.queues = '{}' AND t.queue NOT LIKE 'run:%'))
+      -- The queue of a `run` is taken over by those who serve all, once its own worker is dead.
+      AND (t.queue = ANY(w.queues)
+           OR (w.queues = '{}' AND (t.queue NOT LIKE 'run:%'
+                                    OR NOT EXISTS (SELECT FROM dag_workers o
+                                                   WHERE t.queue = ANY(o.queues) AND o.stopped_at IS NULL
+                                                     AND o.heartbeat_at > clock()
+                                                         - make_interval(secs => :worker_lease_seconds)))))
 ) AS w
 ORDER BY t.queue
 
