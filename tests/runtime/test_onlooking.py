@@ -31,7 +31,11 @@ async def reading(world: World) -> AsyncIterator[PostgresReadStore]:
 @handler("look", queue="q")
 async def look(file: str) -> dict[str, Any]:
     """Give a place, in one of the ways in which handlers do."""
-    ways = {"a": {"bbox": [0, 0, 1, 1]}, "b": {"item": {"bbox": [2, 2, 3, 3]}}, "c": {"bbox": [5e5, 0, 6e5, 1]}}
+    ways: dict[str, dict[str, Any]] = {
+        "a": {"bbox": [0, 0, 1, 1]},
+        "b": {"item": {"bbox": [2, 2, 3, 3]}},
+        "c": {"bbox": [5e5, 0, 6e5, 1]},
+    }
     return ways.get(file, {})
 
 
