@@ -19,6 +19,7 @@ from dagmaster.cli.fleet import serving
 from dagmaster.cli.snapshots import look
 from dagmaster.errors import SchemaWrong
 from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.ports.store import StoredWorkflow
 from dagmaster.store import migrate
 from dagmaster.store.embedded import EmbeddedPostgres
 from dagmaster.store.fleet import read_fleet
@@ -384,6 +385,27 @@ def test_workflows_have_versions_and_one_is_active(dsn):
     assert [each["is_active"] for each in read(dsn, lambda store: store.versions("flow"))] == [False, True, False]
     assert read(dsn, lambda store: store.definition("g"))["workflow_id"] == "flow"
     assert read(dsn, lambda store: store.definition("h")) is None
+
+
+def test_the_same_content_again_is_as_old_as_it_was(dsn):
+    do(dsn, "INSERT INTO dag_graphs SELECT 'other', definition FROM dag_graphs WHERE content_hash = 'g'")
+    do(dsn, "INSERT INTO dag_workflows VALUES ('flow', 1, 'g', false, now() - interval '1 day')")
+
+    def age_after(content_hash: str) -> float:
+        async def publish() -> None:
+            store = PostgresSubmitStore(Address(dsn=dsn))
+            try:
+                await store.publish(StoredWorkflow("flow", 1, content_hash))
+            finally:
+                await store.session.close()
+
+        asyncio.run(publish())
+        (found,) = read(dsn, lambda store: store.workflows())
+        assert found["active"] == 1
+        return float(found["age_seconds"])
+
+    assert age_after("g") >= 86_400
+    assert age_after("other") < 86_400
 
 
 def test_an_end_is_heard(dsn):

@@ -60,10 +60,11 @@ FROM asked JOIN dag_jobs j ON j.id = asked.job_id
 SELECT version, content_hash, is_active FROM dag_workflows WHERE workflow_id = :workflow_id ORDER BY version
 
 -- name: put_workflow
--- Publish a version, or give a version another content.
+-- Publish a version, or give a version another content. The same content again is not published again.
 INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
 VALUES (:workflow_id, :version, :content_hash, false)
 ON CONFLICT (workflow_id, version) DO UPDATE SET content_hash = excluded.content_hash, created_at = now()
+WHERE dag_workflows.content_hash <> excluded.content_hash
 
 -- name: deactivate
 -- No version of a workflow is active.
