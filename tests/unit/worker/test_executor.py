@@ -347,7 +347,7 @@ def test_an_error_that_cannot_be_said_ends_its_task_and_no_other(style):
 
 @pytest.mark.parametrize("style", ["loop", "thread"])
 def test_a_task_ends_even_when_its_failure_cannot_be_made_an_outcome(style, monkeypatch, caplog):
-    def broken(error: BaseException) -> Failed:
+    def broken(error: BaseException, about: str | None) -> Failed:
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr("dagmaster.worker.calling.failure_of", broken)
