@@ -229,7 +229,9 @@ def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> 
         running = asyncio.create_task(executor.execute(a_task()))
         await asyncio.to_thread(started.wait, A_WHILE)
         closing = asyncio.create_task(executor.close(A_WHILE))
-        await asyncio.sleep(0)
+        (run,) = executor._running.values()
+        while not run._context._cancelled:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
         release.set()
         await closing
         return await running
