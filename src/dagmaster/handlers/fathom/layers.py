@@ -14,6 +14,7 @@ from rasterio.errors import RasterioError
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.fathom.values import NODATA
 from dagmaster.handlers.gdal import invalid, opened
+from dagmaster.handlers.raster.footprints import footprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,6 +54,10 @@ class Layer:
         transform = raster.transform
         if raster.crs is None:
             raise invalid(f"{said} has no coordinate system (CRS)")
+        try:
+            footprint(raster.crs, transform, raster.width, raster.height)
+        except PermanentError as error:
+            raise invalid(f"{said}: {error}") from error
         if transform.b or transform.d or transform.a <= 0 or transform.e >= 0:
             raise invalid(f"{said} is rotated or not north-up: expected lines from north to south, columns to the east")
         if len(set(raster.dtypes)) != 1 or raster.dtypes[0] not in DTYPES:

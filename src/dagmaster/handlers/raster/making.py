@@ -217,8 +217,14 @@ def made_cog(
     shape: Mapping[str, Any],
 ) -> CogMade:
     """Make a COG in the scratch folder, look at it, publish it, and describe what is there then."""
-    file = _there(ctx, uri) or _made(ctx, uri, make)
-    return described(ctx, file, params, origin, item_id=_item_id(name, origin, shape))
+    item_id = _item_id(name, origin, shape)
+
+    def look(to: Path) -> None:
+        # What cannot be described, as a raster of no known place, is refused before anybody sees it.
+        described(ctx, LocalFile(uri=uri, path=to, size=0, sha256=""), params, origin, item_id=item_id)
+
+    file = _there(ctx, uri) or _made(ctx, uri, make, look)
+    return described(ctx, file, params, origin, item_id=item_id)
 
 
 def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogMade:
@@ -266,7 +272,7 @@ def _there(ctx: HandlerContext, uri: BlobUri) -> LocalFile | None:
     return None if ctx.blobs.find(uri) is None else local_file(ctx, uri)
 
 
-def _made(ctx: HandlerContext, uri: BlobUri, make: Callable[[Path], None]) -> LocalFile:
+def _made(ctx: HandlerContext, uri: BlobUri, make: Callable[[Path], None], look: Callable[[Path], None]) -> LocalFile:
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
         from dagmaster.handlers.raster.cogs import check_cog
@@ -276,6 +282,7 @@ def _made(ctx: HandlerContext, uri: BlobUri, make: Callable[[Path], None]) -> Lo
         make(to)
         ctx.progress(1, 3, "checking")
         check_cog(to)
+        look(to)
     ctx.raise_if_cancelled()
     ctx.progress(2, 3, "publishing")
     info = publish(ctx, to, uri)

@@ -160,6 +160,7 @@ DRY = np.zeros((8, 8))
         (DRY, {"transform": Affine(0.125, 0.01, 20, 0, -0.125, 11)}, "rotated"),
         (DRY, {"transform": Affine(0.125, 0, 20, 0, 0.125, 10)}, "north-up"),
         (DRY, {"crs": None}, "no coordinate system"),
+        (DRY, {"crs": 'LOCAL_CS["a site",UNIT["metre",1]]'}, "'a site' cannot be turned into longitude and latitude"),
         (DRY, {"dtype": "float32"}, "holds float32: expected depths in cm"),
         (DRY, {"nodata": 0}, "0 is no data"),
         (np.zeros((2, 8, 8)), {}, "has 2 bands: expected one file"),

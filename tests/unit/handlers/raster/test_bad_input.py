@@ -22,11 +22,13 @@ from dagmaster.handlers.gdal import opened, quiet, working
 from dagmaster.ports.task import Failed
 from dagmaster.worker.calling import run_on_thread
 from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, UTM, Bed, numbers, write
+from tests.unit.handlers.raster.models import mean_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+LOCAL = 'LOCAL_CS["the old mine",UNIT["metre",1]]'
 SOUTH_UP = Affine(30, 0, 300_000, 0, 30, 9_000_000)
 ROTATED = Affine.translation(300_000, 9_100_000) @ Affine.rotation(30) @ Affine.scale(30, -30)
 
@@ -169,9 +171,33 @@ def test_ground_control_points_are_told(bed: Bed):
 
 
 def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):
-    bed.bronze("local.tif", numbers(), crs='LOCAL_CS["the old mine",UNIT["metre",1]]')
+    bed.bronze("local.tif", numbers(), crs=LOCAL)
     said = refused(bed, "raster.validate", href="local.tif")
     assert "the coordinate system 'the old mine' cannot be turned into longitude and latitude" in said
+
+
+@pytest.mark.parametrize(
+    ("handler", "params"),
+    [
+        ("raster.create_cog", {"href": "local.tif"}),
+        ("raster.create_cog", {"href": "local.tif", "tile_spec": {"window": [0, 0, 64, 64]}}),
+        ("raster.process_complete", {"href": "local.tif"}),
+        ("raster.process_tile_batch", {"href": "local.tif", "tiles": [{"window": [0, 0, 64, 64]}]}),
+        ("raster.reproject", {"href": "local.tif", "target_crs": LOCAL}),
+        ("raster.mosaic", {"sources": ["local.tif"]}),
+        ("raster.ml_predict", {"href": "local.tif", "model": "mean.onnx", "window": 32, "overlap": 4}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_of_a_raster_that_has_no_known_place_nothing_is_published(bed: Bed, handler: str, params: dict[str, Any]):
+    bed.bronze("local.tif", numbers(), crs=LOCAL)
+    (bed.folder / "bronze" / "mean.onnx").write_bytes(mean_model())
+    assert "the coordinate system 'the old mine' cannot be turned into longitude" in refused(bed, handler, **params)
+
+
+def test_of_a_raster_with_a_moment_that_is_none_nothing_is_published(bed: Bed):
+    bed.bronze("a.tif", numbers())
+    assert "'soon' is not a moment" in refused(bed, "raster.create_cog", href="a.tif", datetime="soon")
 
 
 @pytest.mark.parametrize(
