@@ -12,6 +12,7 @@ from rasterio.warp import transform_bounds
 from rio_cogeo.cogeo import cog_validate
 
 from dagmaster.handlers.gdal import invalid, opened, quiet, working
+from dagmaster.handlers.raster.edges import within_a_turn
 from dagmaster.handlers.raster.grids import (
     EXACT,
     Grid,
@@ -165,7 +166,8 @@ def _wanted(
 
 def part_of(raster: DatasetReader, grid: Grid, window: Rectangle) -> Grid:
     """The part of a target grid that a window of the source touches."""
-    left, bottom, right, top = transform_bounds(raster.crs, grid.crs, *grid_of(raster).window(*window).bounds)
+    source = grid_of(raster) if grid.crs.is_geographic else within_a_turn(grid_of(raster))
+    left, bottom, right, top = transform_bounds(source.crs, grid.crs, *source.window(*window).bounds)
     a, _, c, _, e, f = tuple(grid.affine)[:6]
     if grid.crs.is_geographic:
         # GDAL answers from -180 to 180, and the grid may go on beyond.

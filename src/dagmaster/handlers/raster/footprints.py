@@ -141,11 +141,15 @@ def _geojson(parts: Sequence[Any]) -> dict[str, Any]:
 
 def _nowhere(crs: CRS) -> Exception:
     return invalid(
-        f"the coordinate system {_name(crs)} cannot be turned into longitude and latitude: nobody can tell where the"
+        f"the coordinate system {crs_name(crs)} cannot be turned into longitude and latitude: nobody can tell where the"
         " raster lies. Expected one with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:… first"
     )
 
 
-def _name(crs: CRS) -> str:
+def crs_name(crs: CRS) -> str:
+    """`EPSG:32625` where there is a code, else the name that stands in its WKT."""
+    code = crs.to_epsg()
+    if code is not None:
+        return f"EPSG:{code}"
     text = crs.to_wkt()
     return repr(text[text.find('"') + 1 :].partition('"')[0] or text[:60])

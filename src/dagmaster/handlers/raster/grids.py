@@ -18,7 +18,8 @@ from rasterio.vrt import WarpedVRT
 from rasterio.warp import calculate_default_transform
 
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
-from dagmaster.handlers.raster.footprints import footprint
+from dagmaster.handlers.raster.edges import require_shown, within_a_turn
+from dagmaster.handlers.raster.footprints import crs_name, footprint
 from dagmaster.handlers.raster.nodata import agreed
 from dagmaster.handlers.raster.vrts import Part, composed, has_alpha, has_mask
 
@@ -144,18 +145,27 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
     crs = source.crs if warp.crs is None else crs_of(warp.crs)
     if crs == source.crs and warp.resolution is None:
         return source
+    if crs != source.crs:
+        require_shown(source, crs)
+    # Degrees beyond 180 may go on in other degrees. No map has a place for them.
+    counted = source if crs.is_geographic else within_a_turn(source)
     try:
         affine, width, height = _across(source, crs, warp) or calculate_default_transform(
-            source.crs, crs, source.width, source.height, *source.bounds, resolution=warp.resolution
+            counted.crs, crs, counted.width, counted.height, *counted.bounds, resolution=warp.resolution
         )
     except (*GDAL_ERRORS, ValueError) as error:
         raise invalid(
-            f"the raster cannot be brought from {crs_text(source.crs)[:60]} to {crs_text(crs)[:60]}: {error}. Expected"
-            " a coordinate system that holds its whole extent"
+            f"the raster cannot be brought from {crs_name(source.crs)} to {crs_name(crs)}: expected a coordinate"
+            " system that holds its whole extent"
         ) from error
-    if not width or not height or (whole and width * height * raster.count > share.max_pixels):
+    if not width or not height:
         raise invalid(
-            f"in {crs_text(crs)[:60]} the raster would have {width:,} x {height:,} pixels: at most"
+            f"in {crs_name(crs)} the raster would be {width:,} x {height:,} pixels, less than one high or wide: give a"
+            " finer resolution, or another target_crs"
+        )
+    if whole and width * height * raster.count > share.max_pixels:
+        raise invalid(
+            f"in {crs_name(crs)} the raster would have {width:,} x {height:,} pixels: at most"
             f" {share.max_pixels:,} are made (DAGMASTER_RASTER_MAX_PIXELS). Give a coarser resolution, or tile it"
         )
     return Grid(crs=crs, affine=affine, width=width, height=height)
@@ -189,8 +199,11 @@ def warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
     nodata = _nodata(raster, warp, exact=exact)
     is_masked = nodata is None and not has_alpha(raster) and (has_mask(raster) or not exact)
     known = {} if nodata is None else {"nodata": nodata}
+    there = grid_of(raster) if grid.crs == raster.crs else within_a_turn(grid_of(raster))
     with WarpedVRT(
         raster,
+        src_crs=there.crs,
+        src_transform=there.affine,
         crs=grid.crs,
         transform=grid.affine,
         width=grid.width,
