@@ -7,9 +7,11 @@ pretends to be more than it is, is `invalid_input` here, in words of the trade.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +26,7 @@ from rasterio.io import DatasetReader
 from dagmaster.errors import BlobsUnavailable, PermanentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dagmaster.ports.services import Share
 
@@ -45,6 +47,7 @@ logging.getLogger("rasterio").setLevel(logging.WARNING)
 
 _NO_RASTER: Final = "not recognized as being in a supported file format"
 _ANSWERED: Final = re.compile(r"HTTP (?:response|error) code ?: ?(\d{3})", re.IGNORECASE)
+_HARDLY_ROOM: Final = 64 * 1024 * 1024
 _PIECE: Final = 8 * 1024 * 1024
 _CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
 _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
@@ -88,10 +91,11 @@ def opened(path: Path | str, share: Share, *, whole: bool = True, size: int | No
 
 
 @contextlib.contextmanager
-def working(*sources: Path | str) -> Iterator[None]:
+def working(*sources: Path | str, to: Path | None = None) -> Iterator[None]:
     """Read these rasters and write others. When that fails, who is to blame is found out by reading them alone.
 
-    A source that cannot be read is `invalid_input`; anything else, as a full disk, may be better next time.
+    A source that cannot be read is `invalid_input`; anything else, as a full disk, may be better next time. `to` is
+    what is written.
     """
     try:
         with quiet():
@@ -99,6 +103,11 @@ def working(*sources: Path | str) -> Iterator[None]:
     except (*GDAL_ERRORS, OSError) as error:
         for source in sources:
             check_readable(source)
+        if to is not None and _is_full(to, sources, error):
+            raise BlobsUnavailable(
+                "the result cannot be written: there is no room left on the disk of the scratch directory"
+                f" ({_free(to):,} bytes are free). Make room there, or set DAGMASTER_SCRATCH_DIR to another disk"
+            ) from error
         if any(_is_remote(source) for source in sources):
             raise BlobsUnavailable("the result cannot be written, or the source cannot be read all the time") from None
         raise BlobsUnavailable(f"the result cannot be written: {str(error)[:500]}") from error
@@ -190,6 +199,21 @@ def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole:
 def _is_remote(path: Path | str) -> bool:
     """Whether GDAL reads it over a network: then a failure tells nothing of the raster."""
     return str(path).startswith("/vsi")
+
+
+def _is_full(to: Path, sources: Sequence[Path | str], error: BaseException) -> bool:
+    """Whether a file could not be written for want of room.
+
+    GDAL does not tell why, and takes away what it had written: that there is hardly room for the sources has to do.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    wanted = 2 * sum(_size(source) for source in sources if not _is_remote(source))
+    return _free(to) < max(_HARDLY_ROOM, wanted)
+
+
+def _free(to: Path) -> int:
+    return shutil.disk_usage(to.parent).free
 
 
 def _size(path: Path | str) -> int:

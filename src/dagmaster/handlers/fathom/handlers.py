@@ -171,10 +171,11 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     infos = {band: _there(ctx, band, href) for band, href in hrefs.items()}
     uri = _stack_uri(ctx, params, params.tile, params.group, infos)
     found = ctx.blobs.find(uri)
-    with of_tile(params.tile, {band: str(info.uri) for band, info in infos.items()}), gdal(ctx.share), working():
+    made = ctx.scratch / f"{params.tile}.tif"
+    named = {band: str(info.uri) for band, info in infos.items()}
+    with of_tile(params.tile, named), gdal(ctx.share), working(to=made):
         if found is None:
             files = {band: local_file(ctx, info.uri) for band, info in infos.items()}
-            made = ctx.scratch / f"{params.tile}.tif"
 
             def watch(done: int, total: int) -> None:
                 ctx.raise_if_cancelled()
@@ -295,7 +296,7 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
     uri = _cell_uri(ctx, params, params.cell, params.group, stacks)
     found = ctx.blobs.find(uri)
     made = ctx.scratch / f"{params.cell}.tif"
-    with gdal(ctx.share), working():
+    with gdal(ctx.share), working(to=made):
         if found is None:
             files = {tile: local_file(ctx, ctx.blobs.resolve(href)) for tile, href in stacks.items()}
             canvas = merging.lay_out({tile: file.path for tile, file in files.items()}, ctx.share)

@@ -54,13 +54,13 @@ def clip(
         shape = shapely.union_all([placed(area, grid.crs, grid.bounds) for area in wanted])
         window = _window(grid, shape)
         between = to.with_name(f"{to.stem}-clipped.tif")
-        with working(path), warped(raster, grid, Warp()) as source:
+        with working(path, to=between), warped(raster, grid, Warp()) as source:
             inside = _cut(source, between, grid, window, shape, all_touched=all_touched, on_round=on_round)
         if inside == 0:
             a, _, _, _, e, *_ = tuple(grid.affine)
             why = "it is smaller than a pixel" if shape.area < abs(a * e) else "it hardly touches the raster's edge"
             raise invalid(f"no pixel has its centre in the area: {why}. Give all_touched, or another area")
-    with working(path), rasterio.open(between) as source:
+    with working(path, to=to), rasterio.open(between) as source:
         write_cog(source, to, options, share)
     between.unlink()
     return inside

@@ -94,7 +94,7 @@ def make_cog(
     """
     with opened(path, share, whole=window is None, size=size) as raster:
         require_place(raster)
-        with working(path), _wanted(raster, path, share, warp=warp, window=window) as source:
+        with working(path, to=to), _wanted(raster, path, share, warp=warp, window=window) as source:
             write_cog(source, to, options, share)
 
 

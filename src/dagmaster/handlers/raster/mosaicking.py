@@ -87,7 +87,7 @@ def mosaic(
         parts.reverse()
     with (
         opened(paths[0], share) as like,
-        working(*paths),
+        working(*paths, to=to),
         # Only sources that overlap need a look at each pixel.
         composed(like, grid, parts, nodata=known, mix=overlaps, to=to.with_suffix(".vrt")) as source,
     ):

@@ -64,9 +64,9 @@ def predict(
         session = _session(model, share)
         side = _side(session, len(bands), how)
         between = to.with_name(f"{to.stem}-predicted.tif")
-        with working(path):
+        with working(path, to=between):
             count = _write(raster, between, session, bands, side=side, how=how, on_round=on_round)
-    with working(path), rasterio.open(between) as source:
+    with working(path, to=to), rasterio.open(between) as source:
         write_cog(source, to, options, share)
     between.unlink()
     return count

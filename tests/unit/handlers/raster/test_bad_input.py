@@ -5,8 +5,10 @@ Bad input is `invalid_input`, found before anything is published. What can be wo
 
 from __future__ import annotations
 
+import errno
 import resource
 import zipfile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -421,6 +423,35 @@ def test_a_full_disk_in_the_middle_of_a_write_may_be_tried_again_and_leaves_noth
     assert bed.silver() == []
     assert not [path for path in (bed.folder / "scratch").rglob("*") if path.is_file()]
     assert np.array_equal(bed.read(bed.run("create_cog", href="noise.tif").cog_url), numbers(600, 600))
+
+
+@pytest.mark.parametrize(
+    ("handler", "params"),
+    [
+        ("create_cog", {"href": "noise.tif"}),
+        ("raster.clip", {"href": "noise.tif", "bbox": [-36, -9, -34, -7]}),
+        ("raster.mosaic", {"sources": ["noise.tif"]}),
+    ],
+)
+def test_a_disk_without_room_is_told_so(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, handler: str, params: dict[str, Any]
+):
+    bed.bronze("noise.tif", numbers(600, 600))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4_096))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(BlobsUnavailable) as caught:
+            bed.run(handler, **params)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "no room left on the disk of the scratch directory (4,096 bytes are free). Make room" in str(caught.value)
+    assert bed.silver() == []
+
+
+def test_what_the_system_says_of_a_full_disk_is_believed(tmp_path: Path):
+    with pytest.raises(BlobsUnavailable, match="no room left on the disk of the scratch"), working(to=tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
