@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 BATCH: Final = 1_000
 _OF_GDAL: Final = (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError)
+_NO_FEATURES: Final = "not recognized as being in a supported file format"
+_JSON: Final = (".json", ".geojson")
+_MOST_JSON: Final = 10_000_000
 _CONFIG: Final = {
     # Nothing that a file says is fetched from anywhere: what tries, meets a door without a house.
     "GDAL_HTTP_PROXY": "http://127.0.0.1:9",
@@ -146,7 +149,21 @@ def _told(error: Exception, what: str, path: Path) -> Exception:
     """What is wrong with a file is bad input. That it is gone, or its disk is mute, is not: it may come back."""
     if not path.exists() or (isinstance(error, OSError) and error.errno is not None):
         return BlobsUnavailable(f"the file went away while it was read: {_without_path(str(error))}")
+    if _NO_FEATURES in str(error):
+        return invalid(f"{what}: {_instead(path)}")
     return invalid(f"{what}: {_without_path(str(error))}")
+
+
+def _instead(path: Path) -> str:
+    """What no driver takes for its own. That it begins as its name says was looked at before."""
+    if path.suffix.lower() not in _JSON:
+        return "it is damaged, or another format than its name says. Copy it again from where it came"
+    try:
+        keys = list(json.loads(path.read_bytes())) if path.stat().st_size <= _MOST_JSON else []
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON, or it is cut off ({str(error)[:80]})"
+    found = f": it has {', '.join(repr(key)[:40] for key in keys[:5])}" if keys else ""
+    return f"it is JSON, but no GeoJSON with features{found}. Expected a FeatureCollection, a Feature or a geometry"
 
 
 def _without_path(text: str) -> str:

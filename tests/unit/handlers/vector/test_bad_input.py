@@ -169,6 +169,18 @@ def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(lent):
     refused(lent, "it is cut off or damaged. Copy it again", href=lent.put("half.gpkg", data[: len(data) // 2]))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"hello": 1}', "it is JSON, but no GeoJSON with features: it has 'hello'. Expected a FeatureCollection, a"),
+        ("{}", "it is JSON, but no GeoJSON with features. Expected a FeatureCollection, a Feature or a geometry$"),
+        ('{"hello": ', "it is not JSON, or it is cut off"),
+    ],
+)
+def test_json_without_features_is_told_for_what_it_is(lent, text, said):
+    refused(lent, f"^the file is no GeoJSON that can be read: {said}", href=lent.put("a.geojson", text.encode()))
+
+
 @pytest.mark.parametrize(("head", "said"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")])
 def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(lent, head, said):
     refused(lent, said, href=lent.put("x.gpkg", head))
