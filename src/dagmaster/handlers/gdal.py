@@ -246,26 +246,27 @@ def _answer(error: BaseException) -> str:
 def _not_opened(path: Path | str, error: BaseException) -> Exception:
     if _is_remote(path) and _NO_RASTER not in str(error):
         return BlobsUnavailable(f"{path} cannot be read where it lies: {_answer(error)}")
-    return invalid(f"{_what_it_is(path)}: expected one of {', '.join(DRIVERS)}")
+    return invalid(_what_it_is(path))
 
 
 def _what_it_is(path: Path | str) -> str:
     """What lies there instead of a raster, from its first bytes. They themselves are not told: they are somebody's."""
+    wanted = f"expected one of {', '.join(DRIVERS)}"
     if _is_remote(path):
-        return "not a raster that can be read"
+        return f"the file is not a raster that can be read: {wanted}"
     try:
         with Path(path).open("rb") as file:
             head = file.read(512)
     except OSError as error:
         raise _gone(path, error) from error
     if not head:
-        return "the file is empty (0 bytes)"
+        return f"the file is empty (0 bytes): {wanted}"
     if head.lstrip().startswith((b"<VRTDataset", b"<?xml")) and b"VRTDataset" in head:
-        return "a VRT, which points at other files: name the rasters themselves, or write it out as GeoTIFF"
+        return "the file is a VRT, which points at other files: name the rasters themselves, or write it out as GeoTIFF"
     if head[:4] in (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"):
-        return "a TIFF whose directory cannot be read: it is damaged or cut off; copy it again"
+        return "the file is a TIFF whose directory cannot be read, so it is damaged or cut off: copy it again"
     if head[:2] == b"PK":
-        return "a zip archive: unpack it, and name the raster in it"
+        return "the file is a zip archive: unpack it, and name the raster in it"
     if all(byte >= ord(" ") or byte in b"\t\r\n" for byte in head):
-        return "a text file, and no raster"
-    return "not a raster that can be read"
+        return f"the file is a text file, and no raster: {wanted}"
+    return f"the file is not a raster that can be read: {wanted}"

@@ -16,7 +16,7 @@ from shapely.errors import ShapelyError
 
 from dagmaster.handlers.extras import extra
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
-from dagmaster.handlers.raster.footprints import WGS84, unwrapped
+from dagmaster.handlers.raster.footprints import WGS84, crs_name, nowhere, unwrapped
 from dagmaster.handlers.sources import beside
 
 if TYPE_CHECKING:
@@ -76,8 +76,11 @@ def placed(area: Area, crs: CRS, bounds: tuple[float, float, float, float]) -> A
             shape = shapely.transform(shape, lambda points: _transformed(points, area.crs, crs))
             shape = _unrolled(shape, area.name) if crs.is_geographic else shape
         except GDAL_ERRORS as error:
+            if not (crs.is_geographic or crs.is_projected):
+                raise nowhere(crs) from error
             raise invalid(
-                f"the area {area.name} cannot be brought to the raster's coordinate system: {error}"
+                f"the area {area.name} cannot be brought from {crs_name(area.crs)} to {crs_name(crs)}, the raster's"
+                " coordinate system: expected an area in degrees that the raster's map can show"
             ) from error
         if not all(math.isfinite(one) for one in shape.bounds):
             raise invalid(f"the area {area.name} reaches beyond what the raster's coordinate system can hold")

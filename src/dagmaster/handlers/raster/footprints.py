@@ -61,9 +61,9 @@ def _footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
         try:
             west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_EDGE)
         except GDAL_ERRORS as error:
-            raise _nowhere(crs) from error
+            raise nowhere(crs) from error
         if not all(math.isfinite(one) for one in (west, south, east, north)):
-            raise _nowhere(crs)
+            raise nowhere(crs)
         outer = _rectangle(west, south, east + (_TURN if east < west else 0), north)
     outline = shapely.Polygon([(_snapped(x), min(90.0, max(-90.0, y))) for x, y in outer])
     left, bottom, right, top = outline.bounds
@@ -139,7 +139,8 @@ def _geojson(parts: Sequence[Any]) -> dict[str, Any]:
     return {"type": "MultiPolygon", "coordinates": rings}
 
 
-def _nowhere(crs: CRS) -> Exception:
+def nowhere(crs: CRS) -> Exception:
+    """The refusal of a coordinate system that is nowhere on Earth, as a builder's own."""
     return invalid(
         f"the coordinate system {crs_name(crs)} cannot be turned into longitude and latitude: nobody can tell where the"
         " raster lies. Expected one with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:… first"
