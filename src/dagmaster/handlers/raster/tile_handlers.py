@@ -104,7 +104,7 @@ class TileBatchParams(TileOptions):
 class TileBatch(BaseModel):
     """What became of a batch."""
 
-    tiles: list[dict[str, Any]] = Field(description="For each: index, cog_url, bbox, sha256, cog_size_mb.")
+    tiles: list[dict[str, Any]] = Field(description="For each: index, item_id, cog_url, bbox, sha256, cog_size_mb.")
     cog_urls: list[str]
     items: list[dict[str, Any]] = Field(description="STAC items, ready to register.")
     count: int
@@ -131,7 +131,9 @@ def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatc
             ctx.progress(number, len(params.tiles), f"tile {number + 1} of {len(params.tiles)}")
         made = tile_cog(ctx, spec, params, params.href)
         said = made.model_dump(include={"cog_url", "bbox", "sha256", "cog_size_mb"})
-        tiles.append({"index": spec.index, **said})
+        # With what its item is told by, for one who makes an item of the file.
+        told = {} if params.datetime is None else {"datetime": params.datetime}
+        tiles.append({"index": spec.index, "item_id": made.item["id"], **told, **said})
         items.append(made.item)
         if not is_done:
             ctx.checkpoint(f"tile_{number + 1}", {"done": number + 1}, artifacts=[made.cog_url])

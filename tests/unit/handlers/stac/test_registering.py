@@ -351,6 +351,19 @@ def test_the_tiles_of_a_raster_make_a_collection_that_spans_them(shelf):
     assert (named["created"], len(shelf.ids("tiles"))) == (len(tiles), len(tiles))
 
 
+def test_the_items_of_a_batch_and_those_of_its_tiles_are_one(shelf):
+    source = shelf.raster("scene.tif", "bronze")
+    tiles = shelf.run("raster.generate_tiling_scheme", source_url=source, tile_size=16)["tiles"]
+    batch = shelf.run("raster.process_tile_batch", tiles=tiles, datetime="2001-07-13")
+    first = shelf.run("stac_register_collection", tile_results=[batch], collection_id="tiles")
+    second = shelf.run("stac_register_collection", tile_results=batch["tiles"], collection_id="tiles")
+    assert first["item_ids"] == second["item_ids"] == [item["id"] for item in batch["items"]]
+    assert len(shelf.ids("tiles")) == len(tiles)
+    assert {item["properties"]["datetime"] for item in shelf.services.catalog.items("tiles")} == {
+        "2001-07-13T00:00:00Z"
+    }
+
+
 def test_tiles_without_a_result_or_of_two_collections_are_refused(shelf):
     with pytest.raises(PermanentError, match="nothing to register"):
         shelf.run("stac.register_collection", tile_results=[None])
