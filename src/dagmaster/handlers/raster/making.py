@@ -197,7 +197,7 @@ def cog_of(
 
         plain = to.with_suffix(".plain.tif")
         write(plain)
-        with opened(plain, ctx.share) as raster, working(plain):
+        with opened(plain, ctx.share) as raster, working(plain, to=to):
             require_place(raster)
             write_cog(raster, to, params.options(origin), ctx.share)
         plain.unlink()
