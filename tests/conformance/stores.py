@@ -273,7 +273,17 @@ class PostgresWorld:
         await self._admin.execute(sql, number)
 
     async def settle(self) -> None:
-        await asyncio.sleep(0.05)
+        # Notifications come in the order of their commits: who heard this one has heard all before it.
+        marks = []
+        for session in (each for door in self._doors for each in _sessions(door) if each._channels):
+            if session._connection is not None and not session._connection.is_closed():
+                mark = asyncio.Event()
+                await session.listen("settled", lambda _payload, mark=mark: mark.set())  # type: ignore[misc]
+                marks.append(mark)
+        await self._admin.execute("NOTIFY settled")
+        for mark in marks:
+            async with asyncio.timeout(10):
+                await mark.wait()
 
     async def publish(self, workflow: StoredWorkflow) -> None:
         store = await self.client()

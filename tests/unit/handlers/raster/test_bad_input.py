@@ -528,5 +528,5 @@ def test_a_broken_area_is_named_and_not_the_raster(bed):
     name = bed.bronze("good.tif", np.ones((4, 4), "uint8"))
     (bed.folder / "bronze" / "area.geojson").write_text("{")
     said = outcome(bed, "raster.clip", href=name, boundary="area.geojson")
-    assert "area.geojson]" in said
+    assert "area.geojson" in said
     assert "good.tif" not in said
