@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.clock import loop_time
 
@@ -63,6 +64,32 @@ async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_a
     assert (await world.over(job)).status == "COMPLETED"
     # Nobody is told of what never began.
     assert await world.types(job, "AttemptFailed", "AttemptLost", "AttemptHandedBack") == []
+
+
+async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the_new_claim(world: World, place: Path):
+    await world.orchestrator()
+    file = place / "go"
+    one = await world.worker(processes=1, patience_seconds=0.1)
+    for room in (one._room, one._apart):
+        room.speed, room._since = 40.0, loop_time() + 3600
+    release, again = one.store.release, asyncio.Event()
+
+    async def slowly(reports: Any) -> set[str]:
+        """Let it go, and answer when it is held once more."""
+        tokens = {report.task_id: report.token for report in reports}
+        free = await release(reports)
+        async with asyncio.timeout(10):
+            while any(one.held[task_id].token == tokens[task_id] for task_id in free):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        again.set()
+        return free
+
+    one.store.release = slowly  # type: ignore[method-assign]
+    job = await world.submit(waiting(2, file))
+    await again.wait()
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"
+    assert await world.types(job, "AttemptHandedBack", "AttemptLost") == []
 
 
 async def test_a_process_that_is_free_is_given_what_waited_in_the_queue_and_no_poll_is_waited_for(
