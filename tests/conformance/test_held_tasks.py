@@ -59,6 +59,7 @@ async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_resul
     first = await scene.dispatch("a")
     (task,) = await one.claim(5)
     last = await scene.dispatch("b")
+    await world.settle()
     two.woken.clear()
     assert await one.release([TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False)]) == {first}
     await heard(two.woken)
