@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.stack import ROOT, connect
-from dagmaster.authoring.compiler import compile_file, compile_text
+from dagmaster.application.submission import Intake, Submission
+from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.bootstrap import find_handlers
-from dagmaster.orchestrator.intake import Intake, Submission
-from dagmaster.store.session import Address
-from dagmaster.store.submitting import PostgresSubmitStore
+from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.connection import Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -8,9 +8,9 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 from bench.rows import Row
-from dagmaster.authoring.compiler import compile_text
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.advance import advance
-from dagmaster.engine.happenings import JobStarted, TaskSucceeded, TimerFired, ValuesLoaded
+from dagmaster.engine.events import JobStarted, TaskSucceeded, TimerFired, ValuesLoaded
 from dagmaster.engine.model import Job
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from bench import processes
 from bench.rows import Row
 from bench.stack import connect, dsn_of, folder, make_floor
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -8,8 +8,8 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from bench.rows import Row, seconds
-from dagmaster.authoring.compiler import compile_file, compile_text
-from dagmaster.engine.expressions import compile_expression
+from dagmaster.authoring.compiler.compile import compile_file, compile_text
+from dagmaster.engine.expressions.expression import compile_expression
 from dagmaster.errors import WorkflowInvalid
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagmaster.handlers.fathom import merging
-from dagmaster.handlers.fathom.inventories import find_cells
-from dagmaster.handlers.fathom.stacking import stack
-from dagmaster.handlers.fathom.synthetic import Grid, make_tile
-from dagmaster.handlers.fathom.values import RETURN_PERIODS, band_name
+from dagmaster.handlers.fathom import merge
+from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
+from dagmaster.handlers.fathom.planning import find_cells
+from dagmaster.handlers.fathom.stack import stack
+from dagmaster.handlers.fathom.synthetic_data import Grid, make_tile
 from dagmaster.handlers.gdal import gdal
-from dagmaster.handlers.raster.cogs import CogOptions, check_cog
-from dagmaster.ports.services import Share
+from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog
+from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
     from bench.fathom import Sizes
@@ -97,11 +97,11 @@ def _merge_one(given: tuple[str, dict[str, str], Path]) -> int:
     share = Share()
     made = to / f"{cell}.tif"
     with gdal(share):
-        canvas = merging.lay_out({tile: Path(path) for tile, path in stacks.items()}, share)
+        canvas = merge.lay_out({tile: Path(path) for tile, path in stacks.items()}, share)
         parts = [to / f"{cell}-{band}.part.tif" for band in range(1, len(canvas.bands) + 1)]
         for band, part in enumerate(parts, 1):
-            merging.merge_band(canvas, band, part, share, lambda *_: None)
-        merging.put_together(canvas, parts, made, options=CogOptions(resampling="nearest"), share=share, tags={})
+            merge.merge_band(canvas, band, part, share, lambda *_: None)
+        merge.put_together(canvas, parts, made, options=CogOptions(resampling="nearest"), share=share, tags={})
         check_cog(made)
         for part in parts:
             part.unlink()
@@ -110,10 +110,10 @@ def _merge_one(given: tuple[str, dict[str, str], Path]) -> int:
 
 def _register(paths: list[Path], place: Path) -> None:
     # As the handler does: the processes of the others need none of it.
-    from dagmaster.adapters.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - see above
+    from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - see above
     from dagmaster.handlers.provenance import Made  # noqa: PLC0415 - likewise
-    from dagmaster.handlers.stac.items import Told, raster_item  # noqa: PLC0415 - likewise
-    from dagmaster.handlers.stac.making import new_collection  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.stac.item_builder import new_collection  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.stac.raster_item import Told, raster_item  # noqa: PLC0415 - likewise
 
     catalog, share = ParquetCatalog(place), Share()
     catalog.ensure_collection(new_collection("fathom-flood"))

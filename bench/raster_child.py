@@ -15,9 +15,9 @@ from affine import Affine
 from rasterio.windows import Window
 
 from dagmaster.handlers.gdal import gdal
-from dagmaster.handlers.raster.cogs import CogOptions, check_cog, make_cog
+from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog, make_cog
 from dagmaster.handlers.raster.grids import Warp
-from dagmaster.ports.services import Share
+from dagmaster.ports.handler_services import Share
 
 MEGABYTE = 1_000_000
 

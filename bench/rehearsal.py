@@ -18,7 +18,7 @@ from bench.fathom import BANDS
 from bench.pooled import MB, Taken, a_pool, in_a_pool, make
 from bench.rows import Row
 from bench.stack import ROOT, Stack, folder
-from dagmaster.authoring.compiler import compile_file, compile_text
+from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.bootstrap import find_handlers
 
 if TYPE_CHECKING:

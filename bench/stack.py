@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import asyncpg
 
 from bench import processes
-from dagmaster.store import migrate
+from dagmaster.store.postgres import schema_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ def dsn_of(data_dir: Path, database: str = "dagmaster") -> str:
 def make_floor(dsn: str) -> None:
     """Make the database for the floor on the server of this address, with our schema."""
     asyncio.run(_create(dsn, FLOOR))
-    migrate.upgrade(dsn.replace("postgresql:///dagmaster?", f"postgresql:///{FLOOR}?"))
+    schema_version.upgrade(dsn.replace("postgresql:///dagmaster?", f"postgresql:///{FLOOR}?"))
 
 
 async def connect(dsn: str, **settings: str) -> asyncpg.Connection[Any]:

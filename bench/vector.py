@@ -18,7 +18,7 @@ import pyarrow as pa
 import shapely
 
 from bench.rows import Row
-from dagmaster.adapters.postgis_tables import PostgisTables
+from dagmaster.adapters.tables.postgis_tables import PostgisTables
 from dagmaster.ports.tables import TableSpec
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagmaster.aliases import ALIASES
-from dagmaster.authoring.fields import REQUIRED, FieldWords, field_words
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
+from dagmaster.authoring.schema_description import REQUIRED, FieldWords, field_words
 from dagmaster.bootstrap import find_handlers
 from dagmaster.cli.main import cli
-from dagmaster.engine.filters import FILTERS
+from dagmaster.engine.diagnosis.reasons import MEANING as REASONS
+from dagmaster.engine.expressions.filters import FILTERS
 from dagmaster.engine.invariants import PROMISES
-from dagmaster.engine.reasons import MEANING as REASONS
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
-from dagmaster.ports.events import MEANING, EventType
+from dagmaster.ports.audit_events import MEANING, EventType
 from dagmaster.settings import Settings
+from dagmaster.settings_aliases import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydantic import BaseModel
 
-    from dagmaster.authoring.handlers import HandlerSpec
+    from dagmaster.authoring.handler_registry import HandlerSpec
 
 HERE = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py: do not edit. -->\n\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dagmaster.store import queries
+from dagmaster.store.postgres import named_queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,7 +120,7 @@ def plant() -> None:
     name = os.environ.get(NAME)
     if name is None:
         return
-    bug, read = PLANTED[name], queries._sections
+    bug, read = PLANTED[name], named_queries._sections
 
     def sections(file: str) -> Iterable[tuple[str, str, str]]:
         for query, sentence, text in read(file):
@@ -130,6 +130,6 @@ def plant() -> None:
             else:
                 yield query, sentence, text
 
-    queries._sections = sections
-    queries.queries.cache_clear()
-    queries.parts.cache_clear()
+    named_queries._sections = sections
+    named_queries.queries.cache_clear()
+    named_queries.parts.cache_clear()

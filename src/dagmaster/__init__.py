@@ -9,12 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.compiler import Compiled, compile_definition, compile_file, compile_text
-    from dagmaster.authoring.handlers import CheckpointableHandler, Registry, discover, handler, register_handler
+    from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
+    from dagmaster.authoring.handler_registry import (
+        CheckpointableHandler,
+        Registry,
+        discover,
+        handler,
+        register_handler,
+    )
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.errors import DagmasterError, InputsInvalid, PermanentError, Problem, WorkflowInvalid
-    from dagmaster.ports.handler import Checkpoint, HandlerContext, HandlerResult, Progress
+    from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
 
 __all__ = [
     "Checkpoint",
@@ -40,12 +46,18 @@ __all__ = [
 ]
 
 _PLACES = {
-    "dagmaster.authoring.compiler": ("Compiled", "compile_definition", "compile_file", "compile_text"),
-    "dagmaster.authoring.handlers": ("CheckpointableHandler", "Registry", "discover", "handler", "register_handler"),
+    "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
+    "dagmaster.authoring.handler_registry": (
+        "CheckpointableHandler",
+        "Registry",
+        "discover",
+        "handler",
+        "register_handler",
+    ),
     "dagmaster.engine.graph": ("Graph",),
     "dagmaster.engine.retry": ("RetryPolicy",),
     "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),
-    "dagmaster.ports.handler": ("Checkpoint", "HandlerContext", "HandlerResult", "Progress"),
+    "dagmaster.ports.handler_context": ("Checkpoint", "HandlerContext", "HandlerResult", "Progress"),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -10,25 +10,25 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagmaster.authoring.handlers import Registry, discover
+from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.handlers import SHIPPED_HANDLERS
-from dagmaster.ports.scratch import have_own_folder
-from dagmaster.ports.services import Lending, LentLater
+from dagmaster.ports.handler_services import Lending, LentLater
+from dagmaster.ports.scratch_dirs import have_own_folder
 from dagmaster.ports.storage import ZONES
 from dagmaster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from dagmaster.authoring.compiler import Compiled
+    from dagmaster.authoring.compiler.compile import Compiled
     from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.local.runner import Answers, Observer, OneProcess
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
-    from dagmaster.ports.blobs import Blobs
-    from dagmaster.ports.services import Services
-    from dagmaster.store.session import Address
-    from dagmaster.testing.one_process import Answers, Observer, OneProcess
+    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.store.postgres.connection import Address
     from dagmaster.worker.service import Worker
 
 T = TypeVar("T")
@@ -49,8 +49,8 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
 
     A file that has this id and cannot run is `WorkflowInvalid`: it is there, and that is what is to be told.
     """
-    from dagmaster.authoring.compiler import compile_file  # noqa: PLC0415 - slow to import
-    from dagmaster.authoring.document import read_file  # noqa: PLC0415 - likewise
+    from dagmaster.authoring.compiler.compile import compile_file  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.source_document import read_file  # noqa: PLC0415 - likewise
 
     known: dict[str, list[pathlib.Path]] = {}
     compiled: dict[pathlib.Path, Graph] = {}
@@ -79,7 +79,7 @@ def compile_with_children(
     path: pathlib.Path, handlers: Registry, *, allow_missing_handlers: bool = False
 ) -> tuple[Compiled, list[Graph]]:
     """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
-    from dagmaster.authoring.compiler import compile_file  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.compiler.compile import compile_file  # noqa: PLC0415 - slow to import
 
     compiled = compile_file(path, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
     find = workflows_beside(path, handlers)
@@ -114,7 +114,7 @@ def database(settings: Settings | None = None, data_dir: pathlib.Path | None = N
 @contextlib.contextmanager
 def reached(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[Address]:
     """Give the way to the database for as long as it is used; an embedded server that dies is started again."""
-    from dagmaster.store.session import Address  # noqa: PLC0415 - a run in memory needs none
+    from dagmaster.store.postgres.connection import Address  # noqa: PLC0415 - a run in memory needs none
 
     if settings.database_url is not None and data_dir is None:
         direct = settings.database_direct_url
@@ -124,7 +124,7 @@ def reached(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterato
             direct=None if direct is None else direct.get_secret_value(),
         )
         return
-    from dagmaster.store.embedded import EmbeddedPostgres  # noqa: PLC0415 - likewise
+    from dagmaster.store.embedded.server import EmbeddedPostgres  # noqa: PLC0415 - likewise
 
     embedded = EmbeddedPostgres(data_dir or settings.data_dir)
     one_at_a_time = threading.Lock()
@@ -139,7 +139,7 @@ def reached(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterato
 
 async def prepare(address: Address, *, migrate: bool) -> None:
     """Make sure that the schema fits: bring it there, or say what to do."""
-    from dagmaster.store import migrate as schema  # noqa: PLC0415 - likewise
+    from dagmaster.store.postgres import schema_version as schema  # noqa: PLC0415 - likewise
 
     if migrate and await schema.current(address.dsn) in (None, *schema.OLDER):
         await asyncio.to_thread(schema.upgrade, address.dsn)
@@ -151,7 +151,7 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
     """Where large outputs are kept."""
     if settings.blob_dir is not None:
         return settings.blob_dir
-    from dagmaster.store.embedded import default_data_dir  # noqa: PLC0415 - a run in memory needs none
+    from dagmaster.store.embedded.server import default_data_dir  # noqa: PLC0415 - a run in memory needs none
 
     beside = data_dir or settings.data_dir or default_data_dir()
     return beside.with_name(f"{beside.name}-blobs")
@@ -160,11 +160,11 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
 def large_outputs(settings: Settings, folder: pathlib.Path) -> Blobs:
     """Outputs that are too long for a row: in an object store if one is named, else in this folder."""
     if settings.outputs_url is None:
-        from dagmaster.adapters.local_blobs import LocalBlobs  # noqa: PLC0415 - a run in memory needs none
+        from dagmaster.adapters.output_blobs_local import LocalBlobs  # noqa: PLC0415 - a run in memory needs none
 
         return LocalBlobs(folder)
-    from dagmaster.adapters.object_storage import ObjectStorage  # noqa: PLC0415 - likewise
-    from dagmaster.adapters.stored_blobs import StoredBlobs  # noqa: PLC0415 - likewise
+    from dagmaster.adapters.output_blobs_remote import StoredBlobs  # noqa: PLC0415 - likewise
+    from dagmaster.adapters.storage.router import ObjectStorage  # noqa: PLC0415 - likewise
 
     storage = ObjectStorage({"outputs": settings.outputs_url})
     return StoredBlobs(storage, storage.in_zone("outputs"))
@@ -180,8 +180,8 @@ def make_orchestrator(
 ) -> Orchestrator:
     """Wire an orchestrator."""
     from dagmaster.orchestrator.service import Orchestrator, Timing  # noqa: PLC0415 - likewise
-    from dagmaster.store.orchestrating import PostgresOrchestratorStore  # noqa: PLC0415 - likewise
-    from dagmaster.worker.redaction import redact_value  # noqa: PLC0415 - likewise
+    from dagmaster.redaction import redact_value  # noqa: PLC0415 - likewise
+    from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore  # noqa: PLC0415 - likewise
 
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
     store = PostgresOrchestratorStore(address, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
@@ -206,8 +206,8 @@ def make_worker(
     home: pathlib.Path | None = None,
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
-    from dagmaster.store.working import PostgresWorkerStore  # noqa: PLC0415 - likewise
-    from dagmaster.worker.processes import HandlerProcesses  # noqa: PLC0415 - likewise
+    from dagmaster.store.postgres.worker_store import PostgresWorkerStore  # noqa: PLC0415 - likewise
+    from dagmaster.worker.process_pool import HandlerProcesses  # noqa: PLC0415 - likewise
     from dagmaster.worker.service import Worker  # noqa: PLC0415 - likewise
 
     registry = registry or find_handlers(modules, settings)
@@ -276,7 +276,7 @@ def lending(
 
 def open_services(config: dict[str, Any]) -> Services:
     """Open what was lent, in the process that uses it. Each is opened when it is first asked for."""
-    from dagmaster.adapters.services import OpenServices  # noqa: PLC0415 - most processes need none
+    from dagmaster.adapters.handler_services import OpenServices  # noqa: PLC0415 - most processes need none
 
     return OpenServices(config)
 
@@ -312,7 +312,7 @@ def one_process(
     settings: Settings | None = None,
 ) -> OneProcess:
     """Wire a runner for one workflow file."""
-    from dagmaster.testing.one_process import OneProcess  # noqa: PLC0415 - slow to import
+    from dagmaster.local.runner import OneProcess  # noqa: PLC0415 - slow to import
 
     settings = settings or load_settings()
     return OneProcess(

@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from dagmaster.aliases import ALIASES, Alias
-from dagmaster.authoring.names import nearest
+from dagmaster.authoring.suggestions import nearest
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.storage import BlobUri, shown_place
+from dagmaster.settings_aliases import ALIASES, Alias
 
 PREFIX: Final = "DAGMASTER_"
 SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.test_services import Place
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[2]
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))

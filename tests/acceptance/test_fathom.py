@@ -19,9 +19,9 @@ import rasterio
 from rio_cogeo.cogeo import cog_validate
 from stac_pydantic import Item
 
-from dagmaster.adapters.parquet_catalog import ParquetCatalog
-from dagmaster.handlers.fathom import synthetic
-from dagmaster.handlers.fathom.values import RETURN_PERIODS, band_name
+from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
+from dagmaster.handlers.fathom import synthetic_data
+from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.ports.catalog import Search
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
-GRID = synthetic.Grid(columns=2, rows=2, west=8, south=49, pixels=40)
+GRID = synthetic_data.Grid(columns=2, rows=2, west=8, south=49, pixels=40)
 BROKEN = "n50e009"
 GROUP = "fluvial-defended-2020-present"
 
@@ -44,7 +44,7 @@ class Story:
         self.env = kept | {"DAGMASTER_DATA_DIR": str(folder / "data")}
 
     def tell(self) -> None:
-        synthetic.make_grid(self.blobs / "bronze" / "maps", GRID)
+        synthetic_data.make_grid(self.blobs / "bronze" / "maps", GRID)
         broken = self.blobs / "bronze" / "maps" / GRID.name(BROKEN, 100)
         whole = broken.read_bytes()
         broken.write_bytes(whole[: len(whole) // 2])

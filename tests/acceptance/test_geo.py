@@ -23,10 +23,10 @@ from rio_cogeo.cogeo import cog_validate
 from shapely import unary_union
 from shapely.geometry import box, shape
 
-from dagmaster.authoring.compiler import compile_file
+from dagmaster.authoring.compiler.compile import compile_file
 from dagmaster.bootstrap import find_handlers, lending, one_process
 from dagmaster.ports.catalog import Search
-from dagmaster.ports.services import LentLater
+from dagmaster.ports.handler_services import LentLater
 from dagmaster.settings import Settings
 
 ROOT = Path(__file__).parents[2]

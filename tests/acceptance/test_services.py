@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, PostgresError
 
-from dagmaster.authoring.compiler import compile_text
+from dagmaster.application.submission import Intake, Submission
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.orchestrator.intake import Intake, Submission
-from dagmaster.store import migrate
-from dagmaster.store.audit import audit
-from dagmaster.store.embedded import EmbeddedPostgres
-from dagmaster.store.session import Address
-from dagmaster.store.submitting import PostgresSubmitStore
+from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres.audit import audit
+from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.connection import Address
 from tests.chaos.book import HANDLERS, Book
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Fleet:
         self.folder.chmod(0o755)
         self.embedded = EmbeddedPostgres(self.folder / "data")
         self.server = await asyncio.to_thread(self.embedded.start)
-        await asyncio.to_thread(migrate.upgrade, self.server.dsn)
+        await asyncio.to_thread(schema_version.upgrade, self.server.dsn)
         self.book = Book(self.folder / "book")
         handlers = self.folder / "handlers.py"
         handlers.write_text(HANDLERS)

@@ -19,7 +19,7 @@ def empty_pgstac(place: str) -> None:
 
 def open_catalog(place: str) -> Catalog:
     """As the services of a worker open it."""
-    from dagmaster.adapters.services import OpenServices
+    from dagmaster.adapters.handler_services import OpenServices
 
     return OpenServices({"catalog": place}).catalog
 

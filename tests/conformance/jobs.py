@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.compiler import compile_definition, compile_text
-from dagmaster.engine.happenings import JobStarted
+from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster.engine.events import JobStarted
 from dagmaster.engine.model import Job, row_of
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
-from dagmaster.orchestrator.carrying import carry
-from dagmaster.orchestrator.held import HeldJob
+from dagmaster.orchestrator.audit_log import events_of
 from dagmaster.orchestrator.inbox import of_result
-from dagmaster.orchestrator.trail import events_of
+from dagmaster.orchestrator.owned_job import HeldJob
 from dagmaster.orchestrator.turn import take_turn
+from dagmaster.orchestrator.turn_commit import carry
 from dagmaster.ports.store import JobTurn, JsonText, NewJob, NewTask, TaskReport
 
 if TYPE_CHECKING:
+    from dagmaster.engine.events import Happening
     from dagmaster.engine.graph import Graph
-    from dagmaster.engine.happenings import Happening
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.store import ClaimedJob, ClaimedTask, OrchestratorStore, SubmitStore, WorkerStore
     from tests.conformance.stores import World

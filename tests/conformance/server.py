@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from dagmaster.store import migrate
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.postgres import schema_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ async def _prepare(server: str) -> None:
         await connection.execute(f"CREATE DATABASE {TEMPLATE}")
     finally:
         await connection.close()
-    await asyncio.to_thread(migrate.upgrade, dsn_of(server, TEMPLATE))
+    await asyncio.to_thread(schema_version.upgrade, dsn_of(server, TEMPLATE))
 
 
 @contextlib.contextmanager

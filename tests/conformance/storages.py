@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import obstore
 import pytest
 
-from dagmaster.adapters.object_storage import ObjectStorage
+from dagmaster.adapters.storage.router import ObjectStorage
 from tests.conformance.object_servers import azurite, make_bucket, make_container, moto, why_no_azurite
 
 if TYPE_CHECKING:

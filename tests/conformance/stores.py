@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import asyncpg
 
-from dagmaster.ports.events import StoredEvent
+from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.ids import Snowflakes
-from dagmaster.store.orchestrating import PostgresOrchestratorStore
-from dagmaster.store.session import Address
-from dagmaster.store.submitting import PostgresSubmitStore
-from dagmaster.store.working import PostgresWorkerStore
+from dagmaster.store.memory.client_store import MemorySubmitStore
+from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
+from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
-from dagmaster.testing.memory_database import MemoryBlobs, MemoryDatabase
-from dagmaster.testing.memory_orchestrating import MemoryOrchestratorStore
-from dagmaster.testing.memory_submitting import MemorySubmitStore
-from dagmaster.testing.memory_working import MemoryWorkerStore
 from tests.conformance.server import dsn_of, give_back_database, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dagmaster.ports.store import OrchestratorStore, StoredWorkflow, SubmitStore, WorkerStore
-    from dagmaster.store.session import Session
+    from dagmaster.store.postgres.connection import Session
 
 
 class SeenJob(NamedTuple):

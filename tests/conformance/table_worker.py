@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import shapely
 
-from dagmaster.adapters import copying, postgis_tables
-from dagmaster.adapters.parquet_tables import ParquetTables
-from dagmaster.ports import features
+from dagmaster.adapters.tables import postgis_tables, postgres_copy
+from dagmaster.adapters.tables.parquet_tables import ParquetTables
+from dagmaster.geo import arrow_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def halfway() -> None:
         print("half", flush=True)  # noqa: T201 - its output is its report
         sys.stdin.readline()
 
-    whole = copying.copy_pieces
+    whole = postgres_copy.copy_pieces
 
     def halted(*arguments: Any) -> Iterator[bytes]:
         pieces = list(whole(*arguments))
@@ -55,14 +55,14 @@ def halfway() -> None:
         yield from pieces[half:]
 
     vars(postgis_tables)["copy_pieces"] = halted
-    written = features.write_file
+    written = arrow_features.write_file
 
     def unmoved(*arguments: Any) -> Any:
         done = written(*arguments)
         wait()
         return done
 
-    vars(features)["write_file"] = unmoved
+    vars(arrow_features)["write_file"] = unmoved
 
 
 def main(place: str, table: str, rounds: str, *chunks: str) -> None:

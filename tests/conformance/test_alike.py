@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.audit_events import Event, EventType
 from dagmaster.ports.clock import SystemClock
-from dagmaster.ports.events import Event, EventType
 from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.store import NewTask, TaskReport, Withdrawal
 from tests.conformance.jobs import ONE, a_job, a_turn
@@ -36,7 +36,7 @@ from tests.conformance.stores import MemoryWorld, PostgresWorld, SeenAttempt
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dagmaster.ports.events import StoredEvent
+    from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.store import ClaimedJob, ClaimedTask
 
 LEASE = 15.0

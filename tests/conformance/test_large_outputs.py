@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from dagmaster.adapters.local_blobs import LocalBlobs
-from dagmaster.adapters.stored_blobs import StoredBlobs
+from dagmaster.adapters.output_blobs_local import LocalBlobs
+from dagmaster.adapters.output_blobs_remote import StoredBlobs
 from dagmaster.bootstrap import large_outputs
 from dagmaster.errors import BlobMissing, BlobsUnavailable
 from dagmaster.settings import Settings

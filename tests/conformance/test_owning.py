@@ -9,7 +9,7 @@ import pytest
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.audit_events import Event, EventType
 from dagmaster.ports.store import JsonText
 from tests.conformance.jobs import Scene, a_job, a_turn, heard, submitted
 

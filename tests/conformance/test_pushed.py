@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.ports.events import Event, EventType
-from dagmaster.ports.pushed import FEW, MAX_CHARACTERS, spell_results
+from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.result_notifications import FEW, MAX_CHARACTERS, spell_results
 from dagmaster.ports.store import JsonText, TaskReport
 from tests.conformance.jobs import Scene, a_task, a_turn, heard
 

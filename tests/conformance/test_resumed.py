@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dagmaster.engine.happenings import JobStarted, ResumeRequested
+from dagmaster.engine.events import JobStarted, ResumeRequested
 from dagmaster.errors import PermanentError
-from dagmaster.orchestrator.held import HeldJob
-from dagmaster.ports.past import PastNode
+from dagmaster.orchestrator.owned_job import HeldJob
+from dagmaster.ports.reusable_results import PastNode
 from dagmaster.ports.store import JsonText, TaskReport
 from tests.conformance.jobs import Played, a_job, submitted
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import rasterio
 
-from dagmaster.adapters.pieces import PIECE
+from dagmaster.adapters.byte_streams import PIECE
 from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
 from dagmaster.handlers.gdal import gdal, opened
-from dagmaster.ports.services import Share
+from dagmaster.ports.handler_services import Share
 from dagmaster.ports.storage import UNFINISHED, BlobUri
 from tests.conformance.storages import BACKENDS, Place, place_of, served
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from dagmaster.engine.decisions import FinishJob
-from dagmaster.engine.happenings import CancelRequested, ResumeRequested, SignalReceived, TimerFired
+from dagmaster.engine.events import CancelRequested, ResumeRequested, SignalReceived, TimerFired
 from dagmaster.engine.model import Job
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
-from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.store import MAX_INLINE, CheckpointWrite, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
-from dagmaster.ports.values import ValueKey, ValueKind
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
 
 NESTED = """

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from dagmaster.errors import EmbeddedPostgresUnavailable
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ import asyncpg
 import pytest
 
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
-from dagmaster.store import cluster, postmaster
-from dagmaster.store.embedded import EmbeddedPostgres, default_data_dir
+from dagmaster.store.embedded import cluster, process
+from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +121,7 @@ def test_a_start_that_is_interrupted_leaves_no_server(house, monkeypatch):
             return answer
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(postmaster, "ready_at", interrupted)
+    monkeypatch.setattr(process, "ready_at", interrupted)
     with pytest.raises(KeyboardInterrupt):
         embedded.start()
     assert not house.is_served(data_dir)
@@ -428,7 +428,7 @@ def test_binaries_that_do_not_run_are_told(house, monkeypatch):
 
 def test_one_that_holds_the_turn_for_ever_is_told(house, monkeypatch):
     data_dir = house.template
-    monkeypatch.setattr("dagmaster.store.embedded.START_SECONDS", 0.05)
+    monkeypatch.setattr("dagmaster.store.embedded.server.START_SECONDS", 0.05)
     with (data_dir / "turn.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         with pytest.raises(EmbeddedPostgresUnavailable, match="Another process has been starting or stopping"):
@@ -513,7 +513,7 @@ class House:
         return disk / "data"
 
     def server(self, data_dir: Path) -> int:
-        pid = postmaster.listener(data_dir / "cluster")
+        pid = process.listener(data_dir / "cluster")
         assert pid
         assert Path(f"/proc/{pid}/cwd").readlink() == data_dir / "cluster"
         return pid
@@ -524,13 +524,13 @@ class House:
 
     def end_server(self, data_dir: Path) -> None:
         if self.is_served(data_dir):
-            postmaster.tell(data_dir / "cluster", signal.SIGQUIT)
+            process.tell(data_dir / "cluster", signal.SIGQUIT)
             until(lambda: not self.is_served(data_dir))
 
     def close(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.communicate()
+        for child in self.processes:
+            child.kill()
+            child.communicate()
         for lock in (self.template / "server.lock", *self.place.rglob("server.lock")):
             self.end_server(lock.parent)
         for disk in self.disks:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.events import Event, EventType
+from dagmaster.ports.audit_events import Event, EventType
 from dagmaster.ports.store import Accepted, JsonText, TaskReport, Withdrawal
-from dagmaster.store.queries import queries
+from dagmaster.store.postgres.named_queries import queries
 from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, heard, submitted
 from tests.conformance.server import shared_server
 from tests.conformance.stores import PostgresWorld, lived
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from dagmaster.store.working import PostgresWorkerStore
+    from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 
 QUICK = 2.0
 """Who does not wait for a lock is back by then."""

@@ -16,8 +16,8 @@ import pytest
 from asyncpg.exceptions import CheckViolationError, InsufficientPrivilegeError, UniqueViolationError
 
 from dagmaster.errors import DatabaseUnavailable, SchemaWrong
-from dagmaster.store import migrate
-from dagmaster.store.embedded import EmbeddedPostgres
+from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.postgres import schema_version
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def empty(server):
 
 @pytest.fixture(scope="module")
 def migrated(server):
-    migrate.upgrade(server)
+    schema_version.upgrade(server)
     return server
 
 
@@ -80,56 +80,56 @@ def described(dsn: str) -> list[str]:
 
 
 def test_an_empty_database_has_no_version_and_is_refused_with_what_to_do(empty):
-    assert asyncio.run(migrate.current(empty)) is None
+    assert asyncio.run(schema_version.current(empty)) is None
     with pytest.raises(SchemaWrong, match="run `dagmaster migrate`"):
-        asyncio.run(migrate.require_current(empty))
+        asyncio.run(schema_version.require_current(empty))
 
 
 def test_a_migrated_database_is_current(empty):
-    migrate.upgrade(empty)
-    assert asyncio.run(migrate.current(empty)) == migrate.HEAD
-    asyncio.run(migrate.require_current(empty))
+    schema_version.upgrade(empty)
+    assert asyncio.run(schema_version.current(empty)) == schema_version.HEAD
+    asyncio.run(schema_version.require_current(empty))
 
 
 def test_the_newest_version_in_the_code_is_the_newest_file():
-    assert [version.revision for version in migrate.history(None)][-1] == migrate.HEAD
+    assert [version.revision for version in schema_version.history(None)][-1] == schema_version.HEAD
 
 
 def test_down_and_up_again_gives_the_same_schema(empty):
-    migrate.upgrade(empty)
+    schema_version.upgrade(empty)
     before = described(empty)
-    migrate.downgrade(empty, "base")
+    schema_version.downgrade(empty, "base")
     assert [line for line in described(empty) if "alembic_version" not in line] == []
-    migrate.upgrade(empty)
+    schema_version.upgrade(empty)
     assert described(empty) == before
 
 
 @pytest.mark.parametrize(("version", "said"), [("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")])
 def test_an_older_or_newer_schema_is_refused_with_what_to_do(empty, version, said):
-    migrate.upgrade(empty)
+    schema_version.upgrade(empty)
     do(empty, f"UPDATE alembic_version SET version_num = '{version}'")
     with pytest.raises(SchemaWrong, match=said):
-        asyncio.run(migrate.require_current(empty))
+        asyncio.run(schema_version.require_current(empty))
 
 
 def test_an_unknown_version_is_answered_with_the_known_ones(empty):
     with pytest.raises(SchemaWrong, match="base, 0001"):
-        migrate.upgrade(empty, "nope")
+        schema_version.upgrade(empty, "nope")
 
 
 def test_a_server_that_is_not_there_is_one_sentence():
     with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
-        asyncio.run(migrate.current("postgresql://nobody@127.0.0.1:1/x"))
+        asyncio.run(schema_version.current("postgresql://nobody@127.0.0.1:1/x"))
 
 
 def test_services_that_start_at_once_migrate_once(empty):
-    code = "import sys; from dagmaster.store import migrate; migrate.upgrade(sys.argv[1])"
+    code = "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"
     processes = [
         subprocess.Popen([sys.executable, "-c", code, empty], stderr=subprocess.PIPE, text=True) for _ in range(4)
     ]
     said = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], said
-    assert asyncio.run(migrate.current(empty)) == migrate.HEAD
+    assert asyncio.run(schema_version.current(empty)) == schema_version.HEAD
 
 
 GRAPH = "INSERT INTO dag_graphs VALUES ('h', '{}') ON CONFLICT DO NOTHING"

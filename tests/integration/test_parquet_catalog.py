@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 import stac_geoparquet.arrow
 
-from dagmaster.adapters import parquet_catalog, parquet_parts, stac_columns
-from dagmaster.adapters.parquet_catalog import ParquetCatalog
+from dagmaster.adapters.catalog import parquet_catalog, parquet_manifest, stac_parquet
+from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
 from dagmaster.errors import CatalogUnavailable
+from dagmaster.geo.stac_rules import collection_link
 from dagmaster.ports.catalog import Registered, Search
-from dagmaster.ports.stac import collection_link
 from tests.conformance.catalogs import a_collection, an_item
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], die_at: i
             (os, "fsync"),
             (Path, "replace"),
             (Path, "unlink"),
-            (stac_columns, "write_items"),
+            (stac_parquet, "write_items"),
             (parquet_catalog, "_write_table"),
-            (parquet_parts, "_write_text"),
+            (parquet_manifest, "_write_text"),
         ):
             patch.setattr(place, name, counted(getattr(place, name)))
         work()
@@ -191,7 +191,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing(root, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(parquet_parts, "_write_text", full)
+    monkeypatch.setattr(parquet_manifest, "_write_text", full)
     with pytest.raises(CatalogUnavailable, match="No space left"):
         ParquetCatalog(root).register([an_item("new")])
     monkeypatch.undo()

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dagmaster.store import migrate
-from dagmaster.store.queries import compiled
-from dagmaster.store.session import Address, Session
+from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.named_queries import compiled
 from tests.conformance.server import TEMPLATE, shared_server
 
 PGBOUNCER = shutil.which("pgbouncer") or next((p for p in ("/usr/sbin/pgbouncer",) if Path(p).exists()), None)
@@ -52,9 +52,9 @@ def pooled():
 
 def test_the_schema_is_looked_at_and_migrated_by_processes_that_share_a_connection(pooled):
     # Processes: the driver numbers its statements, and each process begins with one.
-    look = "import asyncio, sys; from dagmaster.store import migrate; print(asyncio.run(migrate.current(sys.argv[1])))"
-    upgrade = "import sys; from dagmaster.store import migrate; migrate.upgrade(sys.argv[1])"
-    for code, said in [(look, migrate.HEAD), (look, migrate.HEAD), (upgrade, ""), (upgrade, "")]:
+    look = "import asyncio, sys; from dagmaster.store.postgres import schema_version; print(asyncio.run(schema_version.current(sys.argv[1])))"
+    upgrade = "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"
+    for code, said in [(look, schema_version.HEAD), (look, schema_version.HEAD), (upgrade, ""), (upgrade, "")]:
         done = subprocess.run([sys.executable, "-c", code, pooled], capture_output=True, text=True, check=False)
         assert (done.stdout.strip(), done.stderr) == (said, "")
 

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-import dagmaster.store
-from dagmaster.store import session, turns
-from dagmaster.store.queries import compiled, of_one_row, parts, queries
+import dagmaster.store.postgres
+from dagmaster.store.postgres import connection as connection_module
+from dagmaster.store.postgres import turn_statement
+from dagmaster.store.postgres.named_queries import compiled, of_one_row, parts, queries
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.store.queries import Query
+    from dagmaster.store.postgres.named_queries import Query
 
-STORE = Path(str(resources.files(dagmaster.store)))
+STORE = Path(str(resources.files(dagmaster.store.postgres)))
 FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
 SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 # A turn is put together of parts; all other files hold whole queries.
 PARTS = "turn"
 QUERIES = [query for file in FILES if file != PARTS for query in queries(file).values()]
-EVERY_PART = tuple(turns._COLUMNS)
+EVERY_PART = tuple(turn_statement._COLUMNS)
 # What each part may use beside its own rows.
 SHARED = {"owner_id", "by", "now"}
 
@@ -61,9 +62,13 @@ def test_every_query_fits_the_schema(migrated):
 
 def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):
     for single in (False, True):
-        alone = [turns.statement(("jobs", name), watched=False, single=single) for name in EVERY_PART if name != "jobs"]
-        together = turns.statement(EVERY_PART, watched=True, single=single)
-        prepare(migrated, turns.statement(("jobs",), watched=False, single=single), *alone, together)
+        alone = [
+            turn_statement.statement(("jobs", name), watched=False, single=single)
+            for name in EVERY_PART
+            if name != "jobs"
+        ]
+        together = turn_statement.statement(EVERY_PART, watched=True, single=single)
+        prepare(migrated, turn_statement.statement(("jobs",), watched=False, single=single), *alone, together)
 
 
 def test_a_statement_for_one_row_has_no_arrays_and_takes_the_same():
@@ -75,17 +80,19 @@ def test_a_statement_for_one_row_has_no_arrays_and_takes_the_same():
 
 def test_every_part_has_the_parameters_that_its_rows_give():
     texts = parts(PARTS)
-    for name, columns in turns._COLUMNS.items():
+    for name, columns in turn_statement._COLUMNS.items():
         found = set(compiled(name, texts[name]).parameters)
         assert found - SHARED == set(columns), name
 
 
 @pytest.mark.parametrize("single", [False, True])
 def test_a_turn_finds_its_jobs_by_their_ids_and_not_among_all_that_are_owned(migrated, single):
-    query = turns.statement(("jobs", "results"), watched=False, single=single)
+    query = turn_statement.statement(("jobs", "results"), watched=False, single=single)
 
     async def plan() -> str:
-        connection = await asyncpg.connect(migrated, server_settings={"search_path": "dagapp", **session._PLANS})
+        connection = await asyncpg.connect(
+            migrated, server_settings={"search_path": "dagapp", **connection_module._PLANS}
+        )
         try:
             await connection.execute(f"PREPARE turn AS {query.sql}")
             rows = await connection.fetch(f"EXPLAIN EXECUTE turn ({', '.join(['NULL'] * len(query.parameters))})")
@@ -122,4 +129,4 @@ def test_every_query_that_is_asked_for_is_there():
 
 def test_every_part_of_a_turn_is_used():
     said = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turns.py"]))
-    assert said | set(turns._COLUMNS) | set(turns._TELLS.values()) == set(parts(PARTS))
+    assert said | set(turn_statement._COLUMNS) | set(turn_statement._TELLS.values()) == set(parts(PARTS))

@@ -14,18 +14,18 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dagmaster.authoring.compiler import compile_definition
-from dagmaster.cli.fleet import serving
+from dagmaster.authoring.compiler.compile import compile_definition
+from dagmaster.cli.commands.fleet import serving
 from dagmaster.cli.snapshots import look
 from dagmaster.errors import SchemaWrong
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.store import StoredWorkflow
-from dagmaster.store import migrate
-from dagmaster.store.embedded import EmbeddedPostgres
-from dagmaster.store.fleet import read_fleet
-from dagmaster.store.reading import PostgresReadStore
-from dagmaster.store.session import Address
-from dagmaster.store.submitting import PostgresSubmitStore
+from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.fleet import read_fleet
+from dagmaster.store.postgres.read_store import PostgresReadStore
 
 DEFINITION: dict[str, Any] = {
     "workflow_id": "flow",
@@ -46,7 +46,7 @@ def server():
     place.chmod(0o755)
     try:
         with EmbeddedPostgres(place / "data") as running:
-            migrate.upgrade(running.dsn)
+            schema_version.upgrade(running.dsn)
             do(running.dsn, "INSERT INTO dag_graphs VALUES ('g', $1)", json.dumps(DEFINITION))
             yield running.dsn
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dagmaster.authoring.compiler import compile_text
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.bootstrap import find_handlers
 
 ROOT = Path(__file__).parents[2]

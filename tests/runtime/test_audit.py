@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from dagmaster.cli.main import main
-from dagmaster.store.audit import PROMISES, audit, look
+from dagmaster.store.postgres.audit import PROMISES, audit, look
 from tests.runtime.world import owner_of
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ async def test_an_audit_that_could_not_look_tells_of_no_broken_promise(
         return left.value.code
 
     with monkeypatch.context() as patched:
-        patched.setattr("dagmaster.store.audit.look", happens)
+        patched.setattr("dagmaster.store.postgres.audit.look", happens)
         assert await asyncio.to_thread(exit_code) == code
     assert capsys.readouterr().err.startswith("Error: ")
 

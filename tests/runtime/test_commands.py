@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.ports.handler_context import HandlerContext
 from tests.runtime.world import Gate, read
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.engine.values import MAX_JSON_DEPTH
+from dagmaster.application.submission import Submission
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmitRefused
 from dagmaster.orchestrator import service
-from dagmaster.orchestrator.intake import Submission
 from tests.runtime.world import read
 
 if TYPE_CHECKING:
-    from dagmaster.store.working import PostgresWorkerStore
+    from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from tests.runtime.world import World
 
 ECHO = "{name: n, nodes: {a: {handler: echo}}}"

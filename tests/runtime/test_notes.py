@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.ports.handler_context import HandlerContext
 from tests.runtime.world import Gate
 
 if TYPE_CHECKING:

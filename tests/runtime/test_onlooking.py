@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli.naming import child_of
-from dagmaster.engine.reasons import ReasonCode
-from dagmaster.store.node import read_node
-from dagmaster.store.reading import PostgresReadStore
-from dagmaster.worker.redaction import redact_value
+from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.redaction import redact_value
+from dagmaster.store.postgres.node_detail import read_node
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.runtime.world import Gate
 
 if TYPE_CHECKING:

@@ -26,17 +26,17 @@ from asyncpg.exceptions import (
     ReadOnlySQLTransactionError,
 )
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.cli.display import NoDisplay
-from dagmaster.cli.durable import DurableRun
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.cli.local_run import DurableRun
+from dagmaster.cli.render.live import NoDisplay
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.settings import load_settings
-from dagmaster.store import migrate
-from dagmaster.store.embedded import EmbeddedPostgres
-from dagmaster.store.queries import Query
-from dagmaster.store.session import Address, Session, translated
-from dagmaster.store.working import PostgresWorkerStore
+from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres.connection import Address, Session, translated
+from dagmaster.store.postgres.named_queries import Query
+from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.runtime.world import A_LONG_WHILE, Gate, World
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def own_server() -> Iterator[EmbeddedPostgres]:
     folder.chmod(0o755)
     embedded = EmbeddedPostgres(folder / "data")
     try:
-        migrate.upgrade(embedded.start().dsn)
+        schema_version.upgrade(embedded.start().dsn)
         yield embedded
     finally:
         embedded.stop()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.engine.happenings import CancelRequested
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.engine.events import CancelRequested
 from dagmaster.orchestrator import service
-from dagmaster.orchestrator.gathering import Gathered
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.orchestrator.pending_events import Gathered
+from dagmaster.ports.handler_context import HandlerContext
 from tests.runtime.world import Gate, owner_of, read
 
 if TYPE_CHECKING:

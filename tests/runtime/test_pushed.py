@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.ports.handler import HandlerContext
-from dagmaster.store.orchestrating import PostgresOrchestratorStore
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.ports.handler_context import HandlerContext
+from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from tests.runtime.world import Gate, World, owner_of
 
 if TYPE_CHECKING:

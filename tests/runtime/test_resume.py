@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.model import Job
-from dagmaster.engine.resuming import Circumstances, Fate, plan_of_new_job
-from dagmaster.orchestrator.rehearsal import rehearse
-from dagmaster.ports.handler import HandlerContext
-from dagmaster.store.orchestrating import PostgresOrchestratorStore
+from dagmaster.engine.resume_plan import Circumstances, Fate, plan_of_new_job
+from dagmaster.orchestrator.dry_run import rehearse
+from dagmaster.ports.handler_context import HandlerContext
+from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from tests.runtime.world import Gate, read
 
 if TYPE_CHECKING:

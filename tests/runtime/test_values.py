@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import SubmitRefused
-from dagmaster.ports.handler import HandlerContext, HandlerResult
+from dagmaster.ports.handler_context import HandlerContext, HandlerResult
 from tests.runtime.world import Gate
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ async def test_text_that_no_database_likes_in_a_command_stops_nobody(world: Worl
 # ── Secrets ──
 
 HOWS = ["return", "raise", "print", "progress"]
-KNOWN = "the checkpoint is stored as the handler gave it (worker/notes.py, Notes.checkpoint)"
+KNOWN = "the checkpoint is stored as the handler gave it (worker/telemetry_buffer.py, Notes.checkpoint)"
 
 
 @pytest.mark.parametrize("name", ["tell", "tell_in_process"])
@@ -168,7 +168,7 @@ async def test_a_secret_input_stands_in_the_inputs_and_nowhere_else(world: World
     assert not [spelled for spelled in spellings() if spelled in everything]
 
 
-EVENTS = "keep_secrets (orchestrator/carrying.py) cleans what failed, and not the other events"
+EVENTS = "keep_secrets (orchestrator/turn_commit.py) cleans what failed, and not the other events"
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,18 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.engine.reasons import ReasonCode
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.orchestrator import service
 from dagmaster.ports.clock import loop_time
-from dagmaster.store.fleet import read_fleet
-from dagmaster.store.reading import PostgresReadStore
+from dagmaster.store.postgres.fleet import read_fleet
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.runtime.test_ownership import GATED, gated_by
 from tests.runtime.world import Gate, read
 
 if TYPE_CHECKING:
-    from dagmaster.store.fleet import Fleet
-    from dagmaster.worker.rooms import Room
+    from dagmaster.store.postgres.fleet import Fleet
+    from dagmaster.worker.prefetch import Room
     from tests.runtime.world import World
 
 ECHO = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatalogNameError, PostgresError
 
-from dagmaster.adapters.local_blobs import LocalBlobs
-from dagmaster.authoring.compiler import compile_definition, compile_text
-from dagmaster.authoring.handlers import Registry, discover
+from dagmaster.adapters.output_blobs_local import LocalBlobs
+from dagmaster.application.submission import Intake, Submission
+from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.orchestrator.intake import Intake, Submission
 from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.store import StoredWorkflow
-from dagmaster.store.audit import audit
-from dagmaster.store.explaining import Explaining
-from dagmaster.store.orchestrating import PostgresOrchestratorStore
-from dagmaster.store.reading import PostgresReadStore
-from dagmaster.store.session import Address
-from dagmaster.store.submitting import PostgresSubmitStore
-from dagmaster.store.working import PostgresWorkerStore
-from dagmaster.worker.processes import HandlerProcesses
-from dagmaster.worker.redaction import redact_value
+from dagmaster.redaction import redact_value
+from dagmaster.store.postgres.audit import audit
+from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.diagnosis_reader import Explaining
+from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.postgres.read_store import PostgresReadStore
+from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
 from tests.conformance.server import dsn_of, give_back_database, take_database
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from dagmaster.engine.diagnosis.explain import Why
     from dagmaster.engine.graph import Graph
-    from dagmaster.engine.why import Why
     from dagmaster.ports.store import Accepted, JobReport
 
 MODULES: Final = ("dagmaster.handlers.examples", "tests.runtime.handlers")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.authoring.compiler import compile_text
-from dagmaster.testing.simulation import Ask, Case
+from dagmaster.authoring.compiler.compile import compile_text
+from dagmaster.simulation.world import Ask, Case
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.testing import memory_turns
-from dagmaster.testing.memory_orchestrating import MemoryOrchestratorStore
-from dagmaster.testing.memory_working import MemoryWorkerStore
-from dagmaster.testing.simulated_network import Breath
-from dagmaster.testing.simulation import Doors
+from dagmaster.simulation.network import Breath
+from dagmaster.simulation.world import Doors
+from dagmaster.store.memory import turn_writer
+from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.ports.store import ClaimedJob, ClaimedTask, JobTurn, TaskReport
-    from dagmaster.testing.memory_database import TaskRecord
+    from dagmaster.store.memory.database import TaskRecord
 
 
 class NoEpochCheck(MemoryOrchestratorStore):
@@ -50,7 +50,7 @@ class PublishBeforeCommit(MemoryOrchestratorStore):
 
     async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
         for turn in turns:
-            memory_turns._dispatch(self._database, self._database.jobs[turn.job.id], turn, now)
+            turn_writer._dispatch(self._database, self._database.jobs[turn.job.id], turn, now)
         await Breath(0.01)
         return await super().write([replace(turn, tasks=[]) for turn in turns], now)
 

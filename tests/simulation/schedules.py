@@ -10,22 +10,22 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from dagmaster.authoring.compiler import compile_definition
-from dagmaster.orchestrator import graphs
-from dagmaster.testing.simulation import simulate
+from dagmaster.authoring.compiler.compile import compile_definition
+from dagmaster.orchestrator import graph_cache
+from dagmaster.simulation.world import simulate
 from tests.simulation.cases import cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.testing.simulation import Doors, Outcome
+    from dagmaster.simulation.world import Doors, Outcome
 
 
 def play(seed: int, doors: Doors | None = None) -> Outcome:
     """Play one schedule: its number says which case it storms, and how."""
-    # Every orchestrator of every schedule asks for its graphs, and a tenth of all time went into compiling the few.
-    with mock.patch.object(graphs, "compile_definition", _compiled):
+    # Every orchestrator of every schedule asks for its graph_cache, and a tenth of all time went into compiling the few.
+    with mock.patch.object(graph_cache, "compile_definition", _compiled):
         return simulate(seed, cases()[seed % len(cases())], doors=doors)
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.aliases import ALIASES
 from dagmaster.errors import SettingsInvalid
 from dagmaster.settings import (
     MASK,
@@ -20,6 +19,7 @@ from dagmaster.settings import (
     secret_values,
     show_settings,
 )
+from dagmaster.settings_aliases import ALIASES
 
 CANARY = "c4n4ry-s3cret"
 

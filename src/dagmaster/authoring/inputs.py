@@ -15,19 +15,19 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 
-from dagmaster.authoring.document import document_of
-from dagmaster.authoring.names import did_you_mean
-from dagmaster.authoring.patterns import MAX_PATTERN_TEXT, longest_text
-from dagmaster.authoring.problems import MAX_PROBLEMS
-from dagmaster.authoring.source import shortened, spell_path
+from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
+from dagmaster.authoring.source_document import document_of
+from dagmaster.authoring.source_map import shortened, spell_path
+from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from dagmaster.authoring.document import Document, Path
     from dagmaster.authoring.schema import InputModel
+    from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.graph import Graph
 
 _FORMATS: Final = FormatChecker(formats=())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagmaster.engine.reasons import ReasonCode
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 
 if TYPE_CHECKING:
-    from dagmaster.engine.reasons import Reason
+    from dagmaster.engine.diagnosis.reasons import Reason
 
 
 def advice(job_id: str, reason: Reason, node_id: str | None) -> str:  # noqa: PLR0911 - a command for each code

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.output_blobs import Blobs
     from dagmaster.settings import Settings
-    from dagmaster.store.reading import JobHead, PostgresReadStore
-    from dagmaster.store.session import Address
+    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.read_store import JobHead, PostgresReadStore
 
 T = TypeVar("T")
 LAST: Final = "last"
@@ -73,7 +73,7 @@ async def look_at(
 ) -> T:
     """Do something with a database that was reached."""
     from dagmaster.bootstrap import blob_directory, large_outputs, prepare  # noqa: PLC0415 - slow to import
-    from dagmaster.store.reading import PostgresReadStore  # noqa: PLC0415 - likewise
+    from dagmaster.store.postgres.read_store import PostgresReadStore  # noqa: PLC0415 - likewise
 
     await prepare(address, migrate=False)
     store = PostgresReadStore(

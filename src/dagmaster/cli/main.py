@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - only after a mistake
+            from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - only after a mistake
 
             hint = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"{error.message} {hint.capitalize()}".strip(), ctx=ctx) from error
@@ -78,24 +78,27 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     lazy={
-        "run": ("dagmaster.cli.run:run", "Run a workflow file to its end, here and now."),
-        "dev": ("dagmaster.cli.dev:dev", "Run everything on this machine: database, orchestrator, worker."),
-        "submit": ("dagmaster.cli.submit:submit", "Submit a job, and wait for it if you like."),
-        "jobs": ("dagmaster.cli.jobs:jobs", "List, watch, explain and steer jobs."),
+        "run": ("dagmaster.cli.commands.run:run", "Run a workflow file to its end, here and now."),
+        "dev": ("dagmaster.cli.commands.dev:dev", "Run everything on this machine: database, orchestrator, worker."),
+        "submit": ("dagmaster.cli.commands.submit:submit", "Submit a job, and wait for it if you like."),
+        "jobs": ("dagmaster.cli.commands.jobs:jobs", "List, watch, explain and steer jobs."),
         "workflows": (
-            "dagmaster.cli.workflows:workflows",
+            "dagmaster.cli.commands.workflows:workflows",
             "Check, draw and publish workflow files, and look at the published ones.",
         ),
-        "handlers": ("dagmaster.cli.handlers:handlers", "List, show and try the handlers."),
-        "blobs": ("dagmaster.cli.blobs:blobs", "Bring data, and look at results."),
-        "stac": ("dagmaster.cli.stac:stac", "Find what was made, by place and time."),
-        "storm": ("dagmaster.cli.storm:storm", "Try a workflow in thousands of simulated storms."),
-        "fleet": ("dagmaster.cli.fleet:fleet", "Show the orchestrators, the workers and the queues."),
-        "orchestrator": ("dagmaster.cli.services:orchestrator", "Run an orchestrator."),
-        "worker": ("dagmaster.cli.services:worker", "Run a worker for some queues."),
-        "migrate": ("dagmaster.cli.migrate:migrate", "Bring a database's schema to the version of this code."),
-        "config": ("dagmaster.cli.config:config", "Show the settings, and where each comes from."),
-        "doctor": ("dagmaster.cli.doctor:doctor", "Say what is wrong with this installation, and how to mend it."),
+        "handlers": ("dagmaster.cli.commands.handlers:handlers", "List, show and try the handlers."),
+        "blobs": ("dagmaster.cli.commands.blobs:blobs", "Bring data, and look at results."),
+        "stac": ("dagmaster.cli.commands.stac:stac", "Find what was made, by place and time."),
+        "storm": ("dagmaster.cli.commands.simulate:storm", "Try a workflow in thousands of simulated storms."),
+        "fleet": ("dagmaster.cli.commands.fleet:fleet", "Show the orchestrators, the workers and the queues."),
+        "orchestrator": ("dagmaster.cli.commands.services:orchestrator", "Run an orchestrator."),
+        "worker": ("dagmaster.cli.commands.services:worker", "Run a worker for some queues."),
+        "migrate": ("dagmaster.cli.commands.migrate:migrate", "Bring a database's schema to the version of this code."),
+        "config": ("dagmaster.cli.commands.config:config", "Show the settings, and where each comes from."),
+        "doctor": (
+            "dagmaster.cli.commands.doctor:doctor",
+            "Say what is wrong with this installation, and how to mend it.",
+        ),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with:  dagmaster run workflows/hello_world.yaml -i name=Ada",

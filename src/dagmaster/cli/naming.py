@@ -6,20 +6,20 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec
-from dagmaster.engine.spelling import counted
+from dagmaster.engine.text_format import counted
 from dagmaster.errors import CommandRefused
 
 if TYPE_CHECKING:
     from dagmaster.cli.database import Onlooker
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.store.reading import JobHead, NodeLine
+    from dagmaster.store.postgres.read_store import JobHead, NodeLine
 
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 async def named_node(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str) -> NodeLine:
     """The row of a node. One that nothing happened to has none, and is PENDING. `CommandRefused` if it is not there."""
-    from dagmaster.store.reading import NodeLine  # noqa: PLC0415 - slow to import
+    from dagmaster.store.postgres.read_store import NodeLine  # noqa: PLC0415 - slow to import
 
     rows = {line.node_id: line for line in await onlooker.store.nodes(head.id, [node_id, *_above(node_id)])}
     if node_id in rows:
@@ -67,7 +67,7 @@ def no_child(node_id: str, fan: str, count: int) -> str:
 
 def hint(wrong: str, right: list[str]) -> str:
     """Name what may be meant."""
-    from dagmaster.authoring.names import did_you_mean  # noqa: PLC0415 - after a mistake
+    from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - after a mistake
 
     said = did_you_mean(wrong, right)
     return f"{said[:1].upper()}{said[1:]}"

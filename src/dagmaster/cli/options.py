@@ -17,7 +17,7 @@ from dagmaster.errors import DagmasterError, InputsInvalid, Problem, WorkflowInv
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dagmaster.authoring.handlers import Registry
+    from dagmaster.authoring.handler_registry import Registry
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.cli.advice import advice
-from dagmaster.cli.rendering import FanView, JobView, NodeView, describe, duration
+from dagmaster.cli.render.job import FanView, JobView, NodeView, describe, duration
+from dagmaster.engine.approvals_and_waits import rfc3339
+from dagmaster.engine.diagnosis.active_nodes import approval, child_job, nobody_moves, pause, queued, retry
+from dagmaster.engine.diagnosis.context import ChildJob, QueueState, Service, Surroundings
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
-from dagmaster.engine.pauses import rfc3339
-from dagmaster.engine.reasons import ReasonCode
-from dagmaster.engine.spelling import age, counted
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
-from dagmaster.engine.surroundings import ChildJob, QueueState, Service, Surroundings
-from dagmaster.engine.why_open import approval, child_job, nobody_moves, pause, queued, retry
-from dagmaster.ports.handler import Progress
-from dagmaster.store.reading import Alive, ChildCounts, NodeLine
+from dagmaster.engine.text_format import age, counted
+from dagmaster.ports.handler_context import Progress
+from dagmaster.store.postgres.read_store import Alive, ChildCounts, NodeLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
-    from dagmaster.engine.reasons import Reason
-    from dagmaster.store.reading import JobHead, PostgresReadStore, Question, QueueWait, WaitingCommand
+    from dagmaster.store.postgres.read_store import JobHead, PostgresReadStore, Question, QueueWait, WaitingCommand
 
 MASKED: Final = "***"
 _OVER: Final = frozenset(status.value for status in TERMINAL_NODE)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from dagmaster.engine import fanout
-from dagmaster.engine.branching import NOT_TAKEN, OPEN, SATISFIED
+from dagmaster.engine.apply import APPLY
 from dagmaster.engine.decisions import Decision, Ignore
-from dagmaster.engine.ending import conclude, sweep
-from dagmaster.engine.happenings import Happening, ItemsReinjected, ResumeRequested, RetryRequested
+from dagmaster.engine.events import Happening, ItemsReinjected, ResumeRequested, RetryRequested
+from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
+from dagmaster.engine.job_completion import conclude, sweep
 from dagmaster.engine.model import Job, Node, leaf_outcome
-from dagmaster.engine.reactions import APPLY
-from dagmaster.engine.starting import need_of, start
+from dagmaster.engine.node_start import need_of, start
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus, SkipReason
 from dagmaster.engine.step import Step
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dagmaster.engine.events import ReusedFrom, TaskFailed, TaskHandedBack
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
-    from dagmaster.engine.happenings import ReusedFrom, TaskFailed, TaskHandedBack
     from dagmaster.engine.status import JobStatus, SkipReason
 
 

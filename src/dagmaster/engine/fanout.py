@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.decisions import Expand, Stop
+from dagmaster.engine.expressions.json_values import kind
+from dagmaster.engine.json_size import check_size, shown
 from dagmaster.engine.model import FanOut, Node
-from dagmaster.engine.sizes import check_size, shown
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import NODE_MOVES, Move
-from dagmaster.engine.values import kind
 from dagmaster.errors import EvaluationFailed
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from dagmaster.engine.retry import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dagmaster.engine.expressions import Expression
-    from dagmaster.engine.templates import Template
+    from dagmaster.engine.expressions.expression import Expression
+    from dagmaster.engine.expressions.templates import Template
 
 
 # How long an attempt may run when neither the node nor its handler says.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.engine.branching import OPEN, SATISFIED, count
+from dagmaster.engine.gates import OPEN, SATISFIED, count
 from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, fails_job, is_dormant, leaf_outcome
 from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason

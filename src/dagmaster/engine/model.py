@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dagmaster.engine.branching import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
+from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
 from dagmaster.engine.graph import FanOutSpec, TaskSpec, Wiring
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 

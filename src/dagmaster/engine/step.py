@@ -16,7 +16,7 @@ from dagmaster.errors import EvaluationFailed, TransitionForbidden
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.engine.happenings import ReusedFrom
+    from dagmaster.engine.events import ReusedFrom
     from dagmaster.engine.status import SkipReason
 
 

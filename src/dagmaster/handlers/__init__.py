@@ -2,5 +2,5 @@
 
 from typing import Final
 
-SHIPPED_HANDLERS: Final = ("dagmaster.handlers.examples", "dagmaster.handlers.shipped")
+SHIPPED_HANDLERS: Final = ("dagmaster.handlers.examples", "dagmaster.handlers.builtin")
 """The modules that have them, or announce them."""

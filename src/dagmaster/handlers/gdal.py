@@ -28,7 +28,7 @@ from dagmaster.errors import BlobsUnavailable, PermanentError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dagmaster.ports.services import Share
+    from dagmaster.ports.handler_services import Share
 
 DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT")
 """What may be read. No VRT: it points at other files. No AAIGrid: it reads a .prj beside it, whatever it is told. No

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.graph import ApprovalSpec
-from dagmaster.engine.happenings import (
+from dagmaster.engine.approvals_and_waits import rfc3339
+from dagmaster.engine.events import (
     Approved,
     CancelRequested,
     ChildJobFinished,
@@ -20,7 +20,7 @@ from dagmaster.engine.happenings import (
     TaskLost,
     TaskSucceeded,
 )
-from dagmaster.engine.pauses import rfc3339
+from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.errors import CommandRefused
 
 if TYPE_CHECKING:

@@ -16,24 +16,24 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.engine.happenings import JobStarted, TimerFired
+from dagmaster.connection_backoff import Outage
+from dagmaster.engine.events import JobStarted, TimerFired
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
-from dagmaster.orchestrator.carrying import carry, keep_secrets
-from dagmaster.orchestrator.children import Children
-from dagmaster.orchestrator.gathering import Gathered
-from dagmaster.orchestrator.graphs import Graphs
-from dagmaster.orchestrator.held import HeldJob
-from dagmaster.orchestrator.lookout import Lookout
-from dagmaster.orchestrator.reports import MANY_RESULTS, Reports
-from dagmaster.orchestrator.trail import events_of
+from dagmaster.orchestrator.audit_log import events_of
+from dagmaster.orchestrator.child_jobs import Children
+from dagmaster.orchestrator.graph_cache import Graphs
+from dagmaster.orchestrator.owned_job import HeldJob
+from dagmaster.orchestrator.pending_events import Gathered
+from dagmaster.orchestrator.poll_schedule import Lookout
+from dagmaster.orchestrator.result_reader import MANY_RESULTS, Reports
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
-from dagmaster.ports.outage import Outage
+from dagmaster.orchestrator.turn_commit import carry, keep_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.model import Job
-    from dagmaster.ports.blobs import Blobs
+    from dagmaster.ports.output_blobs import Blobs
     from dagmaster.ports.store import ClaimedJob, JobTurn, NewJob, OrchestratorStore
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")

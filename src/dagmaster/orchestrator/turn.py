@@ -26,24 +26,24 @@ from dagmaster.engine.decisions import (
     Stop,
     Withdraw,
 )
-from dagmaster.engine.happenings import Happening, ResolutionFailed, ValuesLoaded
+from dagmaster.engine.events import Happening, ResolutionFailed, ValuesLoaded
+from dagmaster.engine.expressions.templates import detach_secrets
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.templates import detach_secrets
 from dagmaster.errors import BlobMissing, EvaluationFailed
+from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.store import JsonText
-from dagmaster.ports.values import ValueKey, ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
     from dagmaster.engine.model import Job, Node
-    from dagmaster.engine.templates import Template
-    from dagmaster.orchestrator.recall import Recall
-    from dagmaster.orchestrator.scopes import Scopes
-    from dagmaster.ports.past import PastNode
-    from dagmaster.ports.values import Values
+    from dagmaster.orchestrator.expression_scopes import Scopes
+    from dagmaster.orchestrator.result_reuse import Recall
+    from dagmaster.ports.node_values import Values
+    from dagmaster.ports.reusable_results import PastNode
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Where data lies: blobs by URI, in zones. What handlers read and write.
 
 A user's text becomes a `BlobUri` at one door, `Storage.resolve`, and nothing else opens what a user wrote. Outputs of
-nodes that are too long for a row have a port of their own, `ports/blobs.py`.
+nodes that are too long for a row have a port of their own, `ports/output_blobs.py`.
 """
 
 from __future__ import annotations

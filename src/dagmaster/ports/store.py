@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from dagmaster.ports.past import Pasts
+from dagmaster.ports.reusable_results import Pasts
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.decisions import FinishJob
     from dagmaster.engine.model import Job, JobRow, Node, NodeRow
+    from dagmaster.ports.audit_events import Event
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.events import Event
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.values import ValueKey
+    from dagmaster.ports.node_values import ValueKey
 
 MAX_INLINE: Final = 64 * 1024
 """Characters of JSON that stand in a row. What is longer is a blob, and the row has its name."""

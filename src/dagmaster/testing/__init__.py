@@ -9,9 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagmaster.local.memory_values import MemoryStore
+    from dagmaster.local.runner import Answers, Observer, OneProcess
     from dagmaster.ports.store import JobReport
     from dagmaster.testing.clock import FakeClock
-    from dagmaster.testing.driver import Driver, through_json
+    from dagmaster.testing.engine_driver import Driver, through_json
     from dagmaster.testing.factories import (
         After,
         Builder,
@@ -32,10 +34,8 @@ if TYPE_CHECKING:
         wait,
         workflow,
     )
-    from dagmaster.testing.memory_store import MemoryStore
-    from dagmaster.testing.one_process import Answers, Observer, OneProcess
+    from dagmaster.testing.local_services import local_services
     from dagmaster.testing.run import run_workflow
-    from dagmaster.testing.services import local_services
 
 __all__ = [
     "After",
@@ -69,12 +69,12 @@ __all__ = [
 ]
 
 _PLACES = {
-    "clock": ("FakeClock",),
-    "driver": ("Driver", "through_json"),
-    "memory_store": ("MemoryStore",),
-    "one_process": ("Answers", "JobReport", "Observer", "OneProcess"),
-    "run": ("run_workflow",),
-    "services": ("local_services",),
+    "dagmaster.local.memory_values": ("MemoryStore",),
+    "dagmaster.local.runner": ("Answers", "JobReport", "Observer", "OneProcess"),
+    "dagmaster.testing.clock": ("FakeClock",),
+    "dagmaster.testing.engine_driver": ("Driver", "through_json"),
+    "dagmaster.testing.local_services": ("local_services",),
+    "dagmaster.testing.run": ("run_workflow",),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -82,4 +82,4 @@ _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dagmaster.testing' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"dagmaster.testing.{_PLACE_OF.get(name, 'factories')}"), name)
+    return getattr(importlib.import_module(_PLACE_OF.get(name, "dagmaster.testing.factories")), name)

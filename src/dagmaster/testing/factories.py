@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dagmaster.engine.conditions import compile_condition
+from dagmaster.engine.expressions.conditions import compile_condition
+from dagmaster.engine.expressions.templates import Template, compile_template
 from dagmaster.engine.graph import (
     Aggregation,
     ApprovalSpec,
@@ -36,7 +37,6 @@ from dagmaster.engine.graph import (
 )
 from dagmaster.engine.model import Job
 from dagmaster.engine.retry import RetryPolicy
-from dagmaster.engine.templates import Template, compile_template
 
 ROOTS: Final = frozenset({"inputs", "nodes", "upstream", "job", "env", "item", "index", "outer"})
 

@@ -6,18 +6,18 @@ import asyncio
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.compiler import compile_file, compile_text
-from dagmaster.authoring.handlers import Registry, discover
+from dagmaster.authoring.compiler.compile import compile_file, compile_text
+from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.handlers import SHIPPED_HANDLERS
+from dagmaster.local.runner import Answers, OneProcess
 from dagmaster.testing.clock import FakeClock
-from dagmaster.testing.one_process import Answers, OneProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.services import Services
+    from dagmaster.ports.handler_services import Services
     from dagmaster.ports.store import JobReport
 
 

@@ -15,24 +15,24 @@ import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagmaster.authoring.handlers import HandlerSpec, HandlerStyle, Registry
+from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import HandlerUnknown, PermanentError
-from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
-from dagmaster.ports.task import HandedBack, Outcome, Succeeded, TaskMessage
-from dagmaster.worker.calling import blocks, run_on_loop, run_on_thread
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
+from dagmaster.ports.task_messages import HandedBack, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.deadlines import Deadlines
-from dagmaster.worker.frames import frame
+from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
-from dagmaster.worker.logs import TASK_LOG, TaskLog, capturing, nobodys, pieces
-from dagmaster.worker.outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
-from dagmaster.worker.threads import DaemonThreads
+from dagmaster.worker.process_protocol import frame
+from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, capturing, nobodys, pieces
+from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
+from dagmaster.worker.thread_pool import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.ports.services import Services
-    from dagmaster.worker.processes import HandlerProcesses
+    from dagmaster.ports.handler_services import Services
+    from dagmaster.worker.process_pool import HandlerProcesses
 
 GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is given up."""

@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dagmaster.authoring.source import shortened, spell_path
-from dagmaster.engine.sizes import MAX_OUTPUT_BYTES
-from dagmaster.engine.values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
+from dagmaster.authoring.source_map import shortened, spell_path
+from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
+from dagmaster.engine.json_size import MAX_OUTPUT_BYTES
 from dagmaster.errors import PermanentError
 
 MAX_PATH_SHOWN = 200

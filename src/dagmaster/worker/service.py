@@ -12,28 +12,28 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.connection_backoff import Outage
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.clock import loop_time
-from dagmaster.ports.outage import Outage
 from dagmaster.ports.store import TaskReport
-from dagmaster.worker.blocking import LoopWatch
 from dagmaster.worker.executor import Executor, Place
-from dagmaster.worker.grace import Grace
-from dagmaster.worker.lanes import PATIENCE_SECONDS, Lane, ThreadLane
-from dagmaster.worker.logs import capture
-from dagmaster.worker.notes import Notes
-from dagmaster.worker.reporting import end_of, refuse, said, send, tell_dropped
-from dagmaster.worker.rooms import Room
-from dagmaster.worker.runner import TaskRunner
+from dagmaster.worker.loop_watchdog import LoopWatch
+from dagmaster.worker.prefetch import Room
+from dagmaster.worker.report_delivery import end_of, refuse, said, send, tell_dropped
+from dagmaster.worker.shutdown import Grace
+from dagmaster.worker.task_log_capture import capture
+from dagmaster.worker.task_pools import PATIENCE_SECONDS, Lane, ThreadLane
+from dagmaster.worker.task_runner import TaskRunner
+from dagmaster.worker.telemetry_buffer import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from dagmaster.authoring.handlers import Registry
-    from dagmaster.ports.blobs import Blobs
-    from dagmaster.ports.services import Services
+    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.output_blobs import Blobs
     from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, WorkerStore
-    from dagmaster.worker.processes import HandlerProcesses
+    from dagmaster.worker.process_pool import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 

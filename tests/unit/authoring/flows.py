@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pytest
 from pydantic import BaseModel
 
-from dagmaster.authoring.compiler import Compiled, compile_text
-from dagmaster.authoring.handlers import Registry, handler
+from dagmaster.authoring.compiler.compile import Compiled, compile_text
+from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dagmaster.authoring.compiler import compile_definition, compile_document, compile_text
-from dagmaster.authoring.document import document_of
+from dagmaster.authoring.compiler.compile import compile_definition, compile_document, compile_text
 from dagmaster.authoring.inputs import accept_inputs
+from dagmaster.authoring.source_document import document_of
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
+from tests.unit.authoring.compiler.test_compile import FILES, TWELVE, WHOLE, same, stored
 from tests.unit.authoring.flows import HANDLERS
 from tests.unit.authoring.generated import VALUES, workflows
-from tests.unit.authoring.test_compiler import FILES, TWELVE, WHOLE, same, stored
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dagmaster.authoring.document import Document, Path, document_of, read_document
-from dagmaster.authoring.names import did_you_mean, nearest
+from dagmaster.authoring.source_document import Document, Path, document_of, read_document
+from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.errors import Problem, WorkflowInvalid
 
 # Pieces that YAML gives a meaning to, and some that look as if.

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from dagmaster.authoring import certainty, reading
-from dagmaster.authoring.document import document_of
-from dagmaster.authoring.handlers import Registry, handler
+from dagmaster.authoring import model_reader
+from dagmaster.authoring.compiler import availability
+from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.authoring.patterns import MAX_PATTERN_TEXT, longest_text
-from dagmaster.authoring.problems import MAX_PROBLEMS
+from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
+from dagmaster.authoring.source_document import document_of
+from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from tests.unit.authoring.flows import TASK, flow, graph_of, messages, nodes_of, problems_of, the_problem_of
 
@@ -82,13 +83,13 @@ def test_of_very_many_problems_the_last_one_says_that_there_are_more(wrong: str)
 
 def test_what_is_wrong_is_copied_once_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[Any] = []
-    copy = reading._copied
+    copy = model_reader._copied
 
     def counted(value: Any) -> Any:
         copied.append(value)
         return copy(value)
 
-    monkeypatch.setattr(reading, "_copied", counted)
+    monkeypatch.setattr(model_reader, "_copied", counted)
     inputs = "".join(f"  i{n}: 5\n" for n in range(100))
     assert len(problems_of(f"workflow_id: w\nnodes: {{a: {{{TASK}}}}}\ninputs:\n{inputs}")) == 100
     assert len(copied) < 200
@@ -96,13 +97,13 @@ def test_what_is_wrong_is_copied_once_however_much_it_is(monkeypatch: pytest.Mon
 
 def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
     folded: list[int] = []
-    merge = certainty.Certainty._merge
+    merge = availability.Certainty._merge
 
-    def counted(self: certainty.Certainty, found: set[Any]) -> bool:
+    def counted(self: availability.Certainty, found: set[Any]) -> bool:
         folded.append(len(found))
         return merge(self, found)
 
-    monkeypatch.setattr(certainty.Certainty, "_merge", counted)
+    monkeypatch.setattr(availability.Certainty, "_merge", counted)
     lines = []
     for name in "xy":
         branches = ", ".join(f"{{name: b{n}, condition: '== {n}', next: {name}_end}}" for n in range(63))
@@ -111,7 +112,7 @@ def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monk
         lines += [f"{name}_end: {{{TASK}}}", f"{name}_no: {{{TASK}}}"]
     lines += [f"n{n}: {{{TASK}, depends_on: [x_end, y_end]}}" for n in range(50)]
     assert len(nodes_of("\n".join(lines))) == 56
-    assert max(folded) <= certainty.MAX_PRODUCT
+    assert max(folded) <= availability.MAX_PRODUCT
 
 
 def test_a_fan_outs_task_that_allows_its_failure_is_refused() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from jsonschema import Draft202012Validator
 
-from dagmaster.authoring.compiler import compile_document
-from dagmaster.authoring.document import document_of, read_document, read_file
+from dagmaster.authoring.compiler.compile import compile_document
 from dagmaster.authoring.schema import NODE_MODELS, json_schema
+from dagmaster.authoring.source_document import document_of, read_document, read_file
+from tests.unit.authoring.compiler.test_compile import FILES, WHOLE
 from tests.unit.authoring.generated import workflows
-from tests.unit.authoring.test_compiler import FILES, WHOLE
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

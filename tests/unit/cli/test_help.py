@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dagmaster.cli.jobs import jobs
+from dagmaster.cli.commands.jobs import jobs
+from dagmaster.cli.commands.workflows import workflows
 from dagmaster.cli.options import about_inputs, read_json_file
-from dagmaster.cli.workflows import workflows
 from dagmaster.errors import InputsInvalid, Problem
 
 COMMANDS = [(jobs, name) for name in jobs.lazy] + [(workflows, name) for name in workflows.lazy]

@@ -10,7 +10,7 @@ import pytest
 
 from dagmaster.cli.naming import child_of, named_node, spec_of
 from dagmaster.errors import CommandRefused
-from dagmaster.store.reading import NodeLine
+from dagmaster.store.postgres.read_store import NodeLine
 from tests.unit.cli.views import graph, head
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from dagmaster.cli.fleet import fleet_document, fleet_page
-from dagmaster.cli.showing import page
+from dagmaster.cli.commands.fleet import fleet_document, fleet_page
+from dagmaster.cli.commands.jobs_show import page
+from dagmaster.cli.commands.jobs_watch import Rates, alike_together, rest_after
 from dagmaster.cli.snapshots import document, job_view, view_of, waits_for
-from dagmaster.cli.watching import Rates, alike_together, rest_after
 from dagmaster.engine.status import NodeStatus
-from dagmaster.ports.events import StoredEvent
-from dagmaster.store.fleet import Fleet
-from dagmaster.store.reading import Alive, ChildCounts, NodeLine, Question, QueueWait, WaitingCommand
+from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.store.postgres.fleet import Fleet
+from dagmaster.store.postgres.read_store import Alive, ChildCounts, NodeLine, Question, QueueWait, WaitingCommand
 from tests.unit.cli.views import drawn, snapshot
 
 DONE = NodeLine(node_id="fetch", status="COMPLETED", attempt=1, started_at=101.0, finished_at=102.0)

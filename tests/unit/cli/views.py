@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 
-from dagmaster.authoring.compiler import compile_definition
+from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.cli.snapshots import Snapshot
-from dagmaster.store.reading import Alive, JobHead, NodeLine
+from dagmaster.store.postgres.read_store import Alive, JobHead, NodeLine
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

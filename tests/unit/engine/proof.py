@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from dagmaster.engine import events as h
 from dagmaster.engine import fanout
-from dagmaster.engine import happenings as h
 from dagmaster.engine.advance import advance, outstanding
 from dagmaster.engine.decisions import (
     REPORTED,

@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine import decisions as d
+from dagmaster.engine import events as h
 from dagmaster.engine import graph as g
-from dagmaster.engine import happenings as h
 from dagmaster.engine.retry import Backoff
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import EvaluationFailed

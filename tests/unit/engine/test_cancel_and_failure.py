@@ -6,7 +6,7 @@ import pytest
 
 from dagmaster.engine.advance import outstanding
 from dagmaster.engine.decisions import FinishJob, Ignore, Need, Stop, WaitUntil, Withdraw
-from dagmaster.engine.happenings import DispatchRejected, NodesAdded, ResolutionFailed, TaskHandedBack, TimerFired
+from dagmaster.engine.events import DispatchRejected, NodesAdded, ResolutionFailed, TaskHandedBack, TimerFired
 from dagmaster.engine.status import JobStatus
 from dagmaster.testing import Driver, a_job, a_spec, any_of, approval, fan_in, fan_out, task, wait, workflow
 
@@ -279,6 +279,6 @@ def test_after_a_reload_the_needs_that_nobody_answered_are_asked_for_again():
 
 
 def a_success(node_id: str):
-    from dagmaster.engine.happenings import TaskSucceeded
+    from dagmaster.engine.events import TaskSucceeded
 
     return TaskSucceeded(node_id, 1)

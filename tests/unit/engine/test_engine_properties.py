@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.engine import happenings as h
+from dagmaster.engine import events as h
 from dagmaster.engine.graph import ApprovalSpec, Graph, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.model import Job, Node
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus

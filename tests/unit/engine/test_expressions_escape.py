@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagmaster.engine.expressions import compile_expression
+from dagmaster.engine.expressions.expression import compile_expression
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 SCOPE: dict[str, Any] = {

@@ -10,11 +10,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from dagmaster.engine.conditions import compile_condition, condition_holds
-from dagmaster.engine.expressions import _compile, _Compiler, compile_expression
-from dagmaster.engine.filters import FILTERS
-from dagmaster.engine.syntax import parse
-from dagmaster.engine.templates import _split, compile_template, fill_secrets, has_secrets
+from dagmaster.engine.expressions.conditions import compile_condition, condition_holds
+from dagmaster.engine.expressions.expression import _compile, _Compiler, compile_expression
+from dagmaster.engine.expressions.filters import FILTERS
+from dagmaster.engine.expressions.parser import parse
+from dagmaster.engine.expressions.templates import _split, compile_template, fill_secrets, has_secrets
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 ROOTS = frozenset({"inputs", "nodes", "item", "index", "outer", "value"})

@@ -9,8 +9,8 @@ import pytest
 from dagmaster.engine import fanout
 from dagmaster.engine.advance import advance
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, Stop, WaitUntil
+from dagmaster.engine.events import CancelRequested, ResolutionFailed, TaskHandedBack, TaskSucceeded, TimerFired
 from dagmaster.engine.graph import Tolerance
-from dagmaster.engine.happenings import CancelRequested, ResolutionFailed, TaskHandedBack, TaskSucceeded, TimerFired
 from dagmaster.engine.invariants import violations
 from dagmaster.engine.model import FanOut, row_of
 from dagmaster.testing import Driver, a_job, fan_in, fan_out, task, workflow

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from dagmaster.engine import advance, branching, ending, fanout, model, pauses, reactions, runs, starting, step
+from dagmaster.engine import (
+    advance,
+    apply,
+    approvals_and_waits,
+    fanout,
+    gates,
+    job_completion,
+    model,
+    node_start,
+    reruns,
+    step,
+)
 from dagmaster.engine.graph import Tolerance
 from tests.unit.engine.test_engine_properties import live_a_life
 from tests.unit.engine.worlds import Seeded
@@ -37,18 +48,18 @@ class Bug(NamedTuple):
 
 
 BUGS = [
-    Bug("the attempt of a report is not looked at", reactions._held, "node.attempt != attempt or ", ""),
-    Bug("a report about a fan-out counts", reactions._held, " or isinstance(node, FanOut)", ""),
-    Bug("all_of is any_of", branching._judge, "if kind is GateKind.ANY:", "if kind is not GateKind.JOIN:"),
+    Bug("the attempt of a report is not looked at", apply._held, "node.attempt != attempt or ", ""),
+    Bug("a report about a fan-out counts", apply._held, " or isinstance(node, FanOut)", ""),
+    Bug("all_of is any_of", gates._judge, "if kind is GateKind.ANY:", "if kind is not GateKind.JOIN:"),
     Bug(
         "all_of does not wait for open leaves",
-        branching._judge,
+        gates._judge,
         "if satisfied + not_taken < size:",
         "if not satisfied:",
     ),
     Bug(
         "edges want everything",
-        branching._judge,
+        gates._judge,
         "return SATISFIED if satisfied else NOT_TAKEN",
         "return NOT_TAKEN if not_taken else SATISFIED",
     ),
@@ -70,24 +81,27 @@ BUGS = [
         "False",
     ),
     Bug("a stopped fan-out is not stored as such", fanout.stop_children, "step.job.changed.append(fan)", "pass"),
-    Bug("an ending fan-out keeps its timer", ending.sweep, "node.shut()", "pass"),
-    Bug("one attempt more than max_attempts", reactions._task_failed, "tries_used >= spec", "tries_used > spec"),
-    Bug("an ending job tries again", reactions._task_failed, "or step.job.ending\n", "\n"),
+    Bug("an ending fan-out keeps its timer", job_completion.sweep, "node.shut()", "pass"),
+    Bug("one attempt more than max_attempts", apply._task_failed, "tries_used >= spec", "tries_used > spec"),
+    Bug("an ending job tries again", apply._task_failed, "or step.job.ending\n", "\n"),
+    Bug("lost counts as a try", apply._task_lost, "node.lost_used += 1", "node.lost_used += 1; node.tries_used += 1"),
+    Bug("a refusal does not know of the stop", apply._fail_or_cancel, "_is_stopping(step.job, node)", "False"),
+    Bug("timers fire early", apply._timer_fired, " or step.now < node.wake_at", ""),
     Bug(
-        "lost counts as a try", reactions._task_lost, "node.lost_used += 1", "node.lost_used += 1; node.tries_used += 1"
+        "a cancel leaves pauses open",
+        job_completion.sweep,
+        "in _NOT_STARTED:",
+        "in _NOT_STARTED - {NodeStatus.WAITING}:",
     ),
-    Bug("a refusal does not know of the stop", reactions._fail_or_cancel, "_is_stopping(step.job, node)", "False"),
-    Bug("timers fire early", reactions._timer_fired, " or step.now < node.wake_at", ""),
-    Bug("a cancel leaves pauses open", ending.sweep, "in _NOT_STARTED:", "in _NOT_STARTED - {NodeStatus.WAITING}:"),
-    Bug("a cancel skips", ending.sweep, "if job.cancel_requested:", "if False:"),
+    Bug("a cancel skips", job_completion.sweep, "if job.cancel_requested:", "if False:"),
     Bug("finish_running stops", step.Step.fail, "is OnFailure.CANCEL_RUNNING", "is not OnFailure.CONTINUE"),
-    Bug("a deadline lets what runs finish", reactions._timer_fired, "step.end(stop=True)", "step.end(stop=False)"),
-    Bug("a signal is taken twice", pauses.wait_for_signal, "signals.pop(name)", "signals[name]"),
-    Bug("upstream is the last", starting._upstream, "min(found", "max(found"),
-    Bug("upstream is any leaf", starting._upstream, "counts_for(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
+    Bug("a deadline lets what runs finish", apply._timer_fired, "step.end(stop=True)", "step.end(stop=False)"),
+    Bug("a signal is taken twice", approvals_and_waits.wait_for_signal, "signals.pop(name)", "signals[name]"),
+    Bug("upstream is the last", node_start._upstream, "min(found", "max(found"),
+    Bug("upstream is any leaf", node_start._upstream, "counts_for(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
     Bug(
         "resume runs completed nodes again",
-        runs._did_not_work_out,
+        reruns._did_not_work_out,
         "node.status is NodeStatus.CANCELLED",
         "node.is_terminal",
     ),
@@ -95,13 +109,13 @@ BUGS = [
     Bug("budgets are kept", fanout.forget, "node.tries_used = 0", "pass"),
     Bug(
         "a new run is still ending",
-        runs._open_run,
+        reruns._open_run,
         "job.deadline_passed = job.ending = job.stopping",
         "job.deadline_passed",
     ),
     Bug(
         "retry opens the fan-out's other failures",
-        runs._Plan._open_parent,
+        reruns._Plan._open_parent,
         "self.opened[fan] = None",
         "self.reopen(fan)",
     ),
@@ -115,7 +129,7 @@ BUGS = [
     Bug("a rebuilt job forgets that it is ending", model.Job.rebuild, "job.ending = row.ending", "pass"),
     Bug(
         "added nodes are counted while they are skipped",
-        reactions._nodes_added,
+        apply._nodes_added,
         "in [(node, _count_leaves(job, node)) for node in added]",
         "in ((node, _count_leaves(job, node)) for node in added)",
     ),

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagmaster.engine.decisions import Dispatch, Fail, Ignore, WaitUntil, Withdraw
-from dagmaster.engine.graph import TaskSpec
-from dagmaster.engine.happenings import (
+from dagmaster.engine.events import (
     ResolutionFailed,
     TaskFailed,
     TaskHandedBack,
@@ -16,6 +15,7 @@ from dagmaster.engine.happenings import (
     TaskSucceeded,
     TimerFired,
 )
+from dagmaster.engine.graph import TaskSpec
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy, chance_of, retry_delay
 from dagmaster.testing import Driver, a_job, task
 

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagmaster.engine.diagnosis.context import ChildJob, OutTask, QueueState, Service, Surroundings
+from dagmaster.engine.diagnosis.explain import THE_JOB, Why
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.model import FanOut
-from dagmaster.engine.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
-from dagmaster.engine.surroundings import ChildJob, OutTask, QueueState, Service, Surroundings
-from dagmaster.engine.why import THE_JOB, Why
 from tests.unit.engine.proof import Proof, batches_of
 from tests.unit.engine.worlds import Chance, Drawn, Seeded, Workflows, pick
 

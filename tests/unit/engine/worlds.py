@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from dagmaster.engine import happenings as h
+from dagmaster.engine import events as h
 from dagmaster.engine.graph import ConditionalSpec, FanOutSpec, Gate, GateKind, Graph, Leaf, Spec, TaskSpec, WaitSpec
 from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.testing import factories as make

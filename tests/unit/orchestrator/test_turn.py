@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dagmaster.authoring.compiler import compile_text
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.advance import advance
-from dagmaster.engine.happenings import Happening, JobStarted, TaskSucceeded
+from dagmaster.engine.events import Happening, JobStarted, TaskSucceeded
+from dagmaster.engine.expressions.templates import SecretText
 from dagmaster.engine.model import Job
-from dagmaster.engine.templates import SecretText
-from dagmaster.orchestrator.scopes import Scopes
+from dagmaster.local.memory_values import MemoryStore
+from dagmaster.orchestrator.expression_scopes import Scopes
 from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
-from dagmaster.testing.memory_store import MemoryStore
 
 
 class Desk:

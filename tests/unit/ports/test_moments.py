@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagmaster.errors import PermanentError
-from dagmaster.ports.stac import users_moment
+from dagmaster.geo.stac_rules import users_moment
 
 
 @pytest.mark.parametrize(

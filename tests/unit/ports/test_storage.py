@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dagmaster.adapters.object_storage import ObjectStorage
+from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.bootstrap import lending
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.storage import SCHEMES, BlobUri, check_name

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from dagmaster.authoring.handlers import CheckpointableHandler, handler
-from dagmaster.ports.handler import Checkpoint, HandlerContext, Progress
+from dagmaster.authoring.handler_registry import CheckpointableHandler, handler
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
 
 
 @handler()

@@ -9,16 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handlers import Registry, discover
-from dagmaster.ports.task import Outcome, Succeeded, TaskMessage
+from dagmaster.authoring.handler_registry import Registry, discover
+from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor
-from dagmaster.worker.processes import HandlerProcesses
+from dagmaster.worker.process_pool import HandlerProcesses
 from tests.unit.worker.running import Heard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.handler import Progress
+    from dagmaster.ports.handler_context import Progress
 
 HANDLERS = "tests.unit.worker.process_handlers"
 A_LONG_WHILE = 30.0

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handlers import CheckpointableHandler
+from dagmaster.authoring.handler_registry import CheckpointableHandler
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler import Checkpoint, HandlerContext, HandlerResult, Progress
-from dagmaster.ports.task import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from tests.unit.worker.running import Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ def test_a_task_ends_even_when_its_failure_cannot_be_made_an_outcome(style, monk
     def broken(error: BaseException, about: str | None) -> Failed:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("dagmaster.worker.calling.failure_of", broken)
+    monkeypatch.setattr("dagmaster.worker.handler_call.failure_of", broken)
 
     async def main(executor: Executor) -> list[Outcome]:
         return [await executor.execute(a_task(str(number))) for number in range(2)]

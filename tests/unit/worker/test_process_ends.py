@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
 from tests.unit.worker.processes_running import (
     HANDLERS,
     Watched,
@@ -26,7 +26,7 @@ from tests.unit.worker.processes_running import (
 from tests.unit.worker.running import failure
 
 if TYPE_CHECKING:
-    from dagmaster.ports.task import TaskMessage
+    from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.worker.executor import Executor
 
 # ── its own fault ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.handler import HandlerContext, Progress
-from dagmaster.ports.task import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.handler_context import HandlerContext, Progress
+from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
 from tests.unit.worker.running import A_WHILE, Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobMissing, PermanentError
-from dagmaster.handlers.extras import extra
-from dagmaster.handlers.fathom.inventories import find_cells, find_tiles, is_wanted, sources_of
-from dagmaster.handlers.fathom.names import PATTERNS, Grammar, bbox_of, union
+from dagmaster.geo.stac_rules import collection_link, users_moment
+from dagmaster.handlers.fathom.depth_codes import band_name
+from dagmaster.handlers.fathom.filename_grammar import PATTERNS, Grammar, bbox_of, union
 from dagmaster.handlers.fathom.params import (
     BandStack,
     BandStackParams,
@@ -30,20 +30,20 @@ from dagmaster.handlers.fathom.params import (
     TileInventory,
     TileInventoryParams,
 )
-from dagmaster.handlers.fathom.values import band_name
+from dagmaster.handlers.fathom.planning import find_cells, find_tiles, is_wanted, sources_of
+from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.provenance import Made
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.raster.making import CogShape
-from dagmaster.handlers.results import publish, result_uri
-from dagmaster.handlers.sources import LocalFile, local_file
-from dagmaster.ports.handler import HandlerContext
-from dagmaster.ports.stac import collection_link, users_moment
+from dagmaster.handlers.raster.cog_output import CogShape
+from dagmaster.handlers.result_uris import publish, result_uri
+from dagmaster.handlers.source_files import LocalFile, local_file
+from dagmaster.ports.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dagmaster.handlers.fathom.inventories import Cell, TileFiles
+    from dagmaster.handlers.fathom.planning import Cell, TileFiles
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
 STACK: Final = ("fathom.band_stack", "1")
@@ -162,10 +162,10 @@ def _planned(tile: TileFiles, periods: Sequence[int]) -> PlannedTile:
 def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     """Stack the maps of one tile at all return periods into one COG, the shortest first, and check their depths."""
     with extra("raster"):
-        from dagmaster.handlers.fathom import stacking
-        from dagmaster.handlers.fathom.layers import of_tile, read_tags
+        from dagmaster.handlers.fathom import stack
+        from dagmaster.handlers.fathom.raster_layers import of_tile, read_tags
         from dagmaster.handlers.gdal import gdal, working
-        from dagmaster.handlers.raster.cogs import check_cog
+        from dagmaster.handlers.raster.cog_writer import check_cog
     bbox = bbox_of(params.tile)
     hrefs = _by_return_period(params.sources)
     infos = {band: _there(ctx, band, href) for band, href in hrefs.items()}
@@ -181,7 +181,7 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
                 ctx.raise_if_cancelled()
                 ctx.progress(done, total, f"stacking {params.tile}")
 
-            depths = stacking.stack(
+            depths = stack.stack(
                 {band: file.path for band, file in files.items()},
                 made,
                 tile=params.tile,
@@ -289,9 +289,9 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
 def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMerge:
     """Merge the stacks of one cell into one COG, band by band. An attempt that follows another begins at its band."""
     with extra("raster"):
-        from dagmaster.handlers.fathom import merging
+        from dagmaster.handlers.fathom import merge
         from dagmaster.handlers.gdal import gdal, working
-        from dagmaster.handlers.raster.cogs import check_cog
+        from dagmaster.handlers.raster.cog_writer import check_cog
     stacks = dict(sorted(params.stacks.items()))
     uri = _cell_uri(ctx, params, params.cell, params.group, stacks)
     found = ctx.blobs.find(uri)
@@ -299,11 +299,11 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
     with gdal(ctx.share), working(to=made):
         if found is None:
             files = {tile: local_file(ctx, ctx.blobs.resolve(href)) for tile, href in stacks.items()}
-            canvas = merging.lay_out({tile: file.path for tile, file in files.items()}, ctx.share)
+            canvas = merge.lay_out({tile: file.path for tile, file in files.items()}, ctx.share)
             parts = [_part(ctx, canvas, band, uri) for band in range(1, len(canvas.bands) + 1)]
             ctx.progress(len(parts), len(parts) + 1, f"writing {params.cell}")
             tags = {"sources": {tile: [str(file.uri), file.sha256] for tile, file in files.items()}}
-            merging.put_together(canvas, parts, made, options=params.shaped(OVERVIEWS), share=ctx.share, tags=tags)
+            merge.put_together(canvas, parts, made, options=params.shaped(OVERVIEWS), share=ctx.share, tags=tags)
             check_cog(made)
             found = publish(ctx, made, uri)
         # What was there is another's: the item is of that, not of what was made here.
@@ -333,8 +333,8 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
 
 
 def _item(ctx: HandlerContext, params: SpatialMergeParams, file: LocalFile) -> dict[str, Any]:
-    from dagmaster.handlers.fathom.layers import read_tags
-    from dagmaster.handlers.stac.items import Told, raster_item
+    from dagmaster.handlers.fathom.raster_layers import read_tags
+    from dagmaster.handlers.stac.raster_item import Told, raster_item
 
     year = params.facets.get("year", "")
     told = Told(
@@ -359,7 +359,7 @@ def _item_uri(uri: BlobUri) -> BlobUri:
 
 def _part(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
     """One band of the cell: as an earlier attempt left it, else made now and left for a later one."""
-    from dagmaster.handlers.fathom import merging
+    from dagmaster.handlers.fathom import merge
 
     place, total = _part_uri(uri, band), len(canvas.bands)
     if band <= (ctx.checkpoint_data or {}).get("bands", 0) and ctx.blobs.find(place) is not None:
@@ -370,7 +370,7 @@ def _part(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
         ctx.progress(band - 1 + done / rows, total + 1, f"merging band {canvas.bands[band - 1]}")
 
     path = ctx.scratch / f"band{band}.tif"
-    merging.merge_band(canvas, band, path, ctx.share, watch)
+    merge.merge_band(canvas, band, path, ctx.share, watch)
     publish(ctx, path, place)
     ctx.checkpoint(f"band {band}", {"bands": band}, artifacts=[str(place)])
     return path
@@ -396,7 +396,7 @@ def _cell_uri(ctx: HandlerContext, params: CogShape, cell: str, group: str, stac
 def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegistered:
     """Register the merged cells in the catalog: a collection, and the item of each cell and group."""
     with extra("stac"):
-        from dagmaster.handlers.stac.making import new_collection
+        from dagmaster.handlers.stac.item_builder import new_collection
     when = {} if params.when is None else {"datetime": users_moment(params.when)}
     cells = sorted([*params.done, *(one for one in params.merged if one)], key=lambda one: (one["group"], one["cell"]))
     collection = new_collection(params.collection_id, title=params.title, description=params.description)

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from dagmaster.handlers.fathom.values import RETURN_PERIODS
-from dagmaster.handlers.raster.making import CogShape
+from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS
+from dagmaster.handlers.raster.cog_output import CogShape
 
 BBox = list[float]
 

@@ -7,16 +7,16 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.extras import extra
+from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import HEAVY
-from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
-from dagmaster.handlers.raster.mounts import mounted
+from dagmaster.handlers.raster.cog_output import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
+from dagmaster.handlers.raster.shared_cache import mounted
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
-from dagmaster.handlers.sources import ONE_OF, CrsName, LocalFile, SourceParams, data_href, local_file
-from dagmaster.handlers.vector.fetching import fetch
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.handlers.source_files import ONE_OF, CrsName, LocalFile, SourceParams, data_href, local_file
+from dagmaster.handlers.vector.dataset_files import fetch
+from dagmaster.ports.handler_context import HandlerContext
 
 _NAMES = (*ONE_OF, "blob_name", "file_name", "item")
 
@@ -83,7 +83,7 @@ def _warped_cog(
     resolution: float | None = None,
 ) -> CogMade:
     with extra("raster"):
-        from dagmaster.handlers.raster.cogs import make_cog
+        from dagmaster.handlers.raster.cog_writer import make_cog
         from dagmaster.handlers.raster.grids import Warp
     shape: dict[str, Any] = {
         **params.model_dump(include={"target_crs", "resampling", "nodata"}),
@@ -136,7 +136,7 @@ class Mosaicked(CogMade):
 def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Put rasters on one grid together into one COG, block by block."""
     with extra("raster"):
-        from dagmaster.handlers.raster import mosaicking
+        from dagmaster.handlers.raster import mosaic
     hrefs = params.hrefs()
     files = []
     for number, href in enumerate(hrefs):
@@ -147,7 +147,7 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     options, names = params.options(origin), [str(file.uri) for file in files]
 
     def make(to: Path) -> None:
-        mosaicking.mosaic(
+        mosaic.mosaic(
             [file.path for file in files],
             to,
             options,
@@ -215,8 +215,8 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     """Cut a raster along an area, into a COG. What lies outside is nodata, or masked."""
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster import clipping
-        from dagmaster.handlers.raster.areas import areas
+        from dagmaster.handlers.raster import clip
+        from dagmaster.handlers.raster.areas_of_interest import areas
         from dagmaster.handlers.raster.grids import crs_text
     source = _source(ctx, params)
     told = next(one for one in (params.boundary, params.bbox, params.geometry) if one is not None)
@@ -234,7 +234,7 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
         ctx.progress(done, count, f"block {done + 1} of {count}")
 
     def make(to: Path) -> None:
-        clipping.clip(source.path, to, options, ctx.share, wanted, all_touched=params.all_touched, on_round=on_round)
+        clip.clip(source.path, to, options, ctx.share, wanted, all_touched=params.all_touched, on_round=on_round)
 
     name = f"{name_of(source.uri)}_clip"
     uri = cog_uri(ctx, name, params, origin, shape, folder="clips")
@@ -267,8 +267,8 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Validate a raster, make its COG, and register it in the catalog: in one task, with a checkpoint after each."""
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster.validating import describe
-        from dagmaster.handlers.stac.making import new_collection
+        from dagmaster.handlers.raster.inspection import describe
+        from dagmaster.handlers.stac.item_builder import new_collection
     done = dict(ctx.checkpoint_data or {})
     collection = params.collection_id or "rasters"
     if "made" not in done:

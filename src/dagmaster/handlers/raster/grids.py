@@ -18,9 +18,9 @@ from rasterio.vrt import WarpedVRT
 from rasterio.warp import calculate_default_transform
 
 from dagmaster.handlers.gdal import GDAL_ERRORS, crs_of, invalid
-from dagmaster.handlers.raster.edges import require_shown, within_a_turn
 from dagmaster.handlers.raster.footprints import crs_name, footprint
 from dagmaster.handlers.raster.nodata import agreed
+from dagmaster.handlers.raster.projection_bounds import require_shown, within_a_turn
 from dagmaster.handlers.raster.vrts import Part, composed, has_alpha, has_mask
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rasterio.crs import CRS
     from rasterio.io import DatasetReader
 
-    from dagmaster.ports.services import Share
+    from dagmaster.ports.handler_services import Share
 
 EXACT: Final = 1e-6
 """With 0 rasterio gives GDAL no transformer, and the warp fails."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dagmaster.ports.services import Share
+    from dagmaster.ports.handler_services import Share
 
 _RGB: Final = ("red", "green", "blue")
 _COLOURS: Final = 3

@@ -7,15 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.extras import extra
+from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.raster.making import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
-from dagmaster.handlers.raster.mounts import mounted
-from dagmaster.handlers.raster.placing import in_place
-from dagmaster.handlers.sources import CrsName, SourceParams
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.handlers.raster.cog_output import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
+from dagmaster.handlers.raster.remote_rasters import in_place
+from dagmaster.handlers.raster.shared_cache import mounted
+from dagmaster.handlers.source_files import CrsName, SourceParams
+from dagmaster.ports.handler_context import HandlerContext
 
 TILES_FOLDER = "tiles"
 
@@ -148,7 +148,7 @@ def tile_cog(
     """The COG of one tile. Only its window of the source is read, of the mount's copy if that is asked for."""
     with extra("raster"):
         from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster.cogs import make_cog
+        from dagmaster.handlers.raster.cog_writer import make_cog
         from dagmaster.handlers.raster.grids import Warp
     named = href or spec.href
     if named is None:

@@ -11,7 +11,7 @@ from dagmaster.handlers.raster.grids import crs_text, grid_of, require_north_up,
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagmaster.ports.services import Share
+    from dagmaster.ports.handler_services import Share
 
 
 def plan(

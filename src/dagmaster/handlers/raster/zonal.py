@@ -13,15 +13,15 @@ from exactextract.raster import RasterioRasterSource
 from rasterio.windows import Window
 
 from dagmaster.handlers.gdal import invalid, opened, working
-from dagmaster.handlers.raster.areas import placed
+from dagmaster.handlers.raster.areas_of_interest import placed
 from dagmaster.handlers.raster.grids import Warp, north_up, require_place, warped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from dagmaster.handlers.raster.areas import Area
-    from dagmaster.ports.services import Share
+    from dagmaster.handlers.raster.areas_of_interest import Area
+    from dagmaster.ports.handler_services import Share
 
 STATISTICS: Final = {"count": "count", "sum": "sum", "mean": "mean", "min": "min", "max": "max", "std": "stdev"}
 _CELLS: Final = 4_000_000

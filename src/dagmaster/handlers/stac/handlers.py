@@ -6,13 +6,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dagmaster.authoring.handlers import handler
-from dagmaster.handlers.extras import extra
-from dagmaster.handlers.gathering import FILES, gathered
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.geo.stac_rules import invalid, read_box
+from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import LIGHT
-from dagmaster.handlers.sources import SourceParams
-from dagmaster.handlers.stac.keeping_handlers import catalog_container, rebuild, repair_items
-from dagmaster.handlers.stac.making import (
+from dagmaster.handlers.source_files import SourceParams
+from dagmaster.handlers.stac.catalog_maintenance import catalog_container, rebuild, repair_items
+from dagmaster.handlers.stac.item_builder import (
     DEFAULT_COLLECTION,
     extent_of,
     interval_of,
@@ -24,9 +24,9 @@ from dagmaster.handlers.stac.making import (
     retold,
     with_preview,
 )
-from dagmaster.handlers.stac.registering import Counts, ensure, register
-from dagmaster.ports.handler import HandlerContext
-from dagmaster.ports.stac import invalid, read_box
+from dagmaster.handlers.stac.registration import Counts, ensure, register
+from dagmaster.handlers.stac_inputs import FILES, gathered
+from dagmaster.ports.handler_context import HandlerContext
 
 __all__ = [
     "catalog_container",
@@ -276,7 +276,7 @@ def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionR
     name = asked or next(iter(own), DEFAULT_COLLECTION)
     items = all_made(ctx, met, name)
     with extra("stac"):
-        from dagmaster.handlers.stac.validating import check_stac_item
+        from dagmaster.handlers.stac.validation import check_stac_item
     for item in items:
         check_stac_item(item)
     spans = extent_of(items)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagmaster.handlers.vector.fetching import invalid
+from dagmaster.handlers.vector.dataset_files import invalid
 from dagmaster.ports.tables import CHUNK_COLUMN, MAX_IDENTIFIER, SYSTEM_COLUMNS
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagmaster.authoring.handlers import handler
+from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.extras import extra
+from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.vector.words import (
+from dagmaster.handlers.vector.models import (
     Completed,
     CompleteParams,
     Described,
@@ -21,31 +21,31 @@ from dagmaster.handlers.vector.words import (
     Uploaded,
     UploadParams,
 )
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.ports.handler_context import HandlerContext
 
 
-@handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
+@handler("vector.preparation", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
 def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     """Load a file of features, repair and reproject it, and cut it into chunks for a table."""
     with extra("vector"):
-        from dagmaster.handlers.vector import working
-    return working.prepare_source(ctx, params)
+        from dagmaster.handlers.vector import pipeline
+    return pipeline.prepare_source(ctx, params)
 
 
 @handler("vector.upload_chunk", queue=LIGHT, timeout_seconds=1800, aliases=["vector_upload_chunk"])
 def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
     """Put one chunk into its table. Twice is once: what the chunk had before goes in the same step."""
     with extra("vector"):
-        from dagmaster.handlers.vector import working
+        from dagmaster.handlers.vector import pipeline
     chunk = params.chunk
     table = params.table or (chunk and chunk.table)
     chunk_id = params.chunk_id or (chunk and chunk.chunk_id)
     href = params.href or (chunk and chunk.href)
     if not (table and chunk_id and href):
-        raise PermanentError("name a chunk: an item of vector.prepare's chunks, or table, chunk_id and href",
+        raise PermanentError("name a chunk: an item of vector.preparation's chunks, or table, chunk_id and href",
                              kind="invalid_params")  # fmt: skip
     source, replace = ("", False) if chunk is None else (chunk.source, chunk.replace)
-    rows = working.upload(ctx, table, chunk_id, href, source=source, replace=replace)
+    rows = pipeline.upload(ctx, table, chunk_id, href, source=source, replace=replace)
     return Uploaded(table=table, chunk_id=chunk_id, rows=rows)
 
 
@@ -53,25 +53,25 @@ def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
 def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
     """Describe a table as a STAC item and register it. The chunks of earlier runs are taken away first."""
     with extra("vector"):
-        from dagmaster.handlers.vector import working
-    return working.describe(ctx, params)
+        from dagmaster.handlers.vector import pipeline
+    return pipeline.describe(ctx, params)
 
 
 @handler("vector.simplify", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
 def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     """Give features fewer points. Borders that are shared stay shared, where all features are a coverage."""
     with extra("vector"):
-        from dagmaster.handlers.vector import generalizing, working
-    return working.generalize(ctx, params, "simplified", lambda all_: generalizing.simplify(all_, params.tolerance))
+        from dagmaster.handlers.vector import generalization, pipeline
+    return pipeline.generalize(ctx, params, "simplified", lambda all_: generalization.simplify(all_, params.tolerance))
 
 
 @handler("vector.dissolve", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
 def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
     """Merge features that have the same values, and sum their numbers."""
     with extra("vector"):
-        from dagmaster.handlers.vector import generalizing, working
-    return working.generalize(
-        ctx, params, "dissolved", lambda all_: generalizing.dissolve(all_, params.by, params.sums)
+        from dagmaster.handlers.vector import generalization, pipeline
+    return pipeline.generalize(
+        ctx, params, "dissolved", lambda all_: generalization.dissolve(all_, params.by, params.sums)
     )
 
 
@@ -85,21 +85,21 @@ def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Prepare, upload and register in one task. Another attempt goes on after the last chunk that was uploaded."""
     with extra("vector"):
-        from dagmaster.handlers.vector import working
+        from dagmaster.handlers.vector import pipeline
     saved: dict[str, Any] = ctx.checkpoint_data or {}
     kept = str(saved.get("kept", ""))
-    prepared = working.kept_before(ctx, kept) if kept else None
+    prepared = pipeline.kept_before(ctx, kept) if kept else None
     done = 0 if prepared is None else int(saved["done"])
     if prepared is None:
-        prepared = working.prepare_source(ctx, params)
-        kept = working.keep(ctx, prepared)
+        prepared = pipeline.prepare_source(ctx, params)
+        kept = pipeline.keep(ctx, prepared)
         ctx.checkpoint("prepared", {"kept": kept, "done": 0}, [kept])
     for number, chunk in enumerate(prepared.chunks[done:], done + 1):
         ctx.raise_if_cancelled()
-        working.upload(ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace)
+        pipeline.upload(ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace)
         ctx.checkpoint(f"chunk {number}", {"kept": kept, "done": number})
         ctx.progress(number, len(prepared.chunks), f"uploaded {chunk.chunk_id}")
-    described = working.describe(
+    described = pipeline.describe(
         ctx,
         StacParams(
             table=prepared.table,
@@ -112,7 +112,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
             expected_rows=prepared.counts["rows"],
         ),
     )
-    working.let_go(ctx, kept)
+    pipeline.let_go(ctx, kept)
     return Completed(
         table=prepared.table,
         href=described.href,

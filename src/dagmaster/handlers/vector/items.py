@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyproj
 
+from dagmaster.geo.stac_rules import STAC_VERSION, collection_link, outline, read_box, spell_moment, users_moment
 from dagmaster.handlers.provenance import Made, installed, provenance, source_links
-from dagmaster.handlers.vector.geometries import lon_lat_bounds
-from dagmaster.ports.stac import STAC_VERSION, collection_link, outline, read_box, spell_moment, users_moment
+from dagmaster.handlers.vector.geometry_cleaning import lon_lat_bounds
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.ports.handler_context import HandlerContext
     from dagmaster.ports.tables import TableInfo
 
 EXTENSIONS: Final = (

@@ -8,8 +8,8 @@ import numpy as np
 import rasterio
 from affine import Affine
 
-from dagmaster.handlers.fathom.names import corner
-from dagmaster.ports.services import Share
+from dagmaster.handlers.fathom.filename_grammar import corner
+from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagmaster.adapters.object_storage import ObjectStorage
+from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.bootstrap import find_handlers
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.fathom import merging, synthetic
-from dagmaster.handlers.stac.keeping_handlers import PlaceParams
+from dagmaster.handlers.fathom import merge, synthetic_data
+from dagmaster.handlers.stac.catalog_maintenance import PlaceParams
 from dagmaster.ports.catalog import Registered
-from dagmaster.ports.handler import Checkpoint, HandlerContext
-from dagmaster.ports.services import Share
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext
+from dagmaster.ports.handler_services import Share
 from tests.unit.handlers.fathom.rasters import pixels
 
 HANDLERS = find_handlers()
-GRID = synthetic.Grid(columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20))
+GRID = synthetic_data.Grid(columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20))
 PERIODS = [5, 10, 20]
 
 
@@ -84,7 +84,7 @@ class World:
 @pytest.fixture(scope="module")
 def maps(tmp_path_factory):
     folder = tmp_path_factory.mktemp("maps")
-    synthetic.make_grid(folder, GRID)
+    synthetic_data.make_grid(folder, GRID)
     return folder
 
 
@@ -309,13 +309,13 @@ def test_a_cell_that_lacks_a_tile_is_held_back_or_merged_without_it(world):
 def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatch):
     cell = cells_of(world)["cells"][0]
     made: list[int] = []
-    merge_band = merging.merge_band
+    merge_band = merge.merge_band
 
     def counted(canvas: Any, band: int, *rest: Any) -> None:
         made.append(band)
         merge_band(canvas, band, *rest)
 
-    monkeypatch.setattr(merging, "merge_band", counted)
+    monkeypatch.setattr(merge, "merge_band", counted)
     world.fail_at = "merging band 1in20"
     with pytest.raises(KeyboardInterrupt):
         world.call("fathom.spatial_merge", **cell)

@@ -9,12 +9,12 @@ import numpy as np
 import rasterio
 from affine import Affine
 
-from dagmaster.authoring.handlers import discover
+from dagmaster.authoring.handler_registry import discover
 from dagmaster.handlers.gdal import quiet
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.testing import local_services
 
-REGISTRY = discover(["dagmaster.handlers.raster.handlers"], entry_points=False)
+REGISTRY = discover(["dagmaster.handlers.raster.validate_handler"], entry_points=False)
 LANDSAT = Path(__file__).parents[4] / "examples" / "data" / "landsat7_olinda.tif"
 UTM_25S = "EPSG:32725"
 UTM = Affine(30, 0, 300_000, 0, -30, 9_100_000)

@@ -21,8 +21,8 @@ from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
 from dagmaster.handlers.gdal import opened, quiet, working
-from dagmaster.ports.task import Failed
-from dagmaster.worker.calling import run_on_thread
+from dagmaster.ports.task_messages import Failed
+from dagmaster.worker.handler_call import run_on_thread
 from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, UTM, Bed, numbers, write
 from tests.unit.handlers.raster.models import mean_model
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from dagmaster.authoring.handlers import discover
+from dagmaster.authoring.handler_registry import discover
 from dagmaster.errors import PermanentError
-from dagmaster.ports.services import Lending
-from dagmaster.ports.task import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.ports.handler_services import Lending
+from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor, NoReports
-from dagmaster.worker.processes import HandlerProcesses
+from dagmaster.worker.process_pool import HandlerProcesses
 from tests.unit.handlers.raster.bed import Bed, numbers
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler import Checkpoint, Progress
+    from dagmaster.ports.handler_context import Checkpoint, Progress
 
 HELD = "tests.unit.handlers.raster.held"
 A_LONG_WHILE = 60.0

@@ -21,8 +21,8 @@ from stac_pydantic import Item
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.provenance import Made, provenance, source_links
 from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.stac.items import COG_TYPE
-from dagmaster.handlers.stac.making import item_of_raster, new_collection
+from dagmaster.handlers.stac.item_builder import item_of_raster, new_collection
+from dagmaster.handlers.stac.raster_item import COG_TYPE
 from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, numbers, write
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ def test_a_model_that_does_not_fit_is_told(bed: Bed, model: bytes, sentence: str
 def test_more_classes_than_a_byte_holds_are_refused(bed: Bed, monkeypatch: pytest.MonkeyPatch):
     bed.bronze("a.tif", numbers(20, 20, dtype="float32"))
     (bed.folder / "bronze" / "m.onnx").write_bytes(mean_model())
-    monkeypatch.setattr("dagmaster.handlers.raster.predicting._said", lambda *_: np.zeros((256, 24, 24), "float32"))
+    monkeypatch.setattr("dagmaster.handlers.raster.prediction._said", lambda *_: np.zeros((256, 24, 24), "float32"))
     with pytest.raises(PermanentError, match="the model gives 256 channels: at most 255 classes"):
         bed.run("ml_predict", href="a.tif", model="m.onnx", window=32, overlap=4, classes=True)
 

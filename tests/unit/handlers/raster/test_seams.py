@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.raster.areas import Area, placed
+from dagmaster.handlers.raster.areas_of_interest import Area, placed
 from dagmaster.handlers.raster.footprints import footprint_of_bounds
 from tests.unit.handlers.raster.bed import Bed, numbers
 

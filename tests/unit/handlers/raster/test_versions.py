@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.sources import LocalFile, local_file
+from dagmaster.handlers.source_files import LocalFile, local_file
 from tests.unit.handlers.raster.bed import numbers
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler import HandlerContext
+    from dagmaster.ports.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobUri
     from tests.unit.handlers.raster.bed import Bed
 
@@ -76,6 +76,6 @@ def test_the_checksum_of_a_raster_is_taken_once_for_all_its_tiles(bed: Bed, monk
         read.append(str(uri))
         return local_file(ctx, uri)
 
-    monkeypatch.setattr("dagmaster.handlers.raster.placing.local_file", counted)
+    monkeypatch.setattr("dagmaster.handlers.raster.remote_rasters.local_file", counted)
     assert bed.run("raster.process_tile_batch", tiles=plan.tiles).count == 6
     assert read == []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagmaster.authoring.handlers import discover
-from dagmaster.ports.handler import HandlerContext
+from dagmaster.authoring.handler_registry import discover
+from dagmaster.ports.handler_context import HandlerContext
 from tests.unit.handlers.raster.bed import Bed, numbers, write
 
 REGISTRY = discover(
     [
-        "dagmaster.handlers.raster.handlers",
+        "dagmaster.handlers.raster.validate_handler",
         "dagmaster.handlers.stac.handlers",
         "dagmaster.handlers.maintenance.handlers",
     ],

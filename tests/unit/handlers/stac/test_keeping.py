@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.errors import BlobMissing, PermanentError
-from dagmaster.handlers.stac.items import COG_TYPE
-from dagmaster.handlers.stac.making import placed
-from dagmaster.ports.handler import Checkpoint
+from dagmaster.handlers.stac.item_builder import placed
+from dagmaster.handlers.stac.raster_item import COG_TYPE
+from dagmaster.ports.handler_context import Checkpoint
 from tests.conformance.catalogs import a_collection, an_item
 from tests.unit.handlers.raster.bed import numbers, write
 from tests.unit.handlers.stac.shelf import REGISTRY

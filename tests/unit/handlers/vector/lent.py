@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.adapters.object_storage import ObjectStorage
-from dagmaster.adapters.parquet_tables import ParquetTables
-from dagmaster.authoring.handlers import discover
+from dagmaster.adapters.storage.router import ObjectStorage
+from dagmaster.adapters.tables.parquet_tables import ParquetTables
+from dagmaster.authoring.handler_registry import discover
 from dagmaster.ports.catalog import Registered
-from dagmaster.ports.handler import Checkpoint, HandlerContext
-from dagmaster.ports.services import Share
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext
+from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

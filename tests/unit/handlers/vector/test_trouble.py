@@ -10,8 +10,8 @@ import pytest
 import shapely
 
 from dagmaster.errors import BlobsUnavailable, PermanentError
-from dagmaster.handlers.vector import fetching
-from dagmaster.ports import features
+from dagmaster.geo import arrow_features
+from dagmaster.handlers.vector import dataset_files
 from tests.unit.handlers.vector.test_bad_input import geoparquet
 from tests.unit.handlers.vector.test_truth import collection
 
@@ -23,15 +23,15 @@ def test_a_file_that_goes_away_while_it_is_read_may_come_back(lent, monkeypatch,
         href = geoparquet(lent, "x.parquet", [box], 4326)
     else:
         href = lent.put("x.geojson", collection(box))
-    look = fetching.look
+    look = dataset_files.look
 
     def looked_at_and_gone(path: Any, format_: str) -> None:
         look(path, format_)
         path.resolve().unlink()
 
-    monkeypatch.setattr(fetching, "look", looked_at_and_gone)
+    monkeypatch.setattr(dataset_files, "look", looked_at_and_gone)
     with pytest.raises(BlobsUnavailable, match="went away"):
-        lent.run("vector.prepare", href=href)
+        lent.run("vector.preparation", href=href)
 
 
 def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
@@ -41,10 +41,10 @@ def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
     href = lent.put("x.geojson", collection(shapely.box(0, 0, 1, 1)))
     monkeypatch.setattr("pyogrio.list_layers", unreadable)
     with pytest.raises(BlobsUnavailable, match="Input/output error"):
-        lent.run("vector.prepare", href=href)
+        lent.run("vector.preparation", href=href)
     monkeypatch.setattr(pq, "ParquetFile", unreadable)
     with pytest.raises(OSError, match="Input/output error"):
-        features.read_file(lent.place / "x.geojson")
+        arrow_features.read_file(lent.place / "x.geojson")
 
 
 def test_a_chunk_that_is_broken_is_bad_input_all_the_same(lent):

@@ -1,0 +1,1 @@
+"""STAC catalogs: Parquet files and pgstac."""

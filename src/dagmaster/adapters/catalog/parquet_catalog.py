@@ -1,0 +1,373 @@
+"""The catalog in a directory: stac-geoparquet that anybody reads, and an index that DuckDB searches."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import shapely
+import shapely.geometry
+
+from dagmaster.adapters.catalog.parquet_manifest import Part, Parts
+from dagmaster.errors import CatalogUnavailable
+from dagmaster.geo.stac_extents import reaching
+from dagmaster.geo.stac_rules import (
+    KnownItem,
+    box_geometry,
+    check_collection,
+    invalid,
+    known_item,
+    known_items,
+    read_search,
+)
+from dagmaster.ports.catalog import Registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from dagmaster.geo.stac_rules import ReadSearch
+    from dagmaster.ports.catalog import Search
+
+T = TypeVar("T")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+MOST_ROWS: Final = 4096
+MOST_BYTES: Final = 32_000_000
+"""Of a part. To change an item costs a new copy of the part that it is in."""
+FAN_IN: Final = 8
+"""So many parts of about one size are made into one: a catalog of 20,000 items has at most a few dozen."""
+PAGE: Final = 500
+AT_FIRST: Final = 100
+READ_ATTEMPTS: Final = 10
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("collection", pa.string()),
+        ("id", pa.string()),
+        ("begins", pa.int64()),
+        ("ends", pa.int64()),
+        ("west", pa.float64()),
+        ("south", pa.float64()),
+        ("east", pa.float64()),
+        ("north", pa.float64()),
+        ("geometry", pa.binary()),
+        ("digest", pa.string()),
+        ("item", pa.string()),
+    ]
+)
+"""Times are microseconds since 1970: DuckDB needs no extension to compare them."""
+
+
+class ParquetCatalog:
+    """`root` may be new. It has to lie where file locks work: on one machine, or on a file system that has them."""
+
+    def __init__(self, root: Path) -> None:
+        self._parts = Parts(root)
+        # No extension is looked for on the network, and a search takes one core.
+        self._duckdb = duckdb.connect(
+            config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
+        )
+
+    # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+        """A file, made once."""
+        text = check_collection(collection)
+        name = str(collection["id"])
+        if self.collection(name) is not None:
+            return False
+        with self._parts.writing():
+            if self.collection(name) is not None:
+                return False
+            self._parts.write_collection(collection, text)
+            return True
+
+    def collection(self, collection_id: str) -> dict[str, Any] | None:
+        """Read its file."""
+        return self._read_collection(self._parts.collection_path(collection_id))
+
+    def collections(self) -> list[dict[str, Any]]:
+        """Read all files."""
+        found = [self._read_collection(path) for path in self._parts.collections.glob("*.json")]
+        return sorted((one for one in found if one is not None), key=lambda one: str(one["id"]))
+
+    def counts(self) -> dict[str, int]:
+        """Count rows."""
+        rows = self._ask("SELECT collection, count(*) FROM {parts} GROUP BY 1 ORDER BY 1", [])
+        return {str(collection): int(count) for collection, count in rows}
+
+    # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+        """Write the new and the changed ones as one part; the parts that held the changed ones are copied without."""
+        known = known_items(items)
+        if not known:
+            return Registered()
+        with self._parts.writing() as parts:
+            self._have_collections_reach(known)
+            there = self._find(parts, [one.key for one in known])
+            fresh = [one for one in known if one.key not in there]
+            changed = [one for one in known if one.key in there and there[one.key][0] != one.digest]
+            if fresh or changed:
+                moved = {one.key for one in changed}
+                kept, gone = self._without(parts, moved, {there[key][1] for key in moved})
+                self._merge(self._commit(kept, gone, fresh + changed))
+        return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(fresh) - len(changed))
+
+    def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
+        """Look for its row."""
+        rows = self._ask("SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id])
+        return json.loads(rows[0][0]) if rows else None
+
+    def search(self, wanted: Search) -> list[dict[str, Any]]:
+        """Ask for rows whose bounds fit, in order; then look at the geometries themselves."""
+        read = read_search(wanted)
+        return [json.loads(text) for text in self._reading(lambda parts: self._search(parts, read))]
+
+    def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
+        """Page by page, so that no catalog is too large. What is registered meanwhile may be among them."""
+        last = ""
+        while True:
+            page = self._ask(
+                "SELECT id, item FROM {parts} WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
+                [collection_id, last, PAGE],
+            )
+            yield from (json.loads(text) for _, text in page)
+            if len(page) < PAGE:
+                return
+            last = page[-1][0]
+
+    def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
+        """Copy the parts without them."""
+        with self._parts.writing() as parts:
+            there = self._find(parts, [(collection_id, one) for one in dict.fromkeys(item_ids)])
+            if there:
+                kept, gone = self._without(parts, set(there), {part for _, part in there.values()})
+                self._commit(kept, gone, [])
+        return len(there)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _search(self, parts: Sequence[Part], read: ReadSearch) -> list[str]:
+        where, values = _conditions(read)
+        # The geometry of one that lies inside the box tells nothing more.
+        inside = " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in read.boxes) or "true"
+        query = (
+            f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item FROM {{parts}} WHERE {where}"  # noqa: S608 - our words
+            " ORDER BY begins DESC, id, collection"
+        )
+        values = [*(edge for box in read.boxes for edge in box), *values]
+        if not read.boxes:
+            return [text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, read.limit]).fetchall()]
+        shape = shapely.union_all([shapely.geometry.shape(box_geometry(box)) for box in read.boxes])
+        shapely.prepare(shape)
+        # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort them all 40
+        # (November 2026).
+        most = 2 * read.limit + AT_FIRST
+        page = self._query(parts, f"{query} LIMIT ?", [*values, most]).fetchall()
+        found = _meeting(shape, page)
+        if len(found) < read.limit and len(page) == most:
+            found = []
+            rows = self._query(parts, query, values)
+            while len(found) < read.limit and (page := rows.fetchmany(PAGE)):
+                found += _meeting(shape, page)
+        return found[: read.limit]
+
+    def _find(self, parts: Sequence[Part], keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+        """Which of these are there: their digest, and the name of their part."""
+        wanted = set(keys)
+        rows = self._query(
+            parts,
+            "SELECT collection, id, digest, filename FROM {parts} WHERE id IN (SELECT unnest(?))",
+            [list(dict.fromkeys(item_id for _, item_id in keys))],
+        ).fetchall()
+        return {
+            (collection, item_id): (digest, file.rpartition("/")[2])
+            for collection, item_id, digest, file in rows
+            if (collection, item_id) in wanted
+        }
+
+    def _ask(self, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        return self._reading(lambda parts: self._query(parts, query, values).fetchall())
+
+    def _reading(self, ask: Callable[[Sequence[Part]], list[T]]) -> list[T]:
+        """Ask the current parts. One that is gone was merged into another: there is a newer list."""
+        for attempt in range(READ_ATTEMPTS):
+            parts = self._parts.current()
+            try:
+                return ask(parts) if parts else []
+            except duckdb.Error as error:
+                if self._parts.current() == parts or attempt == READ_ATTEMPTS - 1:
+                    raise CatalogUnavailable(f"the catalog in {self._parts.root} cannot be read: {error}") from error
+                time.sleep(0.01 * attempt)
+        raise AssertionError
+
+    def _query(self, parts: Sequence[Part], query: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
+        if not parts:
+            parts_table = "(SELECT * FROM (SELECT NULL collection, NULL id, NULL digest, NULL filename) WHERE false)"
+            return self._duckdb.cursor().execute(query.format(parts=parts_table), values)
+        files = ", ".join(_quoted(str(self._parts.index / part.name)) for part in parts)
+        return self._duckdb.cursor().execute(
+            query.format(parts=f"read_parquet([{files}], filename = true, hive_partitioning = false)"), values
+        )
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _commit(self, kept: list[Part], gone: Sequence[Part], fresh: Sequence[KnownItem]) -> list[Part]:
+        parts = [*kept, *(self._write(kept, chunk) for chunk in _chunks(fresh))]
+        self._parts.commit(parts, gone)
+        return parts
+
+    def _write(self, parts: Sequence[Part], known: Sequence[KnownItem]) -> Part:
+        # Two thirds of what this module would take to import; who only searches writes nothing.
+        from dagmaster.adapters.catalog.stac_parquet import write_items  # noqa: PLC0415
+
+        newest_first = sorted(known, key=lambda one: (-_micros(one.begins), one.id))
+        name = self._parts.new_name(parts)
+        self._parts.write(self._parts.items / name, partial(write_items, newest_first))
+        self._parts.write(self._parts.index / name, partial(_write_table, _index(newest_first)))
+        return Part(name=name, rows=len(known), size=sum(len(one.text) for one in known))
+
+    def _without(
+        self, parts: Sequence[Part], keys: set[tuple[str, str]], names: set[str]
+    ) -> tuple[list[Part], list[Part]]:
+        """The parts with copies of the named ones that lack these items; and the ones that they replace."""
+        kept = [part for part in parts if part.name not in names]
+        gone = [part for part in parts if part.name in names]
+        for part in gone:
+            index = pq.read_table(self._parts.index / part.name, schema=_SCHEMA)
+            pairs = zip(index["collection"].to_pylist(), index["id"].to_pylist(), strict=True)
+            stays = pa.array([pair not in keys for pair in pairs])
+            rest = index.filter(stays)
+            if rest.num_rows:
+                name = self._parts.new_name(parts)
+                items = pq.read_table(self._parts.items / part.name, partitioning=None).filter(stays)
+                self._parts.write(self._parts.items / name, partial(_write_table, items))
+                self._parts.write(self._parts.index / name, partial(_write_table, rest))
+                size = int(pc.sum(pc.utf8_length(rest["item"])).as_py())
+                kept.append(Part(name=name, rows=rest.num_rows, size=size))
+        return kept, gone
+
+    def _merge(self, parts: list[Part]) -> None:
+        """Make one part of many small ones. Until it is committed, nothing has changed."""
+        levels: dict[int, list[Part]] = {}
+        for part in parts:
+            if part.rows < MOST_ROWS // 2 and part.size < MOST_BYTES // 2:
+                levels.setdefault(part.rows.bit_length() // 3, []).append(part)
+        for level in sorted(levels):
+            small = levels[level]
+            if len(small) >= FAN_IN:
+                texts = [
+                    text
+                    for part in small
+                    for text in pq.read_table(self._parts.index / part.name, columns=["item"])["item"].to_pylist()
+                ]
+                others = [part for part in parts if part not in small]
+                self._commit(others, small, [known_item(json.loads(text)) for text in texts])
+                return
+
+    def _have_collections_reach(self, known: Sequence[KnownItem]) -> None:
+        """Before the items are there: who dies in between leaves a collection that reaches too far, not too short."""
+        found = {name: self.collection(name) for name in sorted({one.collection for one in known})}
+        missing = [name for name, collection in found.items() if collection is None]
+        if missing:
+            raise invalid(
+                f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with"
+                " stac.ensure_collection"
+            )
+        for collection in filter(None, found.values()):
+            grown = reaching(collection, known)
+            if grown is not collection:
+                self._parts.write_collection(grown, check_collection(grown))
+
+    def _read_collection(self, path: Path) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CatalogUnavailable(f"{path} cannot be read: {error}") from error
+        return found
+
+
+def _meeting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Of pairs of a geometry and an item, the items that meet a shape. One whose geometry was left out does."""
+    meets = shapely.intersects(shape, shapely.from_wkb([wkb for wkb, _ in rows])) if rows else []
+    return [text for (wkb, text), met in zip(rows, meets, strict=True) if wkb is None or met]
+
+
+def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
+    """The rows that may be what is looked for, and the values of the question marks."""
+    where = ["true"]
+    values: list[Any] = []
+    for column, names in (("collection", read.collections), ("id", read.ids)):
+        if names:
+            where.append(f"{column} IN (SELECT unnest(?))")
+            values.append(list(names))
+    if read.begins is not None:
+        where.append("ends >= ?")
+        values.append(_micros(read.begins))
+    if read.ends is not None:
+        where.append("begins <= ?")
+        values.append(_micros(read.ends))
+    if read.boxes:
+        where.append(f"({' OR '.join('(east >= ? AND north >= ? AND west <= ? AND south <= ?)' for _ in read.boxes)})")
+        values += [edge for box in read.boxes for edge in box]
+    return " AND ".join(where), values
+
+
+def _index(known: Sequence[KnownItem]) -> pa.Table:
+    rows = [
+        {
+            "collection": one.collection,
+            "id": one.id,
+            "begins": _micros(one.begins),
+            "ends": _micros(one.ends),
+            **dict(zip(("west", "south", "east", "north"), one.bounds, strict=True)),
+            "geometry": shapely.to_wkb(shapely.geometry.shape(one.item["geometry"])),
+            "digest": one.digest,
+            "item": one.text,
+        }
+        for one in known
+    ]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _write_table(rows: pa.Table, path: str) -> None:
+    pq.write_table(rows, path, compression="zstd", row_group_size=1024)
+
+
+def _chunks(known: Sequence[KnownItem]) -> Iterator[list[KnownItem]]:
+    """Not too many rows, and not too many bytes."""
+    chunk: list[KnownItem] = []
+    size = 0
+    for one in known:
+        if chunk and (len(chunk) >= MOST_ROWS or size + len(one.text) > MOST_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(one)
+        size += len(one.text)
+    if chunk:
+        yield chunk
+
+
+def _micros(moment: datetime) -> int:
+    # Not timestamp(): that is a float, and loses microseconds.
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _quoted(text: str) -> str:
+    """A path as DuckDB reads it: a text in which no letter is a wildcard."""
+    plain = re.sub(r"([*?\[])", r"[\1]", text)
+    return "'" + plain.replace("'", "''") + "'"

@@ -1,0 +1,146 @@
+"""The files of the embedded catalog: which parts are current, and how they change all at once.
+
+    parts.json           the parts that are current; it is replaced by a rename, and that is the commit
+    collections/*.json   STAC collections
+    items/*.parquet      the items as stac-geoparquet, for others to read
+    index/*.parquet      the same rows in the same order: what a search asks for, and each item's JSON as it came
+
+A part is never changed. Writers take turns by a lock on a file, so that the order of commits needs no clock; the
+kernel takes the lock from one that dies. What the list does not name was left by one that died, and the next writer
+sweeps it. Readers take no lock: a part that went away while they read means that there is a newer list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import CatalogUnavailable
+from dagmaster.geo.stac_rules import collection_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+FORMAT: Final = 1
+LIST: Final = "parts.json"
+"""Not catalog.json: that is STAC's own name, for something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Rows that were written together. `size` is that of their JSON."""
+
+    name: str
+    rows: int
+    size: int
+
+
+class Parts:
+    """The directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.items, self.index, self.collections = root / "items", root / "index", root / "collections"
+
+    def current(self) -> tuple[Part, ...]:
+        """The parts that make up the catalog now."""
+        try:
+            document = json.loads((self.root / LIST).read_bytes())
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            raise CatalogUnavailable(f"the catalog in {self.root} cannot be read: {error}") from error
+        if document.get("format") != FORMAT:
+            raise CatalogUnavailable(
+                f"the catalog in {self.root} has the format {document.get('format')!r}, and this version of dagmaster"
+                f" reads {FORMAT}"
+            )
+        return tuple(Part(**part) for part in document["parts"])
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[tuple[Part, ...]]:
+        """Be the only writer, and know the current parts. What a dead writer left is swept first."""
+        with self._in_words():
+            for folder in (self.items, self.index, self.collections):
+                folder.mkdir(parents=True, exist_ok=True)
+            with (self.root / ".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                parts = self.current()
+                self._sweep(parts)
+                yield parts
+
+    def new_name(self, parts: Sequence[Part]) -> str:
+        """A name that no part has or had. Names sort by age."""
+        newest = max((part.name for part in parts), default="0")
+        return f"{int(newest.partition('-')[0]) + 1:09d}-{secrets.token_hex(4)}.parquet"
+
+    def write(self, path: Path, fill: Callable[[str], None]) -> None:
+        """Have a file filled beside, make it durable, and put it in its place."""
+        beside = path.with_name(f".{path.name}.new")
+        try:
+            fill(str(beside))
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError:
+            # No room, perhaps: what is there of it takes some.
+            beside.unlink(missing_ok=True)
+            raise
+
+    def commit(self, parts: Sequence[Part], gone: Sequence[Part] = ()) -> None:
+        """Make these parts the catalog, in one step, and take away those that are replaced."""
+        for folder in (self.items, self.index):
+            _make_durable(folder)
+        text = json.dumps({"format": FORMAT, "parts": [asdict(part) for part in parts]}, indent=1)
+        self.write(self.root / LIST, lambda path: _write_text(path, text))
+        _make_durable(self.root)
+        for part in gone:
+            for folder in (self.items, self.index):
+                (folder / part.name).unlink(missing_ok=True)
+
+    def collection_path(self, collection_id: str) -> Path:
+        """The file of a collection."""
+        return self.collections / collection_file(collection_id)
+
+    def write_collection(self, collection: dict[str, Any], text: str) -> None:
+        """Put a collection in its place."""
+        self.write(self.collection_path(collection["id"]), lambda path: _write_text(path, text))
+        _make_durable(self.collections)
+
+    def _sweep(self, parts: Sequence[Part]) -> None:
+        named = {part.name for part in parts}
+        for folder in (self.items, self.index):
+            for file in folder.iterdir():
+                if file.name not in named:
+                    file.unlink(missing_ok=True)
+        for folder in (self.root, self.collections):
+            for file in folder.glob(".*.new"):
+                file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CatalogUnavailable(
+                f"the catalog in {self.root} cannot be written: {error.strerror or error}"
+            ) from error
+
+
+def _write_text(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - as pyarrow, it gets a path as text
+        file.write(text)
+
+
+def _make_durable(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,312 @@
+"""The catalog on a server: pgstac, with PostGIS. Others read it with pgstac's own tools and APIs.
+
+pgstac leaves out what is null, and writes coordinates anew. So an item that would not come back as it went in is kept
+beside itself, as text, in the column that pgstac has for what is private. Nothing here changes the schema: `migrate`
+does, and only `dagmaster stac init` calls it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
+from dagmaster.errors import CatalogUnavailable, PermanentError
+from dagmaster.geo.stac_extents import reaching
+from dagmaster.geo.stac_rules import box_geometry, check_collection, invalid, known_items, read_search, spelled
+from dagmaster.ports.catalog import Registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dagmaster.geo.stac_rules import KnownItem, ReadSearch
+    from dagmaster.ports.catalog import Search
+
+T = TypeVar("T")
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+PAGE: Final = 500
+ATTEMPTS: Final = 5
+CONNECT_SECONDS: Final = 10
+_MIGRATING: Final = 0x5_7AC_1917
+"""The lock of those who change the schema."""
+_PARTITIONING: Final = _MIGRATING + 1
+"""The lock of those who make a partition."""
+
+_AGAIN: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+_NOT_THERE: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction, errors.UndefinedColumn)
+_OF_THE_INPUT: Final = (errors.DataError, errors.IntegrityError, errors.RaiseException)
+
+# pgstac's functions name each other without their schema. Local: a pooler may give the next transaction to another.
+_PATH: Final = "SET LOCAL search_path TO pgstac, public"
+_ITEM: Final = (
+    "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL ELSE content_hydrate(i)::text END"
+)
+_HOLD_COLLECTIONS: Final = (
+    "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL, content::text FROM collections WHERE id = ANY(%s)"
+    " ORDER BY id FOR NO KEY UPDATE"
+)
+_REACH: Final = "UPDATE collections SET content = content || jsonb_build_object('extent', %s::jsonb) WHERE id = %s"
+_THERE: Final = (
+    f"SELECT i.collection, i.id, {_ITEM} FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"  # noqa: S608 - ours
+    " JOIN items i ON i.collection = w.collection AND i.id = w.id"
+)
+_KEEP_TEXT: Final = (
+    "UPDATE items i SET private = coalesce(i.private, '{}') || jsonb_build_object('dagmaster:item', w.item)"
+    " FROM unnest(%s::text[], %s::text[], %s::text[]) AS w(collection, id, item)"
+    " WHERE i.collection = w.collection AND i.id = w.id"
+)
+
+
+class PgstacCatalog:
+    """`url` is that of PostgreSQL, and may hold a password: no error shows it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._one_at_a_time = threading.RLock()
+
+    def close(self) -> None:
+        """Let the connection go. The next question opens another."""
+        with self._one_at_a_time:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+        """Insert it, unless one is there."""
+        text = check_collection(collection)
+        query = "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
+        return bool(self._ask(query, [text]))
+
+    def collection(self, collection_id: str) -> dict[str, Any] | None:
+        """Its content."""
+        rows = self._ask("SELECT content::text FROM collections WHERE id = %s", [_plain(collection_id)])
+        return json.loads(rows[0][0]) if rows else None
+
+    def collections(self) -> list[dict[str, Any]]:
+        """Their contents."""
+        return [
+            json.loads(row[0]) for row in self._ask('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """Count rows."""
+        rows = self._ask('SELECT collection, count(*) FROM items GROUP BY 1 ORDER BY collection COLLATE "C"')
+        return {str(collection): int(count) for collection, count in rows}
+
+    # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+        """One transaction that holds the collections' rows: who registers into one at the same time waits."""
+        known = known_items(items)
+        return self._doing(lambda cursor: _register(cursor, known)) if known else Registered()
+
+    def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
+        """Ask for its row."""
+        rows = self._ask(_THERE, [[_plain(collection_id)], [_plain(item_id)]])
+        return _read(rows[0][2:]) if rows else None
+
+    def search(self, wanted: Search) -> list[dict[str, Any]]:
+        """One statement, in an order that does not depend on the server's language."""
+        where, values = _conditions(read := read_search(wanted))
+        query = (
+            f"SELECT {_ITEM} FROM items i WHERE {where}"  # noqa: S608 - our words
+            ' ORDER BY i.datetime DESC, i.id COLLATE "C", i.collection COLLATE "C" LIMIT %s'
+        )
+        return [_read(row) for row in self._ask(query, [*values, read.limit])]
+
+    def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
+        """The ids first, then the items page by page. One that goes away meanwhile is left out."""
+        ids = sorted(row[0] for row in self._ask("SELECT id FROM items WHERE collection = %s", [_plain(collection_id)]))
+        for begin in range(0, len(ids), PAGE):
+            page = ids[begin : begin + PAGE]
+            rows = self._ask(_THERE, [[collection_id] * len(page), page])
+            found = {row[1]: row[2:] for row in rows}
+            yield from (_read(found[item_id]) for item_id in page if item_id in found)
+
+    def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
+        """Delete rows."""
+        query = "DELETE FROM items WHERE collection = %s AND id = ANY(%s) RETURNING id"
+        return len(self._ask(query, [_plain(collection_id), [_plain(one) for one in item_ids]]))
+
+    # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._doing(lambda cursor: cursor.execute(query, values).fetchall())
+
+    def _doing(self, work: Callable[[Cursor], T]) -> T:
+        """Work in one transaction. What can be done twice is tried again when it was cut off."""
+        with self._one_at_a_time:
+            for attempt in range(1, ATTEMPTS + 1):
+                was_open = self._connection is not None
+                try:
+                    connection = self._connected()
+                    with connection.transaction(), connection.cursor() as cursor:
+                        cursor.execute(_PATH)
+                        return work(cursor)
+                except psycopg.Error as error:
+                    lost = self._connection is None or self._connection.broken or self._connection.closed
+                    if lost:
+                        self.close()
+                    # A connection that lay idle may be gone, and a new one works; a new one that fails tells the truth.
+                    if attempt == ATTEMPTS or not ((lost and was_open) or _may_pass(error)):
+                        raise self._in_words(error) from None
+                    time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - so that two do not meet again
+        raise AssertionError
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection is None:
+            # Nothing is prepared on the server: a pooler may stand between.
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=CONNECT_SECONDS,
+                application_name="dagmaster",
+            )
+        return self._connection
+
+    def _in_words(self, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
+        return in_words(self._url, error)
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    """Whether others were in the way: a deadlock, or a partition that was not made because of one."""
+    return isinstance(error, _AGAIN) or (isinstance(error, errors.UndefinedTable) and '"_items_' in str(error))
+
+
+def migrate(url: str) -> str:
+    """Bring the database's pgstac to the version that is installed here, by its own migrations. Gives the version."""
+    from pypgstac.db import PgstacDB  # noqa: PLC0415 - slow, and only here
+    from pypgstac.migrate import Migrate  # noqa: PLC0415 - likewise
+
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as one_at_a_time:
+            one_at_a_time.execute("SELECT pg_advisory_lock(%s)", [_MIGRATING])
+            database = PgstacDB(dsn=url)
+            try:
+                return str(Migrate(database).run_migration())
+            finally:
+                pool = database.pool
+                database.disconnect()
+                if pool is not None:
+                    pool.close()
+    except psycopg.Error as error:
+        raise in_words(url, error) from None
+
+
+def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
+    """What went wrong, without the password."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        parts = {"host": "@"}
+    if "@" in str(parts.get("host", "")):
+        # The driver's own words hold what it could not read, and that may be of the password.
+        return CatalogUnavailable(
+            "DAGMASTER_CATALOG_URL is no address of PostgreSQL: write postgresql://user:password@host:5432/database,"
+            " and what is special in a password as %40 for @"
+        )
+    place = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    password = parts.get("password")
+    if password:
+        said = said.replace(str(password), "***")
+    if isinstance(error, _NOT_THERE):
+        return CatalogUnavailable(
+            f"the database {place} has no pgstac, or an old one ({said}): run dagmaster stac init"
+        )
+    if isinstance(error, _OF_THE_INPUT):
+        return invalid(f"pgstac refuses this: {said}")
+    return CatalogUnavailable(f"the catalog on {place} does not answer: {said}")
+
+
+def _register(cursor: Cursor, known: Sequence[KnownItem]) -> Registered:
+    names = sorted({one.collection for one in known})
+    rows = cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall()
+    held: dict[str, bool] = {name: has_items for name, has_items, _ in rows}
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise invalid(
+            f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with stac.ensure_collection"
+        )
+    if not all(held.values()):
+        # The first item of a collection makes its partition, and that locks all items. Two who do so and have read
+        # items wait for each other; and pgstac does not tell that PostgreSQL ended its attempt to make the table.
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONING])
+    there = _digests(cursor, known)
+    fresh = [one for one in known if one.key not in there]
+    changed = [one for one in known if one.key in there and there[one.key] != one.digest]
+    written = [*fresh, *changed]
+    if written:
+        cursor.execute("SELECT upsert_items(%s::jsonb)", [f"[{','.join(one.text for one in written)}]"])
+        _keep_as_they_came(cursor, written)
+    for name, _, content in rows:
+        collection = json.loads(content)
+        grown = reaching(collection, known)
+        if grown is not collection:
+            extent = json.dumps(grown["extent"])
+            cursor.execute(_REACH, [extent, name])
+    return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(written))
+
+
+def _keep_as_they_came(cursor: Cursor, written: Sequence[KnownItem]) -> None:
+    back = _digests(cursor, written)
+    lost = [one for one in written if one.key not in back]
+    if lost:
+        raise CatalogUnavailable(f"pgstac did not take the item {lost[0].id!r} of {lost[0].collection!r}")
+    odd = [one for one in written if back[one.key] != one.digest]
+    if odd:
+        texts = [one.text for one in odd]
+        cursor.execute(_KEEP_TEXT, [[one.collection for one in odd], [one.id for one in odd], texts])
+
+
+def _digests(cursor: Cursor, known: Sequence[KnownItem]) -> dict[tuple[str, str], str]:
+    rows = cursor.execute(_THERE, [[one.collection for one in known], [one.id for one in known]]).fetchall()
+    return {(row[0], row[1]): spelled(_read(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
+
+
+def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
+    """The rows that are looked for, and the values of the placeholders."""
+    where = ["true"]
+    values: list[Any] = []
+    for column, names in (("collection", read.collections), ("id", read.ids)):
+        if names:
+            where.append(f"i.{column} = ANY(%s)")
+            values.append(list(names))
+    if read.begins is not None:
+        where.append("i.end_datetime >= %s")
+        values.append(read.begins)
+    if read.ends is not None:
+        where.append("i.datetime <= %s")
+        values.append(read.ends)
+    if read.boxes:
+        where.append(f"({' OR '.join('ST_Intersects(i.geometry, ST_GeomFromGeoJSON(%s))' for _ in read.boxes)})")
+        values += [json.dumps(box_geometry(box)) for box in read.boxes]
+    return " AND ".join(where), values
+
+
+def _read(row: Sequence[Any]) -> dict[str, Any]:
+    """The text that was kept, or else what pgstac gives."""
+    kept, hydrated = row
+    item: dict[str, Any] = json.loads(hydrated if kept is None else kept)
+    return item
+
+
+def _plain(text: str) -> str:
+    """No id has a NUL, and PostgreSQL refuses to look for one."""
+    return text.replace("\x00", "\ufffd")

@@ -1,0 +1,70 @@
+"""The services of one process, each opened when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.ports.handler_services import Share
+
+if TYPE_CHECKING:
+    from dagmaster.ports.catalog import Catalog
+    from dagmaster.ports.storage import Storage
+    from dagmaster.ports.tables import Tables
+
+
+class OpenServices:
+    """What `bootstrap.lending` describes, opened."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+
+    @cached_property
+    def blobs(self) -> Storage:
+        """Data by URI."""
+        from dagmaster.adapters.storage.router import ObjectStorage  # noqa: PLC0415 - opened when asked for
+
+        config = self._config
+        return ObjectStorage(
+            config["zones"],
+            roots=[Path(root) for root in config["roots"]],
+            containers=config.get("containers", ()),
+            closed=config.get("closed", ()),
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """STAC: in a directory, or on a server."""
+        place = self._config["catalog"]
+        if "://" in place:
+            from dagmaster.adapters.catalog.pgstac_catalog import PgstacCatalog  # noqa: PLC0415 - likewise
+
+            return PgstacCatalog(place)
+        from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - likewise
+
+        return ParquetCatalog(Path(place))
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Features: GeoParquet in a directory, or PostGIS."""
+        place = self._config["tables"]
+        if "://" in place:
+            from dagmaster.adapters.tables.postgis_tables import PostgisTables  # noqa: PLC0415 - likewise
+
+            return PostgisTables(place)
+        from dagmaster.adapters.tables.parquet_tables import ParquetTables  # noqa: PLC0415 - likewise
+
+        return ParquetTables(Path(place))
+
+    @cached_property
+    def share(self) -> Share:
+        """What one task may use."""
+        config = self._config
+        return Share(
+            threads=config["threads"],
+            cache_mb=config["cache_mb"],
+            max_pixels=config["max_pixels"],
+            max_file_mb=config["max_file_mb"],
+            scratch=Path(config["scratch"]),
+        )

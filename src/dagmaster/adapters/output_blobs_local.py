@@ -1,0 +1,42 @@
+"""Blobs as files below one directory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dagmaster.adapters.atomic_files import replace
+from dagmaster.errors import BlobMissing, BlobsUnavailable
+from dagmaster.ports.output_blobs import check_plain
+
+if TYPE_CHECKING:
+    import pathlib
+
+
+class LocalBlobs:
+    """Files. A blob appears by a rename, after its bytes are on the disk."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Write to a file beside, make it durable, and put it in place."""
+        await asyncio.to_thread(self._write, self._path(name), data)
+
+    async def read(self, name: str) -> bytes:
+        """Read the file."""
+        try:
+            return await asyncio.to_thread(self._path(name).read_bytes)
+        except FileNotFoundError:
+            raise BlobMissing(f"there is no blob {name!r} below {self.root}") from None
+        except OSError as error:
+            raise BlobsUnavailable(f"the blob {name!r} below {self.root} cannot be read: {error}") from error
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self.root / check_plain(name)
+
+    def _write(self, path: pathlib.Path, data: bytes) -> None:
+        try:
+            replace(path, lambda file: file.write(data))
+        except OSError as error:
+            raise BlobsUnavailable(f"{path} cannot be written: {error.strerror or error}") from error

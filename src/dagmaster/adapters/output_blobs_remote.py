@@ -1,0 +1,30 @@
+"""Large outputs in an object store: for services that share no directory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dagmaster.ports.output_blobs import check_plain
+
+if TYPE_CHECKING:
+    from dagmaster.ports.storage import BlobUri, Storage
+
+
+class StoredBlobs:
+    """Blobs below one place of a storage. What a store has acknowledged lasts; its files are synced."""
+
+    def __init__(self, storage: Storage, home: BlobUri) -> None:
+        self._storage = storage
+        self._home = home
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Put it there, in one request."""
+        await asyncio.to_thread(self._storage.write, self._uri(name), data)
+
+    async def read(self, name: str) -> bytes:
+        """Get it back."""
+        return await asyncio.to_thread(self._storage.read, self._uri(name))
+
+    def _uri(self, name: str) -> BlobUri:
+        return self._home.child(check_plain(name))

@@ -1,0 +1,1 @@
+"""Data storage: local files and object stores."""

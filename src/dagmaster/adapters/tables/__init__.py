@@ -1,0 +1,1 @@
+"""Feature tables: GeoParquet files and PostGIS."""

@@ -1,0 +1,281 @@
+"""Tables of features in PostGIS: a table a table, a chunk by its column `_chunk`. For a server that others read too.
+
+psycopg, not asyncpg: the port blocks, since handlers do, and libpq reads every form of an address that an operator has
+(services, TLS, several hosts). The rows go over as one binary COPY, put together here from Arrow's columns.
+
+Locks are taken in one order: the table's, then the schema's or the chunk's. A chunk that two workers upload at once is
+there once, and no two transactions wait for each other. A worker that dies takes its transaction with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from dagmaster.adapters.tables.parquet_tables import around, has_new_source, unknown
+from dagmaster.adapters.tables.postgres_copy import copy_pieces
+from dagmaster.errors import DagmasterError, PermanentError, TablesUnavailable
+from dagmaster.geo import arrow_features
+from dagmaster.ports.tables import CHUNK_COLUMN, TableInfo, TableSpec, check_chunk, check_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from psycopg import Connection
+
+MAX_COLUMNS: Final = 1600
+"""Of a table of PostgreSQL."""
+LOCK_SECONDS: Final = 300
+MADE_OF: Final = "dagmaster made this of "
+"""The comment of a table: whoever looks at it in psql or QGIS sees it."""
+
+_TYPES: Final = {
+    "text": "text",
+    "integer": "bigint",
+    "number": "double precision",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "json": "jsonb",
+}
+_SESSION: Final = (
+    # Not as options of the connection: poolers refuse those. A worker whose machine is gone is noticed within a minute.
+    f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
+    " SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL tcp_keepalives_count = 3"
+)
+_OTHERS: Final = (pg.OperationalError, pg.InterfaceError, pg.ReadOnlySqlTransaction)
+"""Not reached, ended, no room, a lock that nobody gave back, a standby in its place: trying again may help."""
+
+
+class PostgisTables:
+    """Tables on one server. Each call has a connection of its own: a call moves a chunk, which takes longer."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
+        """Make the table with a spatial index, unless it is there."""
+        if len(spec.columns) + 2 > MAX_COLUMNS:
+            raise PermanentError(
+                f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL has room for {MAX_COLUMNS - 2:,};"
+                " leave some out, or keep it as GeoParquet",
+                kind="invalid_input",
+            )
+        with self._connected() as connection:
+            self._have_postgis(connection)
+            _lock(connection, spec.name)
+            if "." in spec.name:
+                schema = spec.name.partition(".")[0]
+                # Two that make a schema at once: one of them fails, IF NOT EXISTS or not.
+                _lock(connection, f"schema {schema}")
+                connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+            if _is_there(connection, spec.name):
+                if has_new_source(spec, _spec(connection, spec.name), replace=replace):
+                    _remember(connection, spec)
+                return False
+            kind = f"geometry({spec.geometry_type.replace(' ', '')},{int(spec.srid)})"
+            columns = [(name, _TYPES[type_]) for name, type_ in spec.columns.items()]
+            columns += [(spec.geometry_column, kind), (CHUNK_COLUMN, "text NOT NULL")]
+            # The types are ours; the names are the user's, and quoted.
+            made = [sql.SQL("{} " + type_).format(sql.Identifier(name)) for name, type_ in columns]
+            table = _quoted(spec.name)
+            connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(made)))
+            geometry, chunk = sql.Identifier(spec.geometry_column), sql.Identifier(CHUNK_COLUMN)
+            connection.execute(sql.SQL("CREATE INDEX ON {} USING gist ({})").format(table, geometry))
+            connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(table, chunk))
+            _remember(connection, spec)
+            return True
+
+    def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
+        """DELETE and COPY in one transaction."""
+        check_chunk(chunk)
+        with self._connected() as connection:
+            _lock(connection, check_table(table), shared=True)
+            _lock(connection, f"{table}/{chunk}")
+            spec = _known(connection, table)
+            fitting = arrow_features.fit(rows, spec)
+            name, mark = _quoted(table), sql.Identifier(CHUNK_COLUMN)
+            connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(name, mark), [chunk])
+            names = sql.SQL(", ").join(map(sql.Identifier, [*fitting.column_names, CHUNK_COLUMN]))
+            command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(name, names)
+            with connection.cursor() as cursor, cursor.copy(command) as copy:
+                for piece in copy_pieces(fitting, spec, chunk):
+                    copy.write(piece)
+            return int(fitting.num_rows)
+
+    def keep_only(self, table: str, chunks: Sequence[str]) -> int:
+        """Wait for the uploads that are under way, and delete the other chunks."""
+        with self._connected() as connection:
+            _lock(connection, check_table(table))
+            _known(connection, table)
+            command = sql.SQL("DELETE FROM {} WHERE {} <> ALL(%s)")
+            mark = sql.Identifier(CHUNK_COLUMN)
+            return connection.execute(command.format(_quoted(table), mark), [list(chunks)]).rowcount
+
+    def describe(self, table: str) -> TableInfo | None:
+        """Count the rows of each chunk, and measure how far they reach."""
+        with self._connected() as connection:
+            spec = _spec(connection, table)
+            if spec is None:
+                return None
+            command = sql.SQL(
+                "SELECT chunk, rows, ST_XMin(box), ST_YMin(box), ST_XMax(box), ST_YMax(box)"
+                " FROM (SELECT {} AS chunk, count(*) AS rows, ST_Extent({}) AS box FROM {} GROUP BY 1) AS chunks"
+                ' ORDER BY chunk COLLATE "C"'
+            ).format(sql.Identifier(CHUNK_COLUMN), sql.Identifier(spec.geometry_column), _quoted(table))
+            found = connection.execute(command).fetchall()
+        return TableInfo(
+            name=table,
+            href=self._href(table),
+            rows=sum(row[1] for row in found),
+            chunks=tuple(row[0] for row in found),
+            srid=spec.srid,
+            bbox=around([(row[2], row[3], row[4], row[5]) for row in found if row[2] is not None]),
+            columns=dict(spec.columns),
+            geometry_type=spec.geometry_type,
+            geometry_column=spec.geometry_column,
+            media_type="application/vnd.postgresql.table",
+        )
+
+    def read(self, table: str) -> Any:
+        """Fetch all of it."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        with self._connected() as connection:
+            spec = _known(connection, table)
+            wanted = [
+                sql.SQL("{}::text").format(sql.Identifier(name)) if kind == "json" else sql.Identifier(name)
+                for name, kind in spec.columns.items()
+            ]
+            wanted.append(sql.SQL("ST_AsBinary({})").format(sql.Identifier(spec.geometry_column)))
+            command = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(wanted), _quoted(table))
+            with connection.cursor(binary=True) as cursor:
+                found = cursor.execute(command).fetchall()
+        schema = arrow_features.arrow_schema(spec)
+        columns = list(zip(*found, strict=True)) or [()] * len(schema)
+        arrays = [pa.array(values, one.type) for values, one in zip(columns, schema, strict=True)]
+        return pa.table(arrays, schema=schema)
+
+    def drop(self, table: str) -> bool:
+        """Drop it, if it is one of ours."""
+        with self._connected() as connection:
+            _lock(connection, check_table(table))
+            if not _is_there(connection, table):
+                return False
+            _known(connection, table)
+            connection.execute(sql.SQL("DROP TABLE {}").format(_quoted(table)))
+            return True
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Connection[Any]]:
+        """A connection and a transaction. What the server says becomes ours."""
+        try:
+            with psycopg.connect(self._url, connect_timeout=10, prepare_threshold=None) as connection:
+                connection.execute(_SESSION)
+                yield connection
+        except DagmasterError:
+            raise
+        except _OTHERS as error:
+            raise TablesUnavailable(f"PostGIS at {self._place()} does not answer: {_said(error)}") from error
+        except (pg.DataError, pg.IntegrityError, pg.ProgrammingError, pg.NotSupportedError, pg.InternalError) as error:
+            raise PermanentError(f"PostGIS refuses this: {_said(error)}", kind="invalid_input") from error
+
+    def _have_postgis(self, connection: Connection[Any]) -> None:
+        command = "SELECT 1 FROM pg_extension WHERE extname = 'postgis'"
+        if connection.execute(command).fetchone():
+            return
+        _lock(connection, "extension postgis")
+        try:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS postgis")
+        except (pg.InsufficientPrivilege, pg.FeatureNotSupported, pg.UndefinedFile) as error:
+            raise TablesUnavailable(
+                f"the database at {self._place()} has no PostGIS, and it cannot be made here ({_said(error)}): let an"
+                " administrator run CREATE EXTENSION postgis"
+            ) from error
+
+    def _href(self, table: str) -> str:
+        return f"postgresql://{self._place()}/{table}"
+
+    def _place(self) -> str:
+        """Where the server is, without who asks and how it is let in."""
+        said = conninfo_to_dict(self._url)
+        host = str(said.get("host") or "localhost").rpartition("/")[2]
+        return f"{host}:{said.get('port') or 5432}/{said.get('dbname') or ''}"
+
+
+def _lock(connection: Connection[Any], what: str, *, shared: bool = False) -> None:
+    """Hold this until the transaction ends."""
+    function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    command = sql.SQL("SELECT {}(hashtextextended(%s, 0))").format(sql.SQL(function))
+    connection.execute(command, [f"dagmaster.tables {what}"])
+
+
+def _quoted(table: str) -> sql.Composable:
+    return sql.Identifier(*check_table(table).split("."))
+
+
+def _is_there(connection: Connection[Any], table: str) -> bool:
+    found = connection.execute("SELECT to_regclass(%s)", [_quoted(table).as_string(connection)]).fetchone()
+    return found is not None and found[0] is not None
+
+
+def _known(connection: Connection[Any], table: str) -> TableSpec:
+    spec = _spec(connection, table)
+    if spec is None:
+        raise unknown(table)
+    return spec
+
+
+def _remember(connection: Connection[Any], spec: TableSpec) -> None:
+    """Note the source, unless somebody else wrote a comment there."""
+    there = _comment(connection, spec.name)
+    if spec.source and (not there or there.startswith(MADE_OF)):
+        said = sql.Literal(f"{MADE_OF}{spec.source}")
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(_quoted(spec.name), said))
+
+
+def _comment(connection: Connection[Any], table: str) -> str:
+    command = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
+    found = connection.execute(command, [_quoted(table).as_string(connection)]).fetchone()
+    return str(found[0]) if found else ""
+
+
+def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
+    """What a table holds, as the server knows it. None: it is not there, or none of ours."""
+    if not _is_there(connection, table):
+        return None
+    found = connection.execute(
+        """
+        SELECT a.attname, format_type(a.atttypid, NULL), postgis_typmod_type(a.atttypmod),
+               postgis_typmod_srid(a.atttypmod), postgis_typmod_dims(a.atttypmod)
+        FROM pg_attribute AS a
+        WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attnum
+        """,
+        [_quoted(table).as_string(connection)],
+    ).fetchall()
+    ours = {type_: kind for kind, type_ in _TYPES.items()}
+    shapes = [row for row in found if row[1].rpartition(".")[2] == "geometry"]
+    columns = {row[0]: ours.get(row[1]) for row in found if row not in shapes and row[0] != CHUNK_COLUMN}
+    known = {name: kind for name, kind in columns.items() if kind is not None}
+    if len(shapes) != 1 or len(known) != len(columns) or CHUNK_COLUMN not in [row[0] for row in found]:
+        return None
+    name, _, kind, srid, _ = shapes[0]
+    said = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
+    comment = _comment(connection, table)
+    source = comment.removeprefix(MADE_OF) if comment.startswith(MADE_OF) else ""
+    return TableSpec(name=table, columns=known, geometry_type=said, srid=srid, geometry_column=name, source=source)
+
+
+def _said(error: psycopg.Error) -> str:
+    """The server's sentence, and the one below it."""
+    told = error.diag.message_primary or str(error).strip()
+    detail = error.diag.message_detail or error.diag.context
+    return " ".join(f"{told} ({detail})".split())[:500] if detail else told[:500]

@@ -1,0 +1,1 @@
+"""Compile and check a workflow document into a graph."""

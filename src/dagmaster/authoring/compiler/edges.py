@@ -1,0 +1,321 @@
+"""How the nodes of a file hang together: edges, dependency expressions, cycles, and what can be reached.
+
+Every mistake is a problem of the document, and reading goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring.schema import BranchModel, ConditionalModel, NextModel, StartModel
+from dagmaster.authoring.suggestions import did_you_mean, nearest
+from dagmaster.engine.graph import Gate, GateKind, Leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from dagmaster.authoring.schema import AnyNodeModel
+    from dagmaster.authoring.source_document import Document, Path
+    from dagmaster.errors import Problem
+
+END: Final = "END"
+MAX_GATE_DEPTH: Final = 16
+MAX_HINTS: Final = 20
+_JOINTS: Final = (
+    (re.compile(r"\s*(?:,|&&?|\band\b)\s*|\s+"), "a list:"),
+    (re.compile(r"\s*(?:\|\|?|\bor\b)\s*"), "{any_of:"),
+)
+
+
+class Links:
+    """The dependencies of each node, with the problems found on the way.
+
+    `misread` names nodes of which it is not known where they lead. `doubtful` are the nodes of which, because of some
+    problem, it is not known what they wait for: whoever checks more says nothing about those.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        ids: list[str],
+        models: Mapping[str, AnyNodeModel],
+        misread: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self.document = document
+        self.ids = ids
+        self.misread = misread
+        self.doubtful: set[str] = set(misread)
+        self.known = set(ids)
+        self.models = models
+        self.problems: list[Problem] = []
+        self.next: dict[str, tuple[str, ...]] = {}
+        self.branch_next: dict[str, list[tuple[str, ...]]] = {}
+        self.branch_names: dict[str, list[str]] = {}
+        self.to_end: dict[str, None] = {}
+        self.requires: dict[str, Gate] = {}
+        edges = self._edges()
+        self._dependencies(edges)
+        self.order = self._topological_order()
+        self._spread_doubts()
+        self._reachability()
+
+    # ── Edges ──
+
+    def _edges(self) -> dict[str, list[tuple[Leaf, Path]]]:
+        """Read every `next`. Gives, for each target, where its edges come from."""
+        edges: dict[str, list[tuple[Leaf, Path]]] = {}
+        for node_id, model in self.models.items():
+            if isinstance(model, ConditionalModel):
+                self.branch_names[node_id] = self._names_of_branches(node_id, model)
+                self.branch_next[node_id] = []
+                for place, branch in enumerate(model.branches):
+                    path: Path = ("nodes", node_id, "branches", place, "next")
+                    targets = self._targets(branch, path)
+                    self.branch_next[node_id].append(tuple(self._follow(node_id, targets)))
+                    for target, where in targets:
+                        leaf = Leaf(node_id, self.branch_names[node_id][place])
+                        edges.setdefault(target, []).append((leaf, where))
+            elif isinstance(model, NextModel | StartModel):
+                targets = self._targets(model, ("nodes", node_id, "next"))
+                self.next[node_id] = tuple(self._follow(node_id, targets))
+                for target, where in targets:
+                    edges.setdefault(target, []).append((Leaf(node_id), where))
+        return edges
+
+    def _follow(self, node_id: str, targets: list[tuple[str, Path]]) -> list[str]:
+        """Keep the targets that are nodes. `next: END` needs no declared END: it only says where the result is."""
+        for target, _ in targets:
+            if target == END and END not in self.known:
+                self.to_end[node_id] = None
+        return [target for target, _ in targets if target in self.known]
+
+    def _targets(self, model: NextModel | StartModel | BranchModel, path: Path) -> list[tuple[str, Path]]:
+        value = model.next
+        if value is None:
+            return []
+        items = value if isinstance(value, list) else [value]
+        found: dict[str, Path] = {}
+        for place, item in enumerate(items):
+            where = (*path, place) if isinstance(value, list) else path
+            if not isinstance(item, str):
+                self._problem("next is the name of a node, or a list of names", where)
+            elif item not in self.known and item != END:
+                meant = self._unknown_node(item, where)
+                self.doubtful.update([meant] if meant else [])
+            elif item in found:
+                self._problem(f"node {item!r} is named twice", where)
+            else:
+                found[item] = where
+        return list(found.items())
+
+    def _names_of_branches(self, node_id: str, model: ConditionalModel) -> list[str]:
+        names: list[str] = []
+        for place, branch in enumerate(model.branches):
+            name = branch.name or ("default" if branch.default else f"branch_{place + 1}")
+            if name in names and not (branch.default and branch.name is None):
+                self._problem(f"branch {name!r} is there twice", ("nodes", node_id, "branches", place))
+            names.append(name)
+        defaults = [place for place, branch in enumerate(model.branches) if branch.default]
+        for place in defaults[1:]:
+            self._problem("a conditional has one default", ("nodes", node_id, "branches", place))
+        return names
+
+    # ── Dependency expressions ──
+
+    def _dependencies(self, edges: Mapping[str, list[tuple[Leaf, Path]]]) -> None:
+        for node_id, model in self.models.items():
+            incoming = edges.get(node_id, [])
+            written = getattr(model, "depends_on", None)
+            if isinstance(model, StartModel):
+                for leaf, where in incoming:
+                    self._problem(f"nothing leads to the start: remove the edge from {leaf.node!r}", where)
+            elif written is not None:
+                gate = self._gate(written, ("nodes", node_id, "depends_on"), 0)
+                if gate is None:
+                    self.doubtful.add(node_id)
+                else:
+                    self.requires[node_id] = gate if isinstance(gate, Gate) else Gate(GateKind.ALL, (gate,))
+                    self._edges_are_named(node_id, incoming)
+            elif incoming:
+                self.requires[node_id] = Gate(GateKind.JOIN, tuple(leaf for leaf, _ in incoming))
+
+    def _edges_are_named(self, node_id: str, incoming: list[tuple[Leaf, Path]]) -> None:
+        named = set(self.requires[node_id].leaves())
+        for leaf, where in incoming:
+            if leaf in named or Leaf(leaf.node) in named:
+                continue
+            source = leaf.node if leaf.branch is None else f"{leaf.node}.{leaf.branch}"
+            self._problem(
+                f"{node_id!r} has depends_on, which does not name {source!r}: this edge would mean nothing",
+                where,
+                hint=f"add {source!r} to depends_on of {node_id!r}, or remove it here",
+            )
+
+    def _gate(self, value: Any, path: Path, depth: int) -> Gate | Leaf | None:
+        if depth > MAX_GATE_DEPTH:
+            self._problem(f"dependencies nest at most {MAX_GATE_DEPTH} deep", path)
+            return None
+        if isinstance(value, str):
+            return self._leaf(value, path)
+        if isinstance(value, list):
+            return self._members(GateKind.ALL, value, path, depth)
+        if isinstance(value, dict) and len(value) == 1:
+            key, inner = next(iter(value.items()))
+            if key in ("any_of", "all_of"):
+                members = inner if isinstance(inner, list) else [inner]
+                where = (*path, key)
+                return self._members(GateKind(key), members, where, depth, listed=isinstance(inner, list))
+        if isinstance(value, dict):
+            wrong = next((key for key in value if key not in ("any_of", "all_of")), None)
+            if wrong is not None:
+                hint = did_you_mean(wrong, ("any_of", "all_of"))
+                self._problem(f"unknown key {wrong!r}", (*path, wrong), at_key=True, hint=hint)
+            else:
+                self._problem("write one of any_of, all_of here; nest the other inside it", path)
+            return None
+        self._problem("depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", path)
+        return None
+
+    def _members(
+        self, kind: GateKind, values: list[Any], path: Path, depth: int, *, listed: bool = True
+    ) -> Gate | Leaf | None:
+        if not values:
+            self._problem(f"{kind} of nothing: name at least one node", path)
+            return None
+        places = ((*path, place) if listed else path for place in range(len(values)))
+        members = [self._gate(value, where, depth + 1) for value, where in zip(values, places, strict=True)]
+        found = tuple(member for member in members if member is not None)
+        if len(found) < len(members):
+            return None
+        # One gate inside another means what it means by itself.
+        return found[0] if len(found) == 1 and isinstance(found[0], Gate) else Gate(kind, found)
+
+    def _leaf(self, text: str, path: Path) -> Leaf | None:
+        node, dot, branch = text.partition(".")
+        if node not in self.known or " " in text:
+            self._unknown_node(text if " " in text else node, path)
+            return None
+        if not dot:
+            return Leaf(node)
+        names = self.branch_names.get(node)
+        if names is None:
+            if node not in self.misread:
+                hint = "write the name of the node alone"
+                self._problem(f"{node!r} is no conditional: it has no branch {branch!r}", path, hint=hint)
+            return None
+        if branch not in names and node in self.misread:
+            return None
+        if branch not in names:
+            self._problem(f"{node!r} has no branch {branch!r}", path, hint=did_you_mean(branch, names))
+            return None
+        return Leaf(node, branch)
+
+    # ── The whole ──
+
+    def _topological_order(self) -> list[str]:
+        """Order the nodes so that each comes after what it depends on; spell out the cycles where there is none."""
+        sources = {
+            node_id: list(dict.fromkeys(leaf.node for leaf in gate.leaves())) for node_id, gate in self.requires.items()
+        }
+        order = _ordered(self.ids, sources)
+        left = self.known.difference(order)
+        self.doubtful |= left
+        for _ in range(MAX_HINTS):
+            if not left:
+                break
+            tangled = {node_id: sources[node_id] for node_id in self.ids if node_id in left}
+            cycle = _cycle(tangled)
+            spelled = " → ".join([*cycle, cycle[0]])
+            self._problem(f"cycle: {spelled}", ("nodes", cycle[0]), at_key=True, hint="one of these must not wait")
+            left = left.difference(cycle)
+            tangled = {node_id: [each for each in tangled[node_id] if each in left] for node_id in tangled}
+            left = left.difference(_ordered([node_id for node_id in tangled if node_id in left], tangled))
+        return order
+
+    def _spread_doubts(self) -> None:
+        """What follows a doubtful node is doubtful too. Any node that nothing leads to may follow a misread one."""
+        if self.misread:
+            starts = (node_id for node_id, model in self.models.items() if isinstance(model, StartModel))
+            self.doubtful |= self.known.difference(self.requires, starts)
+        for node_id in self.order:
+            gate = self.requires.get(node_id)
+            if gate is not None and any(leaf.node in self.doubtful for leaf in gate.leaves()):
+                self.doubtful.add(node_id)
+
+    def _reachability(self) -> None:
+        starts = [node_id for node_id, model in self.models.items() if isinstance(model, StartModel)]
+        for extra in starts[1:]:
+            hint = "a start may lead to several nodes: next: [a, b]"
+            self._problem(f"a workflow has one start: {starts[0]!r} is it", ("nodes", extra), at_key=True, hint=hint)
+        if not starts:
+            return
+        reached = {*starts, *self.doubtful}
+        for node_id in self.order:
+            gate = self.requires.get(node_id)
+            if gate is not None and any(leaf.node in reached for leaf in gate.leaves()):
+                reached.add(node_id)
+        for node_id in self.ids:
+            if node_id not in reached:
+                self._problem(
+                    f"node {node_id!r} cannot be reached from {starts[0]!r}",
+                    ("nodes", node_id),
+                    at_key=True,
+                    hint="add it to the next of a node before it, or give it depends_on",
+                )
+
+    def _unknown_node(self, name: str, path: Path) -> str | None:
+        """Say that there is no such node. Give the one that was meant, if there is one like it."""
+        # A hint costs the number of nodes, so a file of many mistakes gets it for the first ones only.
+        if len(self.problems) >= MAX_HINTS:
+            self._problem(f"unknown node {name!r}", path)
+            return None
+        hint = self._several(name)
+        if hint:
+            self._problem(f"unknown node {name!r}", path, hint=hint)
+            return None
+        self._problem(f"unknown node {name!r}", path, hint=did_you_mean(name, self.known))
+        return nearest(name, self.known)
+
+    def _several(self, text: str) -> str:
+        """Say how several nodes are written, if that is what the text names: `x, y`, `x and y`, `x or y`."""
+        for joint, written in _JOINTS:
+            names = joint.split(text.strip())
+            if len(names) > 1 and all(name.partition(".")[0] in self.known for name in names):
+                return f"write {written} [{', '.join(names)}]" + "}" * written.startswith("{")
+        return ""
+
+    def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
+        self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
+
+
+def _ordered(ids: list[str], sources: Mapping[str, list[str]]) -> list[str]:
+    """Order nodes so that each comes after its sources; leave out what waits for itself."""
+    waiting = {node_id: len(sources.get(node_id, ())) for node_id in ids}
+    followers: dict[str, list[str]] = {}
+    for node_id in ids:
+        for source in sources.get(node_id, ()):
+            followers.setdefault(source, []).append(node_id)
+    order = [node_id for node_id in ids if waiting[node_id] == 0]
+    for node_id in order:
+        for follower in followers.get(node_id, ()):
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                order.append(follower)
+    return order
+
+
+def _cycle(sources: Mapping[str, list[str]]) -> list[str]:
+    """Find a cycle among nodes that all wait for one another, in the order the work would flow, first in file first."""
+    places = {node_id: place for place, node_id in enumerate(sources)}
+    node_id = next(iter(sources))
+    seen: dict[str, int] = {}
+    path: list[str] = []
+    while node_id not in seen:
+        seen[node_id] = len(path)
+        path.append(node_id)
+        node_id = next(source for source in sources[node_id] if source in sources)
+    cycle = path[seen[node_id] :][::-1]
+    first = cycle.index(min(cycle, key=places.__getitem__))
+    return cycle[first:] + cycle[:first]

@@ -1,0 +1,39 @@
+"""The keys that the output of each type of node has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.authoring import schema
+from dagmaster.engine.graph import Kind
+
+if TYPE_CHECKING:
+    from dagmaster.authoring.handler_registry import Registry
+
+
+def output_keys_of(model: schema.AnyNodeModel, handlers: Registry | None) -> frozenset[str] | None:
+    """Give the keys that a node's output can have; None when nobody knows."""
+    if isinstance(model, schema.TaskModel):
+        handler = None if handlers is None else handlers.find(model.handler)
+        return None if handler is None else handler.output_keys()
+    if isinstance(model, schema.FanInModel):
+        return _FAN_IN_KEYS[model.aggregation]
+    if isinstance(model, schema.WaitModel):
+        return None if model.signal is not None else frozenset({"waited_until"})
+    return _OUTPUT_KEYS.get(Kind(model.type))
+
+
+_FAN_IN_KEYS: Final[dict[str, frozenset[str]]] = {
+    "collect": frozenset({"results", "count", "failed"}),
+    "concat": frozenset({"results", "count"}),
+    "sum": frozenset({"total", "count"}),
+    "first": frozenset({"result", "count"}),
+    "last": frozenset({"result", "count"}),
+}
+_OUTPUT_KEYS: Final[dict[Kind, frozenset[str]]] = {
+    Kind.START: frozenset(),
+    Kind.END: frozenset(),
+    Kind.CONDITIONAL: frozenset({"branch_taken", "branch", "value"}),
+    Kind.FAN_OUT: frozenset({"fan_out_count"}),
+    Kind.APPROVAL: frozenset({"approved_by", "at", "comment"}),
+}

@@ -1,0 +1,343 @@
+"""One node of a file becomes a Spec: templates compiled, defaults of its handler filled in, limits read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring import schema
+from dagmaster.authoring.compiler.edges import MAX_HINTS
+from dagmaster.authoring.compiler.literal_params import of_constants
+from dagmaster.authoring.compiler.node_templates import DECISION, PARAMS, Values, last_key
+from dagmaster.authoring.model_reader import UNREAD, read_part
+from dagmaster.authoring.suggestions import did_you_mean, nearest
+from dagmaster.authoring.validation_messages import unlike
+from dagmaster.engine.graph import (
+    DEFAULT_TIMEOUT_SECONDS,
+    Aggregation,
+    ApprovalSpec,
+    Branch,
+    ConditionalSpec,
+    EndSpec,
+    FanInSpec,
+    FanOutSpec,
+    OnItemError,
+    OnTimeout,
+    Spec,
+    StartSpec,
+    TaskSpec,
+    Tolerance,
+    WaitSpec,
+    WorkflowSpec,
+)
+from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
+
+if TYPE_CHECKING:
+    from dagmaster.authoring.compiler.edges import Links
+    from dagmaster.authoring.handler_registry import HandlerSpec, Registry
+    from dagmaster.authoring.source_document import Document, Path
+    from dagmaster.engine.expressions.expression import Expression
+    from dagmaster.engine.expressions.templates import Template
+
+MAX_NESTING: Final = 3
+_PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
+_CHILD_KINDS: Final = ("task", "fan_out", "workflow")
+_WHERE: Final = "name the module or file that has it: --handlers, or handlers= in a test"
+
+
+class SpecMaker:
+    """Makes the specs of one document, and notes every path that their expressions use."""
+
+    def __init__(
+        self, document: Document, links: Links, handlers: Registry | None, *, allow_missing_handlers: bool
+    ) -> None:
+        self.document = document
+        self.links = links
+        self.handlers = handlers
+        self.allow_missing_handlers = allow_missing_handlers
+        self.values = Values(document)
+        self.problems = self.values.problems
+        self.specs: dict[str, Spec] = {}
+        self.definitions: dict[str, dict[str, Any]] = {}
+
+    def make(self, node_id: str, model: schema.AnyNodeModel) -> Spec | None:
+        """Make the spec of a node, and its complete definition."""
+        self.values.node_id = node_id
+        definition = _plain(model)
+        spec = self._spec(node_id, model, ("nodes", node_id), definition)
+        self.values.node_id = None
+        if spec is not None:
+            self.specs[node_id] = spec
+            self.definitions[node_id] = definition
+        return spec
+
+    def _spec(self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: dict[str, Any]) -> Spec | None:
+        if isinstance(model, schema.TaskModel):
+            return self._task(node_id, model, path, definition)
+        if isinstance(model, schema.ConditionalModel):
+            return self._conditional(node_id, model, path)
+        if isinstance(model, schema.FanOutModel):
+            return self._fan_out(node_id, model, path, definition)
+        if isinstance(model, schema.FanInModel):
+            return self._fan_in(node_id, model, path)
+        if isinstance(model, schema.WorkflowNodeModel):
+            return self._workflow(node_id, model, path)
+        if isinstance(model, schema.ApprovalModel):
+            return self._approval(node_id, model, path)
+        if isinstance(model, schema.WaitModel):
+            return self._wait(node_id, model, path)
+        make = StartSpec if isinstance(model, schema.StartModel) else EndSpec
+        return make(**self._common(node_id, model))
+
+    def _common(self, node_id: str, model: schema.AnyNodeModel) -> dict[str, Any]:
+        is_child = self.values.nesting > 0
+        return {
+            "id": node_id,
+            "description": model.description,
+            "requires": None if is_child else self.links.requires.get(node_id),
+            "next": () if is_child else self.links.next.get(node_id, ()),
+        }
+
+    # ── Tasks ──
+
+    def _task(self, node_id: str, model: schema.TaskModel, path: Path, definition: dict[str, Any]) -> TaskSpec | None:
+        params = self.values.template(model.params, (*path, "params"), PARAMS)
+        handler = self._handler(model.handler, path)
+        if handler is not None:
+            self._check_params(handler, model, path)
+        queue = model.queue or (handler.queue if handler is not None else None)
+        if queue is None and (handler is not None or not self._is_wrong(model.handler)):
+            hint = "a queue has no default: name the one that the workers of this task serve"
+            self.values.problem("missing key 'queue'", path, at_key=True, hint=hint)
+        retry = self._retry(model, handler, (*path, "retry"))
+        timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
+        if params is None or queue is None or retry is None:
+            return None
+        timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else float(timeout)
+        definition |= {"queue": queue, "timeout_seconds": timeout, "retry": _definition_of(retry)}
+        return TaskSpec(
+            **self._common(node_id, model),
+            handler=model.handler,
+            queue=queue,
+            params=params,
+            timeout_seconds=timeout,
+            dispatch_timeout_seconds=model.dispatch_timeout_seconds,
+            retry=retry,
+            allow_failure=model.allow_failure,
+            pool=model.pool,
+        )
+
+    def _is_wrong(self, handler: str) -> bool:
+        """Say whether it is an error that there is no such handler. The right one might have the rest."""
+        return handler == UNREAD or (self.handlers is not None and not self.allow_missing_handlers)
+
+    def _handler(self, name: str, path: Path) -> HandlerSpec | None:
+        if self.handlers is None or name == UNREAD:
+            return None
+        handler = self.handlers.find(name)
+        if handler is None:
+            severity = "warning" if self.allow_missing_handlers else "error"
+            near = nearest(name, self.handlers.names()) if len(self.problems) < MAX_HINTS else None
+            hint = f"did you mean {near!r}?" if near else _WHERE
+            self.problems.append(
+                self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)
+            )
+        return handler
+
+    def _check_params(self, handler: HandlerSpec, model: schema.TaskModel, path: Path) -> None:
+        self.problems.extend(of_constants(self.document, handler.params_model, model.params, (*path, "params")))
+        known = handler.known_params()
+        if known is None:
+            return
+        unknown = [name for name in model.params if name not in known]
+        for name in unknown:
+            message = f"handler {handler.name!r} has no param {name!r}"
+            hint = did_you_mean(name, known) or ("" if known else "it has no params")
+            self.values.problem(message, (*path, "params", name), at_key=True, hint=hint)
+        missing = sorted(handler.required_params() - model.params.keys())
+        missing = [name for name in missing if not any(nearest(wrong, [name]) for wrong in unknown)]
+        if missing:
+            named = ", ".join(repr(name) for name in missing)
+            where = (*path, "params") if "params" in model.model_fields_set else path
+            hint = f"add under params: {', '.join(f'{name}: …' for name in missing)}"
+            self.values.problem(f"handler {handler.name!r} needs {named}", where, at_key=True, hint=hint)
+
+    def _retry(self, task: schema.TaskModel, handler: HandlerSpec | None, path: Path) -> RetryPolicy | None:
+        value = task.retry
+        if value is None:
+            return (handler.retry if handler is not None else None) or RetryPolicy()
+        if value == "none":
+            return NO_RETRY
+        if not isinstance(value, dict):
+            hint = "for example: {max_attempts: 3}"
+            self.values.problem(f"retry is a mapping (key: value) or none{unlike(value)}", path, hint=hint)
+            return None
+        model, problems = read_part(self.document, schema.RetryModel, value, path)
+        self.problems.extend(problems)
+        if model is None:
+            return None
+        return RetryPolicy(**{**model.model_dump(), "backoff": Backoff(model.backoff)})
+
+    # ── Deciding nodes ──
+
+    def _conditional(self, node_id: str, model: schema.ConditionalModel, path: Path) -> ConditionalSpec | None:
+        field: Template | None = None
+        roots = set(DECISION)
+        if model.condition_field is not None:
+            field = self.values.condition_field(model.condition_field, (*path, "condition_field"))
+            roots.add("value")
+        name = last_key(field)
+        branches: list[Branch] = []
+        conditions: list[Expression] = []
+        for place, branch in enumerate(model.branches):
+            where: Path = (*path, "branches", place, "condition")
+            condition = None
+            if branch.condition == UNREAD:
+                continue
+            if branch.condition is not None:
+                condition = self.values.condition(branch.condition, where, frozenset(roots), name)
+                if condition is None:
+                    continue
+                conditions.append(condition)
+            targets = self.links.branch_next[node_id][place]
+            branches.append(Branch(self.links.branch_names[node_id][place], condition, targets))
+        if len(branches) < len(model.branches) or (model.condition_field is not None and field is None):
+            return None
+        branches.sort(key=lambda branch: branch.condition is None)
+        refs = dict.fromkeys(() if field is None else field.refs)
+        refs |= dict.fromkeys(ref for condition in conditions for ref in condition.refs if ref != ("value",))
+        common = self._common(node_id, model)
+        return ConditionalSpec(**common, condition_field=field, branches=tuple(branches), refs=tuple(refs))
+
+    def _workflow(self, node_id: str, model: schema.WorkflowNodeModel, path: Path) -> WorkflowSpec | None:
+        inputs = self.values.template(model.inputs, (*path, "inputs"), DECISION)
+        if inputs is None:
+            return None
+        common = self._common(node_id, model)
+        return WorkflowSpec(**common, workflow_id=model.workflow_id, version=model.version, inputs=inputs)
+
+    def _approval(self, node_id: str, model: schema.ApprovalModel, path: Path) -> ApprovalSpec | None:
+        message = self.values.template(model.message, (*path, "message"), DECISION)
+        if message is None:
+            return None
+        return ApprovalSpec(
+            **self._common(node_id, model),
+            approvers=tuple(model.approvers),
+            message=message,
+            timeout_seconds=model.timeout_seconds,
+            on_timeout=OnTimeout(model.on_timeout),
+        )
+
+    def _wait(self, node_id: str, model: schema.WaitModel, path: Path) -> WaitSpec | None:
+        seconds = until = None
+        if model.seconds is not None:
+            seconds = self.values.seconds(model.seconds, (*path, "seconds"))
+        if model.until is not None:
+            until = self.values.until(model.until, (*path, "until"))
+        if (seconds, until, model.signal) == (None, None, None):
+            return None
+        return WaitSpec(
+            **self._common(node_id, model),
+            seconds=seconds,
+            until=until,
+            signal=model.signal,
+            timeout_seconds=model.timeout_seconds,
+            on_timeout=OnTimeout(model.on_timeout),
+        )
+
+    # ── Fan-outs and fan-ins ──
+
+    def _fan_out(
+        self, node_id: str, model: schema.FanOutModel, path: Path, definition: dict[str, Any]
+    ) -> FanOutSpec | None:
+        source = self.values.source(model.source, (*path, "source"))
+        tolerance = self._tolerance(model.tolerate_failures, (*path, "tolerate_failures"))
+        common = self._common(node_id, model)
+        self.values.nesting += 1
+        child = self._child(node_id, model.task, (*path, "task"), definition)
+        self.values.nesting -= 1
+        if source is None or tolerance is None or child is None:
+            return None
+        return FanOutSpec(
+            **common,
+            source=source,
+            child=child,
+            max_parallel=model.max_parallel,
+            tolerance=tolerance,
+            on_item_error=OnItemError(model.on_item_error),
+            fail_fast=model.fail_fast,
+        )
+
+    def _child(
+        self, node_id: str, raw: dict[str, Any], path: Path, definition: dict[str, Any]
+    ) -> TaskSpec | FanOutSpec | WorkflowSpec | None:
+        kind = raw.get("type", "task")
+        if self.values.nesting > MAX_NESTING:
+            self.values.problem(f"fan-outs nest at most {MAX_NESTING} deep", path, at_key=True)
+            return None
+        if kind not in _CHILD_KINDS:
+            message = f"a fan-out runs a task, a fan_out or a workflow{unlike(kind)}"
+            near = nearest(str(kind), _CHILD_KINDS) if str(kind) not in schema.NODE_MODELS else None
+            self.values.problem(message, (*path, "type"), hint=f"did you mean {near!r}?" if near else "")
+            if near is None:
+                return None
+            kind = near
+        for key in ("depends_on", "next"):
+            if key in raw:
+                hint = "move it to the fan-out"
+                self.values.problem(f"a fan-out's task has no {key!r}", (*path, key), at_key=True, hint=hint)
+        if kind == "task" and raw.get("allow_failure") is True:
+            hint = "its failures count for the fan-out: give that tolerate_failures, or on_item_error: tolerate"
+            where = (*path, "allow_failure")
+            self.values.problem("a fan-out's task has no 'allow_failure'", where, at_key=True, hint=hint)
+        raw = {key: value for key, value in raw.items() if key not in ("depends_on", "next")} | {"type": kind}
+        model, problems = read_part(self.document, schema.NODE_MODELS[kind], raw, path)
+        self.problems.extend(problems)
+        if model is None:
+            return None
+        definition["task"] = _plain(model)
+        spec = self._spec(node_id, model, path, definition["task"])
+        return spec if isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec) else None
+
+    def _tolerance(self, value: Any, path: Path) -> Tolerance | None:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= schema.MAX_COUNT:
+            return Tolerance(count=value)
+        found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+        if found is not None and float(found[1]) <= 100:  # noqa: PLR2004 - percent
+            return Tolerance(percent=float(found[1]))
+        if value is not None:
+            message = f"tolerate_failures is a count, or a share from '0%' to '100%'{unlike(value)}"
+            self.values.problem(message, path)
+        return None
+
+    def _fan_in(self, node_id: str, model: schema.FanInModel, path: Path) -> FanInSpec | None:
+        gate = self.links.requires.get(node_id)
+        if gate is None:
+            if node_id not in self.links.doubtful:
+                hint = "lead an edge to it (next), or give it depends_on"
+                self.values.problem("a fan_in aggregates what comes before it, and nothing does", path, hint=hint)
+            return None
+        before = {leaf.node for leaf in gate.leaves()}
+        sources = tuple(each for each in self.links.ids if each in before)
+        fan_outs = [each for each in sources if isinstance(self.links.models.get(each), schema.FanOutModel)]
+        return FanInSpec(
+            **self._common(node_id, model),
+            aggregation=Aggregation(model.aggregation),
+            over=fan_outs[0] if len(sources) == len(fan_outs) == 1 else None,
+            sources=sources,
+        )
+
+
+def _plain(model: schema.AnyNodeModel) -> dict[str, Any]:
+    return {"type": model.type, **model.model_dump(exclude_defaults=True)}
+
+
+def _definition_of(retry: RetryPolicy) -> Any:
+    return {
+        "max_attempts": retry.max_attempts,
+        "backoff": retry.backoff.value,
+        "initial_delay_seconds": float(retry.initial_delay_seconds),
+        "max_delay_seconds": float(retry.max_delay_seconds),
+        "jitter": retry.jitter,
+        "max_lost": retry.max_lost,
+    }

@@ -1,0 +1,189 @@
+"""The values of nodes: texts with expressions in them, compiled, with every path that they use.
+
+What the paths lead to is not known here: see `checks`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dagmaster.authoring.source_map import shortened
+from dagmaster.authoring.validation_messages import unlike
+from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
+from dagmaster.engine.expressions.conditions import compile_condition
+from dagmaster.engine.expressions.templates import Template, compile_template_all
+from dagmaster.errors import ExpressionInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.authoring.source_document import Document, Path
+    from dagmaster.engine.expressions.expression import Expression, PathUse
+    from dagmaster.errors import Problem
+
+# What expressions may start with, by place.
+OUTPUTS: Final = frozenset({"inputs", "nodes", "job", "env"})
+DECISION: Final = OUTPUTS | {"upstream"}
+PARAMS: Final = DECISION | {"secrets"}
+
+_PLAIN_FIELD: Final = re.compile(r"\{\{[\w\s.\[\]'\"]+(\|\s*default\b.*)?\}\}", re.DOTALL)
+
+
+class Use(NamedTuple):
+    """A path that an expression uses: where it stands, which node uses it, how deep inside fan-outs."""
+
+    use: PathUse
+    path: Path
+    node_id: str | None
+    nesting: int
+
+
+class Values:
+    """Compiles the values of one document. Whoever uses it says which node they belong to, and how deep it is."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self.uses: list[Use] = []
+        self.node_id: str | None = None
+        self.nesting = 0
+
+    def template(self, value: Any, path: Path, roots: frozenset[str]) -> Template | None:
+        """Compile a value; its mistakes become problems, its references are noted."""
+        if self.nesting:
+            roots |= {"item", "index", "outer"} if self.nesting > 1 else {"item", "index"}
+        # A stored definition has its keys in order: what is compiled from the file is the same to the last detail.
+        template, mistakes = compile_template_all(in_order(value), roots)
+        for mistake in mistakes:
+            self._mistake(mistake, (*path, *mistake.path))
+        if template is not None:
+            self._note(template, path)
+        elif isinstance(value, dict | list):
+            # The strings that are right are looked at all the same.
+            for inside, text in _strings(value):
+                whole, _ = compile_template_all(text, roots)
+                if whole is not None:
+                    self._note(whole, (*path, *inside))
+        return template
+
+    def _note(self, template: Template, path: Path, *, shift: int = 0) -> None:
+        for inside, use in template.uses:
+            found = replace(use, offset=use.offset + shift) if shift else use
+            self.uses.append(Use(found, (*path, *inside), self.node_id, self.nesting))
+
+    def condition_field(self, text: str, path: Path) -> Template | None:
+        """Compile what `value` is. Its braces may be left out."""
+        if "{{" in text:
+            return self.template(text, path, DECISION)
+        before = "{{ "
+        field, mistakes = compile_template_all(before + text + " }}", DECISION)
+        for mistake in mistakes:
+            offset = max(mistake.offset - len(before), 0)
+            self._mistake(ExpressionInvalid(str(mistake), offset=offset, hint=mistake.hint), path)
+        if field is not None:
+            self._note(field, path, shift=-len(before))
+        return field
+
+    def condition(self, text: str, path: Path, roots: frozenset[str], name: str) -> Expression | None:
+        """Compile the condition of a branch, for a field of this name."""
+        try:
+            condition = compile_condition(text, roots=roots, field_name=name)
+        except ExpressionInvalid as mistake:
+            self._mistake(mistake, path)
+            return None
+        if "value" not in roots and any(use.keys[0] == "value" for use in condition.uses):
+            hint = "add condition_field: '{{ … }}' to the conditional, or name the value here"
+            self.problem("the condition has no value to look at", path, hint=hint)
+            return None
+        for use in condition.uses:
+            if use.keys[0] != "value":
+                # Offsets count in what was compiled, which has `value` before it and numbers for sizes.
+                offset = max(text.find(str(use.keys[0])), 0)
+                self.uses.append(Use(replace(use, offset=offset), path, self.node_id, self.nesting))
+        return condition
+
+    def source(self, value: Any, path: Path) -> Template | None:
+        """Compile the list of a fan-out."""
+        if value is None:
+            return None
+        if not isinstance(value, str | list):
+            self.problem(f"source is a list, or an expression that gives one{unlike(value)}", path)
+            return None
+        if isinstance(value, str) and "{{" not in value:
+            hint = f"write '{{{{ {shortened(value)} }}}}'"
+            self.problem("source is a list, or an expression that gives one", path, hint=hint)
+            return None
+        return self.template(value, path, DECISION)
+
+    def seconds(self, value: Any, path: Path) -> Template | None:
+        """Compile how long a wait takes."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not 0 <= value <= MAX_WAIT_SECONDS:
+            self.problem(f"seconds is a number from 0 to {MAX_WAIT_SECONDS:,}", path)
+            return None
+        if not is_number and not (isinstance(value, str) and "{{" in value):
+            hint = "write the number of seconds" if isinstance(value, str) else ""
+            self.problem(f"seconds is a number or an expression{unlike(value)}", path, hint=hint)
+            return None
+        return self.template(value, path, DECISION)
+
+    def until(self, value: str, path: Path) -> Template | None:
+        """Compile when a wait ends."""
+        if "{{" not in value and not _is_moment(value):
+            hint = "for example: 2026-12-31T18:00:00Z"
+            self.problem(f"until is a date-time with its zone, or an expression{unlike(value)}", path, hint=hint)
+            return None
+        return self.template(value, path, DECISION)
+
+    def _mistake(self, mistake: ExpressionInvalid, path: Path) -> None:
+        hint = next((hint for root, hint in _ELSEWHERE.items() if f"there is no `{root}` here" == str(mistake)), "")
+        found = self.document.problem(str(mistake), path, hint=hint or mistake.hint, offset=mistake.offset)
+        self.problems.append(found)
+
+    def problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
+        """Note what is wrong with the value at a place, or with its key."""
+        self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
+
+
+_ELSEWHERE: Final = {
+    "secrets": "secrets are only for the params of tasks: they are filled in on the worker",
+    "item": "item is the item of a fan-out's task: there is none here",
+    "index": "index is the place of an item in a fan-out's task: there is none here",
+    "outer": "outer is for a fan-out inside a fan-out: this one is not",
+    "upstream": "the result of a job has no upstream: name the node, nodes.NAME.output",
+    "value": "value is for the conditions of branches",
+}
+
+
+def in_order(value: Any) -> Any:
+    """Give the value with all keys in order."""
+    if isinstance(value, dict):
+        inside = ((key, value[key]) for key in sorted(value))
+        return {key: in_order(item) if isinstance(item, dict | list) else item for key, item in inside}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Give every text in a value, with its place."""
+    if isinstance(value, str):
+        yield path, value
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inside:
+        yield from _strings(each, (*path, key))
+
+
+def last_key(field: Template | None) -> str:
+    """Give the name of the field that a conditional looks at, when it is a plain path."""
+    if field is None or len(field.uses) != 1 or not _PLAIN_FIELD.fullmatch(field.source.strip()):
+        return ""
+    return str(field.uses[0][1].keys[-1])

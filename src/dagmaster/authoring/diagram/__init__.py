@@ -1,0 +1,1 @@
+"""Draw a workflow as SVG or Mermaid."""

@@ -1,0 +1,204 @@
+"""A graph as a picture: Mermaid text for documents, SVG for pages.
+
+Shows each node with what it runs, each dependency and each branch, as the workflow was written; a start or an end that
+nobody wrote is not drawn. Refuses to know jobs, and how a picture is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dagmaster.authoring.diagram.svg import Arrow, CardNode, draw, plain_text
+from dagmaster.engine.graph import (
+    ApprovalSpec,
+    ConditionalSpec,
+    FanInSpec,
+    FanOutSpec,
+    Gate,
+    GateKind,
+    Kind,
+    Leaf,
+    Spec,
+    TaskSpec,
+    WaitSpec,
+    WorkflowSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dagmaster.engine.expressions.templates import Template
+    from dagmaster.engine.graph import Graph
+
+_SHAPES: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.START: ("([", "])"),
+    Kind.END: ("([", "])"),
+    Kind.TASK: ("[", "]"),
+    Kind.CONDITIONAL: ("{", "}"),
+    Kind.FAN_OUT: ("[/", "\\]"),
+    Kind.FAN_IN: ("[\\", "/]"),
+    Kind.WORKFLOW: ("[[", "]]"),
+    Kind.APPROVAL: ("{{", "}}"),
+    Kind.WAIT: ("(", ")"),
+}
+
+_TIMES: Final = "\N{MULTIPLICATION SIGN}"
+
+
+def mermaid(graph: Graph) -> str:
+    """Draw a graph as a Mermaid flowchart."""
+    # A prefix, because `end`, `graph`, `style` … are words of Mermaid.
+    names = {
+        node_id: f"n_{node_id}" if re.fullmatch(r"[A-Za-z0-9_]+", node_id) else f"x{number}"
+        for number, node_id in enumerate(graph.specs)
+    }
+    lines = ["flowchart TD"]
+    for node_id, spec in graph.specs.items():
+        opening, closing = _SHAPES[spec.kind]
+        words = [_mermaid_text(word) for word in (node_id, _detail(spec)) if word]
+        lines.append(f'    {names[node_id]}{opening}"{"<br/>".join(words)}"{closing}')
+    for need in _needs(graph):
+        label = f'|"{_mermaid_text(need.label)}"|' if need.label else ""
+        lines.append(f"    {names[need.source]} {'-.->' if need.any_of else '-->'}{label} {names[need.target]}")
+    return "\n".join(lines) + "\n"
+
+
+def svg(graph: Graph) -> str:
+    """Draw a graph as SVG that stands alone and follows the reader's light or dark."""
+    place = {node_id: number for number, node_id in enumerate(graph.specs)}
+    needs = _needs(graph)
+    waits_for_any = {need.target for need in needs if need.any_of}
+    nodes = [_node(spec, waits_for_any) for spec in graph.specs.values()]
+    arrows = [
+        Arrow(place[need.source], place[need.target], ", ".join(need.branches), _title_of(graph, need), need.any_of)
+        for need in needs
+    ]
+    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    description = f"Workflow {graph.workflow_id}, version {graph.version}, {count}. {graph.description}"
+    return draw(graph.name, description.strip(), nodes, arrows)
+
+
+# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _node(spec: Spec, waits_for_any: set[str]) -> CardNode:
+    kind = spec.kind.value.replace("_", "-")
+    detail = _detail(spec)
+    title = "\n".join(line for line in (f"{spec.id} ({kind})", detail, spec.description.strip()) if line)
+    chips = ["any"] if spec.id in waits_for_any else []
+    if isinstance(spec, TaskSpec) and spec.allow_failure:
+        chips.append("may fail")
+    return CardNode(spec.id, spec.kind, detail, title, tuple(chips))
+
+
+def _detail(spec: Spec) -> str:
+    """What a node does, in a few words. Of a start or an end there is nothing to say."""
+    match spec:
+        case TaskSpec():
+            return spec.handler
+        case FanOutSpec():
+            return f"each: {_each(spec)}"
+        case FanInSpec():
+            return spec.aggregation.value
+        case WorkflowSpec():
+            return spec.workflow_id if spec.version is None else f"{spec.workflow_id} v{spec.version}"
+        case ApprovalSpec():
+            return f"approval: {', '.join(spec.approvers)}" if spec.approvers else "approval"
+        case WaitSpec():
+            return _pause(spec)
+        case ConditionalSpec():
+            return "conditional" if spec.condition_field is None else _written(spec.condition_field)
+        case _:
+            return ""
+
+
+def _each(spec: FanOutSpec) -> str:
+    """What runs for each item. How many is known only of a list that stands in the file."""
+    items = spec.source.source
+    times = len(items) if spec.source.is_constant and isinstance(items, list) else "N"
+    inner = _each(spec.child) if isinstance(spec.child, FanOutSpec) else _detail(spec.child)
+    return f"{inner} {_TIMES}{times}"
+
+
+def _pause(spec: WaitSpec) -> str:
+    if spec.signal is not None:
+        return f"signal: {spec.signal}"
+    if spec.seconds is not None:
+        return f"wait: {_written(spec.seconds)} s"
+    return "wait" if spec.until is None else f"until: {_written(spec.until)}"
+
+
+def _written(template: Template) -> str:
+    """A value as its author wrote it, without the braces of a lone expression."""
+    lone = re.fullmatch(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", str(template.source), re.DOTALL)
+    return lone[1].strip() if lone else str(template.source)
+
+
+# ── Dependencies ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Need(NamedTuple):
+    """All that one node wants of another. `any_of`: something else would do as well."""
+
+    source: str
+    target: str
+    branches: tuple[str, ...]
+    any_of: bool
+
+    @property
+    def label(self) -> str:
+        return ": ".join(word for word in ("any" if self.any_of else "", ", ".join(self.branches)) if word)
+
+
+def _needs(graph: Graph) -> list[_Need]:
+    """What is wanted, by source, and of a conditional in the order of its branches."""
+    found: dict[tuple[str, str], list[tuple[str | None, bool]]] = {}
+    for spec in graph.specs.values():
+        for leaf, any_of in _leaves(spec.requires):
+            found.setdefault((leaf.node, spec.id), []).append((leaf.branch, any_of))
+    ranks = {node_id: _ranks(number, spec) for number, (node_id, spec) in enumerate(graph.specs.items())}
+    needs: list[tuple[tuple[int, int], _Need]] = []
+    for (source, target), ways in found.items():
+        rank = ranks[source]
+        names = sorted({name for name, _ in ways if name is not None}, key=rank.__getitem__)
+        need = _Need(source, target, tuple(names), all(any_of for _, any_of in ways))
+        needs.append((rank[names[0] if names else None], need))
+    return [need for _, need in sorted(needs, key=lambda ranked: ranked[0])]
+
+
+def _leaves(gate: Gate | None, *, any_of: bool = False) -> Iterator[tuple[Leaf, bool]]:
+    """Each leaf, and whether an `any_of` stands somewhere above it."""
+    if gate is None:
+        return
+    any_of = any_of or gate.kind is GateKind.ANY
+    for member in gate.members:
+        if isinstance(member, Leaf):
+            yield member, any_of
+        else:
+            yield from _leaves(member, any_of=any_of)
+
+
+def _ranks(number: int, spec: Spec) -> dict[str | None, tuple[int, int]]:
+    branches = spec.branches if isinstance(spec, ConditionalSpec) else ()
+    return {None: (number, -1)} | {branch.name: (number, place) for place, branch in enumerate(branches)}
+
+
+def _title_of(graph: Graph, need: _Need) -> str:
+    """An arrow in words, with the conditions of its branches."""
+    spec = graph.specs[need.source]
+    title = f"{need.source} → {need.target}" + (" (any of)" if need.any_of else "")
+    if isinstance(spec, ConditionalSpec):
+        for branch in spec.branches:
+            if branch.name in need.branches:
+                title += f"\n{branch.name}: {'default' if branch.condition is None else branch.condition.text}"
+    return title
+
+
+def _mermaid_text(text: str) -> str:
+    """Letters and digits as they are; by its number whatever could mean something to Mermaid."""
+    line = " ".join(plain_text(text).split())
+    shown = "".join(char if char.isalnum() or char in " ,._-" else f"#{ord(char)};" for char in line)
+    # Mermaid 11 reads labels as Markdown, even what is written by numbers, and refuses to draw a list. A word joiner,
+    # which nobody sees, keeps `1. a` and `- a` from being one (seen in 11.4.1).
+    return shown if line[:1].isalpha() else f"#8288;{shown}"

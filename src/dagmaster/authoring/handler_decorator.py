@@ -1,0 +1,296 @@
+"""`@handler`: makes a function a handler, and keeps it an ordinary function.
+
+The decorator only leaves a mark on the function; nothing is registered anywhere. `spec_of` reads the mark and the
+signature. What runs a handler, and where, is not known here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dagmaster.authoring.handler_signatures import Signature, read_execute, read_function
+from dagmaster.authoring.schema import RetryModel
+from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
+from dagmaster.errors import HandlerInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from dagmaster.ports.handler_context import HandlerContext
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ISOLATIONS = ("process", "thread")
+MAX_TIMEOUT_SECONDS = 86_400
+MAX_NAME = 128
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
+_QUEUE = re.compile(r"\S(?:.*\S)?")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_MARK = "__dagmaster_handler__"
+
+
+class HandlerStyle(StrEnum):
+    """How a handler is written."""
+
+    ASYNC = "async"
+    PLAIN = "plain"
+    GENERATOR = "generator"
+    CLASS = "class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec:
+    """A handler: its function, what it asks for, and what its annotations promise."""
+
+    name: str
+    function: Callable[..., Any]
+    style: HandlerStyle
+    queue: str | None
+    timeout_seconds: float | None
+    retry: RetryPolicy | None
+    version: str
+    isolation: str | None
+    params_model: type[BaseModel] | None
+    output_model: type[BaseModel] | None
+    description: str
+    aliases: tuple[str, ...]
+    module: str
+    signature: Signature = field(repr=False)
+
+    def call(self, context: HandlerContext) -> Any:
+        """Call the function with what it asks for: a value, a coroutine or a generator comes back."""
+        arguments = self.signature.arguments(context)
+        if self.style is HandlerStyle.CLASS:
+            return self.function().execute(**arguments)
+        return self.function(**arguments)
+
+    def params_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the params; None when they are not typed."""
+        return self.signature.schema()
+
+    def known_params(self) -> frozenset[str] | None:
+        """The params that it takes; None when it takes any."""
+        return self.signature.known()
+
+    def required_params(self) -> frozenset[str]:
+        """The params that it cannot do without."""
+        return self.signature.required()
+
+    def output_keys(self) -> frozenset[str] | None:
+        """The keys of its output; None when they are not typed, or when there may be others."""
+        return self.signature.output_keys
+
+    def place(self) -> str:
+        """Where it is written, for people: `module.function (file:line)`."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        said = f"{self.module}.{getattr(self.function, '__qualname__', self.name)}"
+        return f"{said} ({code.co_filename}:{code.co_firstlineno})" if code else said
+
+
+class CheckpointableHandler(ABC):
+    """A handler as a class: a decorated subclass is made once for each attempt, and its `execute` is run."""
+
+    @abstractmethod
+    def execute(self, params: Any, checkpoint: dict[str, Any] | None = None) -> AsyncIterator[Any]:
+        """Written as `async def` with `yield`: checkpoints, progress and a result, as objects or as dicts.
+
+        `{"type": "checkpoint", "phase": …, "data": {…}}`, `{"type": "progress", "current": …, "total": …,
+        "message": …}` and, last, `{"type": "result", "output": {…}}`. `checkpoint` is the last one saved, or None.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """What the decorator leaves on a function."""
+
+    name: str
+    queue: str | None
+    timeout_seconds: float | None
+    retry: RetryPolicy | None
+    version: str
+    isolation: str | None
+    aliases: tuple[str, ...]
+    local_names: Mapping[str, Any]
+
+
+def handler(
+    name: str | None = None,
+    *,
+    queue: str | None = None,
+    timeout_seconds: float | None = None,
+    retry: RetryPolicy | Mapping[str, Any] | int | str | None = None,
+    version: str | int = "1",
+    isolation: str | None = None,
+    aliases: Iterable[str] = (),
+) -> Callable[[F], F]:
+    """Make a function a handler. `retry` is a policy, its keys as in YAML, a number of attempts, or "none"."""
+    if callable(name):
+        raise HandlerInvalid("write `@handler()` with parentheses: a name may stand in them")
+    given = name or "the handler"
+    if isinstance(aliases, str):
+        raise HandlerInvalid(f"{given}: aliases is a list of names: write [{aliases!r}]")
+    names = tuple(aliases)
+    for one in (*names, *([] if name is None else [name])):
+        _check_name(one)
+    _check_queue(queue, given)
+    if isolation is not None and isolation not in ISOLATIONS:
+        raise HandlerInvalid(f"{given}: isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
+    _check_timeout(timeout_seconds, given)
+    policy = _policy(retry, given)
+
+    def mark(function: F) -> F:
+        own_name: str = getattr(function, "__name__", "") if name is None else name
+        _check_name(own_name)
+        earlier = mark_of(function)
+        if earlier is not None:
+            raise HandlerInvalid(f"{own_name}: the function is the handler {earlier.name!r} already: use aliases")
+        left = _Mark(
+            name=own_name,
+            queue=queue,
+            timeout_seconds=timeout_seconds,
+            retry=policy,
+            version=str(version),
+            isolation=isolation,
+            aliases=names,
+            local_names=_local_names(function),
+        )
+        try:
+            setattr(function, _MARK, left)
+        except (AttributeError, TypeError) as error:
+            raise HandlerInvalid(f"{own_name}: a handler is a function or a class, not {function!r}") from error
+        return function
+
+    return mark
+
+
+register_handler = handler
+"""The same decorator under the name that older handlers use."""
+
+
+def spec_of(function: Any) -> HandlerSpec:
+    """Read a decorated function or class. What cannot work is HandlerInvalid, with the handler's name."""
+    mark = mark_of(function)
+    if mark is None:
+        raise HandlerInvalid(f"{function!r} is not a handler: decorate it with @handler()")
+    try:
+        style = _style(function)
+        if style is HandlerStyle.CLASS:
+            signature = read_execute(function.execute, mark.local_names)
+        else:
+            signature = read_function(function, mark.local_names)
+    except HandlerInvalid as error:
+        place = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
+        raise HandlerInvalid(f"handler {mark.name!r} ({place}): {error}") from error
+    return HandlerSpec(
+        name=mark.name,
+        function=function,
+        style=style,
+        queue=mark.queue,
+        timeout_seconds=mark.timeout_seconds,
+        retry=mark.retry,
+        version=mark.version,
+        isolation=mark.isolation,
+        params_model=signature.params_model,
+        output_model=signature.output_model,
+        description=_description(function),
+        aliases=mark.aliases,
+        module=getattr(function, "__module__", "") or "",
+        signature=signature,
+    )
+
+
+def mark_of(thing: Any) -> _Mark | None:
+    """The mark on a function or a class. A subclass does not inherit it: it would be a second handler of that name."""
+    try:
+        mark = vars(thing).get(_MARK)
+    except (TypeError, RuntimeError, AttributeError):
+        # No attributes, or a proxy that is bound to nothing yet: modules hold all kinds of things.
+        return None
+    return mark if isinstance(mark, _Mark) else None
+
+
+def _style(function: Any) -> HandlerStyle:
+    if inspect.isclass(function):
+        if not issubclass(function, CheckpointableHandler):
+            raise HandlerInvalid("a class that is a handler extends CheckpointableHandler")
+        if inspect.isabstract(function) or not inspect.isasyncgenfunction(function.execute):
+            raise HandlerInvalid("`execute` of a class is an `async def` that yields")
+        return HandlerStyle.CLASS
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        return HandlerStyle.GENERATOR
+    return HandlerStyle.ASYNC if inspect.iscoroutinefunction(function) else HandlerStyle.PLAIN
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise HandlerInvalid(
+            f"{name!r} is not a name for a handler: letters, digits and _, with dots between, as in raster.validate"
+        )
+
+
+def _check_queue(queue: Any, given: str) -> None:
+    if queue is None:
+        return
+    if not isinstance(queue, str) or len(queue) > MAX_NAME or not _QUEUE.fullmatch(queue):
+        raise HandlerInvalid(f"{given}: queue is a name, not {queue!r}")
+
+
+def _check_timeout(seconds: Any, given: str) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MAX_TIMEOUT_SECONDS:
+        raise HandlerInvalid(f"{given}: timeout_seconds is from 1 to {MAX_TIMEOUT_SECONDS:,}, not {seconds!r}")
+
+
+def _policy(retry: Any, given: str) -> RetryPolicy | None:
+    """The policy meant. The bounds are those of the YAML keys, in one place."""
+    if retry is None:
+        return None
+    if retry == "none":
+        return NO_RETRY
+    if isinstance(retry, RetryPolicy):
+        keys = {**asdict(retry), "backoff": str(retry.backoff)}
+    elif isinstance(retry, int) and not isinstance(retry, bool):
+        keys = {"max_attempts": retry}
+    elif isinstance(retry, Mapping):
+        keys = dict(retry)
+    else:
+        raise HandlerInvalid(
+            f'{given}: retry is a RetryPolicy, its keys, a number of attempts or "none", not {retry!r}'
+        )
+    try:
+        read = RetryModel.model_validate(keys)
+    except ValidationError as error:
+        one = error.errors()[0]
+        key = str(one["loc"][0]) if one["loc"] else ""
+        hint = did_you_mean(key, RetryModel.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
+        raise HandlerInvalid(f"{given}: retry has a wrong {key!r}: {hint}") from error
+    return RetryPolicy(**{**read.model_dump(), "backoff": Backoff(read.backoff)})
+
+
+def _local_names(function: Any) -> dict[str, Any]:
+    """The local names that postponed annotations use, for a handler that is made inside a function, as in a test."""
+    if "<locals>" not in getattr(function, "__qualname__", ""):
+        return {}
+    execute = getattr(function, "execute", function)
+    texts = [one for one in getattr(execute, "__annotations__", {}).values() if isinstance(one, str)]
+    wanted = {name for text in texts for name in _IDENTIFIER.findall(text)}
+    frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to the names around a definition
+    return {name: frame.f_locals[name] for name in wanted if name in frame.f_locals}
+
+
+def _description(function: Any) -> str:
+    """The first paragraph of the docstring, on one line."""
+    said = inspect.getdoc(function) if function.__doc__ else ""
+    return " ".join((said or "").partition("\n\n")[0].split())

@@ -1,0 +1,242 @@
+"""Handlers by name: the registry, and where handlers come from.
+
+There is no global registry. `discover` imports what the operator names and what packages announce, and gives a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dagmaster.authoring.handler_decorator import (
+    CheckpointableHandler,
+    HandlerSpec,
+    HandlerStyle,
+    handler,
+    mark_of,
+    register_handler,
+    spec_of,
+)
+from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.errors import HandlerInvalid, HandlerUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import ModuleType
+
+__all__ = [
+    "ENTRY_POINTS",
+    "Announced",
+    "CheckpointableHandler",
+    "HandlerSpec",
+    "HandlerStyle",
+    "Registry",
+    "discover",
+    "handler",
+    "register_handler",
+    "spec_of",
+]
+
+ENTRY_POINTS = "dagmaster.handlers"
+"""The group in which an installed package names its modules of handlers."""
+
+
+class Announced(NamedTuple):
+    """A handler that a package says it has, so that its module is imported only when it is wanted.
+
+    A module announces by `__handlers__`, from names to these. What is announced is a plain function, for a process.
+    """
+
+    module: str
+    version: str = "1"
+    aliases: tuple[str, ...] = ()
+
+
+class Registry:
+    """Handlers by name. An alias is another name of the same handler."""
+
+    def __init__(self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = ()) -> None:
+        self._specs: dict[str, HandlerSpec] = {}
+        self._all_names: dict[str, HandlerSpec] = {}
+        # Those that are not imported yet: by each of their names, the first name.
+        self._announced: dict[str, Announced] = {}
+        self._later: dict[str, str] = {}
+        self._others: Registry | None = None
+        for one in handlers:
+            self.register(one)
+
+    def register(self, handler: HandlerSpec | Callable[..., Any]) -> HandlerSpec:
+        """Add a handler, or a decorated function. The same function twice is one handler."""
+        spec = handler if isinstance(handler, HandlerSpec) else spec_of(handler)
+        for name in (spec.name, *spec.aliases):
+            other = self._all_names.get(name)
+            if other is not None and other.function is not spec.function:
+                raise HandlerInvalid(f"two handlers have the name {name!r}: {other.place()} and {spec.place()}")
+            if name in self._later:
+                module = self._announced[self._later[name]].module
+                raise HandlerInvalid(f"two handlers have the name {name!r}: one of {module} and {spec.place()}")
+        self._specs[spec.name] = spec
+        self._all_names.update(dict.fromkeys((spec.name, *spec.aliases), spec))
+        return spec
+
+    def announce(self, announced: Mapping[str, Announced]) -> None:
+        """Know handlers by name; their modules are imported when one of them is wanted."""
+        for name, one in announced.items():
+            for each in (name, *one.aliases):
+                other = self._all_names.get(each)
+                if other is not None:
+                    raise HandlerInvalid(
+                        f"two handlers have the name {each!r}: {other.place()} and one of {one.module}"
+                    )
+                self._later[each] = name
+            self._announced[name] = one
+
+    def before(self, others: Registry) -> Registry:
+        """A registry that has these handlers, and others beside them. Where both have a name, it is of these."""
+        both = Registry()
+        both._specs, both._all_names = dict(self._specs), dict(self._all_names)
+        both._announced, both._later = dict(self._announced), dict(self._later)
+        both._others = others if self._others is None else self._others.before(others)
+        return both
+
+    def get(self, name: str) -> HandlerSpec:
+        """The handler with this name or alias; else HandlerUnknown, with the nearest name."""
+        spec = self.find(name)
+        if spec is None:
+            hint = did_you_mean(name, list(self.versions()))
+            raise HandlerUnknown(f"there is no handler {name!r}{f': {hint}' if hint else ''}")
+        return spec
+
+    def find(self, name: str) -> HandlerSpec | None:
+        """The handler with this name or alias, if there is one."""
+        if name in self._later:
+            self._load(self._announced[self._later[name]].module)
+        spec = self._all_names.get(name)
+        return self._others.find(name) if spec is None and self._others is not None else spec
+
+    def names(self) -> list[str]:
+        """The names of all handlers, in order, without aliases."""
+        others = () if self._others is None else self._others.names()
+        return sorted({*self._specs, *self._announced, *others})
+
+    def versions(self) -> dict[str, str]:
+        """The version of each handler, under all its names."""
+        later = {name: self._announced[first].version for name, first in self._later.items()}
+        others = {} if self._others is None else self._others.versions()
+        return others | later | {name: spec.version for name, spec in self._all_names.items()}
+
+    def names_where(self, holds: Callable[[HandlerSpec], bool]) -> frozenset[str]:
+        """All names of handlers of which something holds; of plain functions that are not imported yet, it does."""
+        others = frozenset() if self._others is None else self._others.names_where(holds) - self._all_names.keys()
+        return others.union((name for name, spec in self._all_names.items() if holds(spec)), self._later)
+
+    def __iter__(self) -> Iterator[HandlerSpec]:
+        for module in {one.module for one in self._announced.values()}:
+            self._load(module)
+        others = {} if self._others is None else {spec.name: spec for spec in self._others}
+        return iter([spec for _, spec in sorted((others | self._specs).items())])
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        is_here = name in self._all_names or name in self._later
+        return is_here or (self._others is not None and name in self._others)
+
+    def _load(self, module: str) -> None:
+        """Import a module that announced handlers: they are known by what they are from now on."""
+        found = _handlers_in(_imported(module, f"the module {module!r}"))
+        for name in [name for name, one in self._announced.items() if one.module == module]:
+            one = self._announced.pop(name)
+            for each in (name, *one.aliases):
+                del self._later[each]
+        for one in found:
+            self.register(one)
+
+
+def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
+    """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and gather the handlers in them."""
+    registry = Registry()
+    if entry_points:
+        for point in metadata.entry_points(group=ENTRY_POINTS):
+            package = f" of {point.dist.name}" if point.dist else ""
+            _gather(registry, point.module, f"the module {point.module!r} (entry point {point.name!r}{package})")
+    for name in modules:
+        what = "file" if _is_file(name) else "module"
+        _gather(registry, name, f"the {what} {name!r}")
+    return registry
+
+
+def _gather(registry: Registry, name: str, subject: str) -> None:
+    """Register every decorated function in one module. One without handlers was named by mistake."""
+    module = _imported(name, subject)
+    announced: Mapping[str, Announced] = getattr(module, "__handlers__", {})
+    registry.announce(announced)
+    found = _handlers_in(module)
+    if not found and not announced:
+        inside = " or name the modules inside it" if hasattr(module, "__path__") else ""
+        raise HandlerInvalid(f"{subject} has no handlers: decorate a function with @handler(){inside}")
+    for one in found:
+        registry.register(one)
+
+
+def _handlers_in(module: ModuleType) -> list[Any]:
+    return [one for one in vars(module).values() if mark_of(one) is not None]
+
+
+def _imported(name: str, subject: str) -> ModuleType:
+    # Whatever the module does while it is imported, the operator learns which one it was. A module that calls exit
+    # would end the orchestrator without a word.
+    try:
+        return _from_file(Path(name), subject) if _is_file(name) else importlib.import_module(name)
+    except HandlerInvalid as error:
+        raise HandlerInvalid(f"{subject} cannot be used: {error}") from error
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise HandlerInvalid(f"{subject} cannot be imported: {said}{_how_to_name(name, error)}") from error
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".py") or "/" in name or "\\" in name
+
+
+def _from_file(path: Path, subject: str) -> ModuleType:
+    """Import a file under a name of its own, once."""
+    full = path.expanduser().resolve()
+    if not full.is_file():
+        raise HandlerInvalid(f"there is no file {full}")
+    # In sys.modules, because annotations, dataclasses and pickles look their module up there.
+    name = f"dagmaster_file_{hashlib.sha256(str(full).encode()).hexdigest()[:12]}_{full.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise HandlerInvalid(f"{subject} is not a Python file: its name has to end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _how_to_name(name: str, error: BaseException) -> str:
+    """What to do when a module was not found: the one that was named, or one that it imports."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    missing = error.name
+    if _is_file(name) or not f"{name}.".startswith(f"{missing}."):
+        if _is_file(name) and Path(name).with_name(f"{missing}.py").is_file():
+            return f" (it lies beside the file: put {str(Path(name).parent)!r} on PYTHONPATH)"
+        return f" (it is imported there: install {missing!r}, or put its folder on PYTHONPATH)"
+    file = Path(*name.split(".")).with_suffix(".py")
+    if file.is_file():
+        return f" (there is a file of that name: write ./{file})"
+    return " (name it as in an import statement, or as a path: ./my_handlers.py)"

@@ -1,0 +1,253 @@
+"""How a handler's function is read: which parameter gets what, and what its annotations promise.
+
+It knows functions and pydantic. Names of handlers, queues and registries it does not know.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
+
+from dagmaster.authoring.source_map import spell_path
+from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, promised_output, resolved
+from dagmaster.errors import HandlerInvalid, PermanentError
+from dagmaster.ports.handler_context import HandlerContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic.fields import FieldInfo
+
+MAX_FIELDS_SHOWN = 20
+CONTEXT_NAMES = ("ctx", "context")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Which parameter of a function gets what. Without a model nothing is checked."""
+
+    contexts: tuple[str, ...] = ()
+    # The parameter that gets all params as one value: the model, or the dict when there is no model.
+    whole: str | None = None
+    # Parameters taken by name, each with the field of the model that holds its value.
+    named: tuple[tuple[str, str], ...] = ()
+    takes_rest: bool = False
+    checkpoint: str | None = None
+    params_model: type[BaseModel] | None = None
+    output_model: type[BaseModel] | None = None
+    output_keys: frozenset[str] | None = None
+
+    def arguments(self, context: HandlerContext) -> dict[str, Any]:
+        """The keyword arguments of one call. Params that do not fit are a PermanentError of kind `invalid_params`."""
+        given: dict[str, Any] = {}
+        if self.params_model is not None:
+            self._check(self.params_model, context.params, given)
+        elif self.whole is not None:
+            given[self.whole] = context.params
+        if self.checkpoint is not None:
+            saved = context.last_checkpoint
+            given[self.checkpoint] = saved and saved.to_json()
+        for name in self.contexts:
+            given[name] = context
+        return given
+
+    def known(self) -> frozenset[str] | None:
+        """The names of params that are taken; None when any name is."""
+        model = self.params_model
+        if model is None or issubclass(model, RootModel) or model.model_config.get("extra") != "forbid":
+            return None
+        by_name = _by_name(model)
+        return frozenset(
+            spelled
+            for name, field in model.model_fields.items()
+            for spelled in _spellings(name, field, by_name=by_name)
+        )
+
+    def required(self) -> frozenset[str]:
+        """The names of params that must be given."""
+        model = self.params_model
+        if model is None or issubclass(model, RootModel):
+            return frozenset()
+        fields = model.model_fields.items()
+        return frozenset(_spellings(name, field)[0] for name, field in fields if field.is_required())
+
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the params; None without a model, or where JSON schema has no words for it."""
+        try:
+            return None if self.params_model is None else self.params_model.model_json_schema()
+        except PydanticInvalidForJsonSchema:
+            return None
+
+    def _check(self, model: type[BaseModel], params: dict[str, Any], given: dict[str, Any]) -> None:
+        try:
+            # The validator itself, once a task: 1.0 µs for a small model, where `model_validate` takes 1.5 (2026-11).
+            checked: Any = model.__pydantic_validator__.validate_python(params)
+        except ValidationError as error:
+            raise self._misfit(error) from None
+        if self.whole is not None:
+            given[self.whole] = checked
+            return
+        if self.takes_rest:
+            given.update(checked.__pydantic_extra__)
+        values = checked.__dict__
+        for parameter, field in self.named:
+            given[parameter] = values[field]
+
+    def _misfit(self, error: ValidationError) -> PermanentError:
+        """Every param that does not fit. What was given is not repeated: it may be a secret."""
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        fields = [self._field_problem(one["loc"], one["type"], one["msg"]) for one in found[:MAX_FIELDS_SHOWN]]
+        said = "; ".join(" ".join(filter(None, (one["path"], one["message"]))) for one in fields)
+        more = f"; and {len(found) - len(fields)} more" if len(found) > len(fields) else ""
+        return PermanentError(f"the params do not fit: {said}{more}", kind="invalid_params", fields=fields)
+
+    def _field_problem(self, place: tuple[int | str, ...], kind: str, message: str) -> dict[str, str]:
+        if kind == "missing":
+            message = "is required"
+        elif kind == "extra_forbidden":
+            hint = did_you_mean(str(place[0]), self.known() or ()) if len(place) == 1 else ""
+            message = f"is not a param of this handler{f' ({hint})' if hint else ''}"
+        else:
+            message = message.removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+        return {"path": spell_path(place), "message": message}
+
+
+def read_function(function: Callable[..., Any], local_names: Mapping[str, Any]) -> Signature:
+    """Read a function: contexts by annotation or by name, then one model for all params, or params by their names."""
+    hints = resolved(function, local_names)
+    contexts, others = _parted(list(inspect.signature(function).parameters.values()), hints)
+    output_model, output_keys = promised_output(hints.get("return"))
+    models = [one for one in others if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD]
+    if models and len(others) > 1:
+        raise HandlerInvalid(
+            f"{models[0].name!r} is a model and gets all params, so nothing is left for "
+            f"{', '.join(repr(one.name) for one in others if one is not models[0])}: put it into the model"
+        )
+    whole = models[0].name if models else None
+    fields = {} if models else _fields(others, hints)
+    takes_rest = any(one.kind is one.VAR_KEYWORD for one in others)
+    if whole is not None:
+        params_model = strict(hints[whole])
+    elif others or not contexts:
+        params_model = _built(function, fields, takes_rest=takes_rest)
+    else:
+        params_model = None
+    return Signature(
+        contexts=contexts,
+        whole=whole,
+        named=tuple((name, field) for name, (field, _, _) in fields.items()),
+        takes_rest=takes_rest,
+        params_model=params_model,
+        output_model=output_model,
+        output_keys=output_keys,
+    )
+
+
+def read_execute(execute: Callable[..., Any], local_names: Mapping[str, Any]) -> Signature:
+    """Read `execute(self, params, checkpoint=None)` of a class. `params` may be annotated with a model."""
+    hints = resolved(execute, local_names)
+    contexts, others = _parted(list(inspect.signature(execute).parameters.values())[1:], hints)
+    names = [one.name for one in others]
+    if not set(names) <= {"params", "checkpoint"}:
+        raise HandlerInvalid(f"execute takes (self, params, checkpoint=None), and not {', '.join(names)}")
+    annotation = hints.get("params")
+    output_model, output_keys = promised_output(hints.get("return"))
+    return Signature(
+        contexts=contexts,
+        whole="params" if "params" in names else None,
+        checkpoint="checkpoint" if "checkpoint" in names else None,
+        params_model=strict(annotation) if is_model(annotation) else None,
+        output_model=output_model,
+        output_keys=output_keys,
+    )
+
+
+def strict(model: type[BaseModel]) -> type[BaseModel]:
+    """The model, refusing params that it does not know, unless its author said what to do with those."""
+    try:
+        model.model_rebuild()
+    except PydanticUndefinedAnnotation as error:
+        raise HandlerInvalid(f"the model {model.__name__} is not complete: {error}") from error
+    if issubclass(model, RootModel) or model.model_config.get("extra") is not None:
+        return model
+    body = {"__module__": model.__module__, "__qualname__": model.__qualname__, "__doc__": model.__doc__}
+    made: type[BaseModel] = types.new_class(
+        model.__name__, (model,), {"extra": "forbid"}, lambda names: names.update(body)
+    )
+    return made
+
+
+def _parted(
+    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+) -> tuple[tuple[str, ...], list[inspect.Parameter]]:
+    """The names of the parameters that get the context, and the other parameters."""
+    for one in parameters:
+        if one.kind in (one.VAR_POSITIONAL, one.POSITIONAL_ONLY):
+            raise HandlerInvalid(f"parameter {one.name!r} cannot be given by name, and params have only names")
+    contexts = tuple(one.name for one in parameters if _is_context(one.name, hints))
+    return contexts, [one for one in parameters if one.name not in contexts]
+
+
+def _is_context(name: str, hints: Mapping[str, Any]) -> bool:
+    if name not in hints:
+        return name in CONTEXT_NAMES
+    annotation = hints[name]
+    if isinstance(annotation, Unresolved):
+        # `if TYPE_CHECKING: from dagmaster import HandlerContext` is how linters want it written.
+        return annotation.text.rpartition(".")[2] == HandlerContext.__name__
+    return HandlerContext in alternatives(annotation)
+
+
+def _fields(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> dict[str, tuple[str, Any, Any]]:
+    """For each parameter the name of its field, its type and its default."""
+    fields: dict[str, tuple[str, Any, Any]] = {}
+    for number, one in enumerate(parameters):
+        if one.kind is one.VAR_KEYWORD:
+            continue
+        annotation = hints.get(one.name, Any)
+        if isinstance(annotation, Unresolved):
+            raise HandlerInvalid(
+                f"the annotation `{annotation.text}` of parameter {one.name!r} cannot be read ({annotation.reason}): "
+                "import its names at the top of the module, outside of `if TYPE_CHECKING`"
+            )
+        field = one.name
+        if field.startswith("_") or hasattr(BaseModel, field):
+            # `json`, `schema` and `copy` are good names of params, and methods of every model.
+            field = f"field_{number}"
+            annotation = Annotated[annotation, Field(alias=one.name)]
+        fields[one.name] = field, annotation, ... if one.default is one.empty else one.default
+    return fields
+
+
+def _built(
+    function: Callable[..., Any], fields: Mapping[str, tuple[str, Any, Any]], *, takes_rest: bool
+) -> type[BaseModel]:
+    """A model with a field for each parameter."""
+    config = ConfigDict(extra="allow" if takes_rest else "forbid", protected_namespaces=())
+    title = "".join(part.capitalize() for part in getattr(function, "__name__", "handler").split("_"))
+    definitions: dict[str, Any] = {field: (annotation, default) for field, annotation, default in fields.values()}
+    try:
+        return create_model(f"{title}Params", __config__=config, **definitions)
+    except (PydanticUserError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise HandlerInvalid(f"its parameters cannot be checked: {reason}") from error
+
+
+def _by_name(model: type[BaseModel]) -> bool:
+    config = model.model_config
+    return bool(config.get("populate_by_name") or config.get("validate_by_name"))
+
+
+def _spellings(name: str, field: FieldInfo, *, by_name: bool = False) -> list[str]:
+    """The names under which a field is given, the first one first."""
+    alias = field.validation_alias
+    choices: Sequence[Any] = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    spelled = [str(one.path[0]) if isinstance(one, AliasPath) else one for one in choices if one is not None]
+    return [*spelled, name] if by_name or not spelled else spelled

@@ -1,0 +1,1 @@
+"""Read YAML safely, with positions."""

@@ -1,0 +1,304 @@
+"""A YAML text becomes plain data and the places of its values; what YAML has beyond JSON is refused where it stands.
+
+libyaml reads, and this builds from its events: no node graph, no constructors, no recursion, so that a hostile text
+costs what its first few hundred characters cost. It knows neither files nor workflows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn, TypeAlias
+
+from yaml import MarkedYAMLError, YAMLError
+from yaml._yaml import CParser
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from dagmaster.authoring.source_map import Path, Source, shortened
+from dagmaster.authoring.yaml.hints import expression_hint, hint_for
+from dagmaster.authoring.yaml.scalars import MAY_BE_MORE_THAN_TEXT, resolve
+from dagmaster.errors import Problem, WorkflowInvalid
+
+MAX_DEPTH = 64
+MAX_PROBLEMS = 50
+
+# Where a value begins, in characters from the start of the text. A container has its own place and those inside: of a
+# mapping for each key the key's place and the value's, of a list the values'. 10,000 nodes (60,000 lines): 13 MB.
+Mark: TypeAlias = "int | tuple[int, dict[str, tuple[int, Mark]] | list[Mark]]"
+
+# Control characters, halves of characters, and three that libyaml takes for line breaks, as YAML 1.1 did and YAML 1.2
+# does not: U+0085, U+2028, U+2029. A key could hide behind one in a comment, and in quotes U+0085 would become a space.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+# Up to where there is nothing but blanks, comments and document ends. Possessive: 8 MiB of blanks is one walk.
+_NOTHING = re.compile(r"(?>[ \t\r\n\ufeff]++|#[^\r\n]*+|\.\.\.(?!\S))*+")
+_HEAD = re.compile(r"(?>[ \t\r\n\ufeff]++|[#%][^\r\n]*+)*+")
+_DIRECTIVE = re.compile(r"(?<![^\r\n])%")
+
+_STARTS = (MappingStartEvent, SequenceStartEvent)
+_ENDS = (MappingEndEvent, SequenceEndEvent)
+
+
+def read_yaml(source: Source) -> tuple[Any, Mark]:
+    """The data and its marks. WorkflowInvalid has every problem that could be found in one pass."""
+    reader = _Reader(source)
+    try:
+        read = reader.read()
+    except _Enough:
+        read = None
+    if reader.problems or read is None:
+        raise WorkflowInvalid(reader.problems)
+    return read
+
+
+class _Enough(Exception):
+    """There are enough problems, or what follows cannot be read."""
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.problems: list[Problem] = []
+        self._parser: Any = None
+        # The containers around the one being filled: (container, its marks, whether it is a list, the key that the
+        # inner one stands under, the key's place). The outermost is a list that holds the root.
+        self._open: list[tuple[Any, Any, bool, str | None, int]] = []
+        self._expression_lines: set[int] = set()
+
+    def read(self) -> tuple[Any, Mark] | None:
+        self._check_characters()
+        text = self._without_directives()
+        try:
+            self._parser = CParser(text)
+            self._parser.get_event()
+            root = self._build() if type(self._parser.get_event()) is DocumentStartEvent else (None, 0)
+        except MarkedYAMLError as error:
+            self._refuse_syntax(error)
+        except YAMLError as error:
+            # Not known to happen: what libyaml's reader refuses, _FORBIDDEN has refused.
+            self._stop(f"not valid YAML: {error}", 0)
+        if root[0] is None and not self.problems:
+            self._refuse_empty()
+        return root
+
+    def _build(self) -> tuple[Any, Mark]:  # noqa: C901, PLR0912, PLR0915 - one loop over local names, run once an event
+        next_event = self._parser.get_event
+        opened = self._open
+        here: Any = []
+        marks: Any = []
+        in_list = True
+        key: str | None = None  # in a mapping, the key whose value comes next; None: a key comes next
+        key_index = 0
+        while True:
+            event = next_event()
+            kind = type(event)
+            if kind is ScalarEvent:
+                index = mark = event.start_mark.index
+                value = event.value
+                inside: Any = None
+                if event.tag is not None or event.anchor is not None:
+                    self._refuse_properties(event, self._path(here, key))
+                if event.style == "":
+                    if not in_list and key is None:
+                        value = self._plain_key(value, index, here)
+                    elif not value or value[0] in MAY_BE_MORE_THAN_TEXT:
+                        value = self._plain_value(value, index, here, key)
+                elif "\0" in value:
+                    self._refuse("text cannot have a NUL character", index, self._path(here, key))
+            elif kind is MappingStartEvent or kind is SequenceStartEvent:
+                index = event.start_mark.index
+                value, inside = ({}, {}) if kind is MappingStartEvent else ([], [])
+                mark = (index, inside)
+                if event.tag is not None or event.anchor is not None:
+                    self._refuse_properties(event, self._path(here, key))
+                if len(opened) >= MAX_DEPTH:
+                    self._refuse_depth(index, self._path(here, key))
+            elif kind is MappingEndEvent or kind is SequenceEndEvent:
+                here, marks, in_list, _, key_index = opened.pop()
+                key = None
+                continue
+            elif kind is AliasEvent:
+                index = mark = event.start_mark.index
+                value, inside = "*", None
+                self._refuse(
+                    f"aliases are not accepted: *{shortened(event.anchor)}",
+                    index,
+                    self._path(here, key),
+                    hint="write the value again",
+                )
+            else:
+                self._check_the_rest(event.end_mark.index)
+                return here[0], marks[0]
+
+            if in_list:
+                here.append(value)
+                marks.append(mark)
+            elif key is None:
+                if inside is not None:
+                    value = self._skip_key(kind, index)
+                elif kind is ScalarEvent and value in here:
+                    self._refuse_duplicate(value, marks[value][0], index, here)
+                    index = marks[value][0]
+                key, key_index = value, index
+                continue
+            else:
+                here[key] = value
+                marks[key] = (key_index, mark)
+            if inside is None:
+                key = None
+            else:
+                opened.append((here, marks, in_list, key, key_index))
+                here, marks, in_list, key = value, inside, kind is SequenceStartEvent, None
+
+    def _plain_value(self, word: str, index: int, here: Any, key: str | None) -> Any:
+        try:
+            return resolve(word)
+        except ValueError as error:
+            self._refuse(str(error), index, self._path(here, key))
+            return word
+
+    def _plain_key(self, word: str, index: int, here: Any) -> str:
+        if word == "<<":
+            self._refuse(
+                "merge keys are not accepted: <<", index, self._path(here, word), hint="write the merged keys out"
+            )
+        elif not word:
+            self._refuse("a key is missing before ':'", index, self._path_of_open())
+        elif word[0] in MAY_BE_MORE_THAN_TEXT and not _is_text(word):
+            self._refuse(f"keys are text: write '{shortened(word)}'", index, self._path(here, word))
+        return word
+
+    def _skip_key(self, kind: type, index: int) -> str:
+        """Refuse the container that stands where a key belongs, pass over it, and answer a word to stand for it."""
+        text, path = self.source.text, self._path_of_open()
+        start = next((at for at in (index, index - 1) if at >= 0 and text.startswith("{{", at)), None)
+        if start is not None:
+            line, column = self.source.place(start)
+            self._expression_lines.add(line)
+            hint = expression_hint(self.source.line(line), column - 1)
+            self._refuse("an expression without quotes is a mapping to YAML", start, path, hint=hint)
+        else:
+            self._refuse(f"keys are text, not a {'mapping' if kind is MappingStartEvent else 'list'}", index, path)
+        depth = 1
+        while depth:
+            event = self._parser.get_event()
+            depth += (type(event) in _STARTS) - (type(event) in _ENDS)
+            if len(self._open) + depth > MAX_DEPTH:
+                self._refuse_depth(event.start_mark.index, path)
+        return "?"
+
+    def _path(self, here: Any, key: str | None) -> Path:
+        """Where the value that comes next stands, or the mapping when a key comes next."""
+        path = self._path_of_open()
+        if not self._open or (key is None and isinstance(here, dict)):
+            return path
+        return (*path, len(here) if key is None else key)
+
+    def _path_of_open(self) -> Path:
+        """Where the container stands that is being filled. The outermost list is no part of the document."""
+        return tuple(len(held) - 1 if key is None else key for held, _, _, key, _ in self._open[1:])
+
+    # What is refused
+
+    def _refuse(self, message: str, index: int, path: Path = (), *, hint: str = "") -> None:
+        self.problems.append(self.source.problem(message, index, path, hint=hint))
+        if len(self.problems) >= MAX_PROBLEMS:
+            self._stop(f"reading stopped here: these are the first {MAX_PROBLEMS} problems", index)
+
+    def _stop(self, message: str, index: int, path: Path = (), *, hint: str = "") -> NoReturn:
+        self.problems.append(self.source.problem(message, index, path, hint=hint))
+        raise _Enough
+
+    def _check_characters(self) -> None:
+        """Refuse what no text of ours has. Nothing else is read then: libyaml would stop at the first of them."""
+        for found in _FORBIDDEN.finditer(self.source.text):
+            name = f"U+{ord(found[0]):04X}"
+            hint = f'in double quotes it can be written "\\u{ord(found[0]):04x}"'
+            if found[0] == "\0" or "\ud800" <= found[0] <= "\udfff":
+                hint = "remove it"
+            self._refuse(f"the character {name} is not accepted", found.start(), hint=hint)
+        if self.problems:
+            raise _Enough
+
+    def _without_directives(self) -> str:
+        """Refuse %YAML and %TAG, and make comments of them, so that the rest can be read.
+
+        libyaml must not see them: it compares each %TAG with all before it. 20,000 take 0.7 s, 80,000 take 11 s.
+        """
+        text = self.source.text
+        end = _HEAD.match(text).end()  # type: ignore[union-attr] # it matches the empty text
+        if text.find("%", 0, end) < 0:
+            return text
+        head = text[:end]
+        for found in _DIRECTIVE.finditer(head):
+            self._refuse("directives are not accepted", found.start(), hint="leave out the line that begins with '%'")
+        return _DIRECTIVE.sub("#", head) + text[end:]
+
+    def _check_the_rest(self, index: int) -> None:
+        """Refuse what follows the document. libyaml is asked only where it will not read directives."""
+        text = self.source.text
+        rest = _NOTHING.match(text, index).end()  # type: ignore[union-attr] # it matches the empty text
+        if rest == len(text):
+            return
+        if not text.startswith(("---", "%"), rest):
+            self._parser.get_event()
+        self._refuse("more than one document", rest, hint="a file has one document: leave out '---' and what follows")
+
+    def _refuse_properties(self, event: Any, path: Path) -> None:
+        index = event.start_mark.index
+        if event.anchor is not None:
+            self._refuse(
+                f"anchors are not accepted: &{shortened(event.anchor)}",
+                index,
+                path,
+                hint="leave it out, and write the value again where it is used",
+            )
+        if event.tag is not None:
+            self._refuse(
+                f"tags are not accepted: {shortened(event.tag)}",
+                index,
+                path,
+                hint="leave out the word that begins with '!'; quotes make text of a value",
+            )
+
+    def _refuse_depth(self, index: int, path: Path) -> NoReturn:
+        self._stop(f"lists and mappings stand at most {MAX_DEPTH} deep in each other", index, path)
+
+    def _refuse_duplicate(self, key: str, first: int, index: int, here: Any) -> None:
+        line, column = self.source.place(first)
+        self._refuse(
+            f"the key {shortened(key)!r} stands twice: first at line {line}, column {column}",
+            index,
+            self._path(here, key),
+        )
+
+    def _refuse_empty(self) -> None:
+        self._refuse("the document is empty", 0, hint="write at least `name: my_workflow` and below it `nodes:`")
+
+    def _refuse_syntax(self, error: MarkedYAMLError) -> NoReturn:
+        place = self.source.place
+        end = len(self.source.text.rstrip())
+        index = min(error.problem_mark.index if error.problem_mark is not None else 0, end)
+        line, column = place(index)
+        if line in self._expression_lines:
+            raise _Enough
+        said = str(error.problem)
+        message = f"not valid YAML: {said}"
+        if error.context is not None:
+            message += f" {error.context}"
+        if error.context_mark is not None and error.context_mark.index != index:
+            message += " that begins at line {}, column {}".format(*place(min(error.context_mark.index, end)))
+        self._stop(message, index, self._path_of_open(), hint=hint_for(said, self.source.line(line), column))
+
+
+def _is_text(word: str) -> bool:
+    try:
+        return isinstance(resolve(word), str)
+    except ValueError:
+        return False

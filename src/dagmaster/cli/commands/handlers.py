@@ -1,0 +1,235 @@
+"""`dagmaster handlers`: list, show and try the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
+from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
+from dagmaster.errors import HandlerUnknown
+from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.authoring.handler_registry import HandlerSpec, Registry
+    from dagmaster.ports.handler_context import Checkpoint, Progress
+
+
+@click.group()
+def handlers() -> None:
+    """List, show and try the handlers."""
+
+
+@handlers.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@handlers_option
+def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
+    """List the handlers that workflows can name."""
+    registry = load_registry(modules)
+    specs = sorted(registry, key=lambda spec: spec.name)
+    if as_json:
+        click.echo(json.dumps([_described(spec) for spec in specs], ensure_ascii=False))
+        return COMPLETED
+    width = max((len(spec.name) for spec in specs), default=0)
+    for spec in specs:
+        click.echo(f"{click.style(spec.name.ljust(width), bold=True)}  {_first_line(spec)}")
+    click.echo(f"\n{len(specs)} handlers. `dagmaster handlers show NAME` tells their params.", err=True)
+    return COMPLETED
+
+
+@handlers.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@handlers_option
+def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
+    """Show what a handler takes and gives."""
+    spec = _find(load_registry(modules), name)
+    if as_json:
+        click.echo(json.dumps(_described(spec), ensure_ascii=False, indent=2))
+        return COMPLETED
+    click.echo(click.style(spec.name, bold=True) + f"  (version {spec.version}, {spec.module})")
+    if spec.description:
+        click.echo(f"\n{spec.description}")
+    facts = [
+        ("queue", spec.queue),
+        ("timeout", None if spec.timeout_seconds is None else f"{spec.timeout_seconds:g} s"),
+        ("attempts", None if spec.retry is None else spec.retry.max_attempts),
+        ("also named", ", ".join(spec.aliases)),
+    ]
+    click.echo("")
+    for label, value in facts:
+        if value:
+            click.echo(f"  {label:<10} {value}")
+    _show_fields("Params", spec.params_schema())
+    _show_fields("Output", _output_schema(spec))
+    return COMPLETED
+
+
+@handlers.command(epilog="Exit codes: 0 it succeeded, 1 it failed, 2 bad usage or bad input.")
+@click.argument("name")
+@click.option("-p", "--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One param, as text or JSON.")
+@click.option(
+    "-P",
+    "--params",
+    "params_file",
+    type=click.Path(path_type=pathlib.Path, allow_dash=True),
+    metavar="FILE",
+    help="Params from a JSON file (- for standard input). -p wins over it.",
+)
+@click.option("--attempt", type=click.IntRange(1), default=1, show_default=True, help="Which attempt it is told.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=3600.0, help="Seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document: status, output, error.")
+@handlers_option
+def test(
+    name: str,
+    *,
+    pairs: tuple[str, ...],
+    params_file: pathlib.Path | None,
+    attempt: int,
+    timeout: float,
+    as_json: bool,
+    modules: tuple[str, ...],
+) -> int:
+    """Run one handler with these params, outside any job.
+
+    It runs as on a worker, a plain function in a process of its own. What it prints, logs and reports goes to standard
+    error; its output to standard output.
+
+    \b
+    Examples:
+      dagmaster handlers test hello_world -p name=Ada
+      dagmaster handlers test chunk_processor -p 'chunk=[1, 2, 3]'
+    """
+    registry = load_registry(modules)
+    spec = _find(registry, name)
+    params = read_json_file(params_file) | read_pairs(pairs, _reader(spec), "a param")
+    message = TaskMessage(
+        task_id="test",
+        job_id="test",
+        node_id="test",
+        handler=spec.name,
+        params=params,
+        timeout_seconds=timeout,
+        attempt=attempt,
+    )
+    return _say(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
+
+
+def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
+    """How a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
+    from dagmaster.authoring.schema_description import wants_text  # noqa: PLC0415 - only here
+
+    schema = spec.params_schema() or {}
+    return lambda name, text: text if text != "null" and wants_text(schema, name) else json_or_text(name, text)
+
+
+async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
+    """Run it as a worker does: a plain function in a process, which can be killed and may fall."""
+    from dagmaster.bootstrap import handler_modules, lending  # noqa: PLC0415 - only here
+    from dagmaster.ports.handler_services import LentLater  # noqa: PLC0415 - likewise
+    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.worker.executor import Executor  # noqa: PLC0415 - likewise
+    from dagmaster.worker.process_pool import HandlerProcesses  # noqa: PLC0415 - likewise
+    from dagmaster.worker.task_log_capture import capture  # noqa: PLC0415 - likewise
+
+    settings = load_settings()
+    lent = lending(settings)
+    processes = HandlerProcesses(
+        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, lending=lent
+    )
+    executor = Executor(registry, processes=processes, services=LentLater(lent), reports=_OnStderr())
+    with capture():
+        try:
+            return await executor.execute(message)
+        finally:
+            await executor.close()
+
+
+class _OnStderr:
+    """Shows what the handler says, apart from its output."""
+
+    def progress(self, _task: TaskMessage, progress: Progress) -> None:
+        of = "" if progress.total is None else f" of {progress.total:,.10g}"
+        click.echo(f"progress: {progress.current:,.10g}{of} {progress.message}".rstrip(), err=True)
+
+    def checkpoint(self, _task: TaskMessage, checkpoint: Checkpoint) -> None:
+        click.echo(f"checkpoint: {checkpoint.phase}", err=True)
+
+    def log(self, _task: TaskMessage, text: str) -> None:
+        click.echo(text, err=True, nl=False)
+
+    dump = log
+
+
+def _say(outcome: Outcome, *, as_json: bool) -> int:
+    if isinstance(outcome, Succeeded):
+        document: dict[str, Any] = {"status": "COMPLETED", "output": outcome.output, "error": None}
+        text = json.dumps(document if as_json else outcome.output, ensure_ascii=False, indent=None if as_json else 2)
+        click.echo(text)
+        return COMPLETED
+    error = getattr(outcome, "error", {"kind": "handed_back", "message": "the handler gave the task back"})
+    if as_json:
+        click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
+    else:
+        click.echo(click.style(f"FAILED ({error['kind']}): {error['message']}", fg="red", bold=True), err=True)
+        if error.get("traceback"):
+            click.echo(str(error["traceback"]).rstrip(), err=True)
+    return BAD_INPUT if error["kind"] == "invalid_params" else FAILED
+
+
+def _find(registry: Registry, name: str) -> HandlerSpec:
+    try:
+        return registry.get(name)
+    except HandlerUnknown as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _described(spec: HandlerSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "aliases": list(spec.aliases),
+        "description": spec.description,
+        "module": spec.module,
+        "version": spec.version,
+        "queue": spec.queue,
+        "timeout_seconds": spec.timeout_seconds,
+        "params": spec.params_schema(),
+        "output": _output_schema(spec),
+    }
+
+
+def _output_schema(spec: HandlerSpec) -> dict[str, Any] | None:
+    if spec.output_model is not None:
+        return spec.output_model.model_json_schema()
+    keys = spec.output_keys()
+    return None if keys is None else {"type": "object", "properties": {key: {} for key in sorted(keys)}}
+
+
+def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
+    click.echo(f"\n{title}:")
+    if schema is None:
+        click.echo("  not declared: anything goes")
+        return
+    from dagmaster.authoring.schema_description import REQUIRED, field_words  # noqa: PLC0415 - only here
+
+    fields = field_words(schema)
+    if not fields:
+        click.echo("  none")
+        return
+    width = max(len(field.name) for field in fields)
+    for field in fields:
+        need = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
+        said = ", ".join(filter(None, (field.kind, field.limits, need if title == "Params" else "")))
+        click.echo(f"  {click.style(field.name.ljust(width), bold=True)}  {said}")
+        if field.description:
+            click.echo(f"  {'':<{width}}  {click.style(field.description, dim=True)}")
+
+
+def _first_line(spec: HandlerSpec) -> str:
+    return spec.description.strip().split("\n", 1)[0]

@@ -1,0 +1,309 @@
+"""`dagmaster run`: one workflow file, from its inputs to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import pathlib
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+from rich.console import Console
+from rich.json import JSON
+
+from dagmaster.authoring.inputs import parse_input
+from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, reached, run_service
+from dagmaster.cli.local_run import DurableRun
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
+from dagmaster.cli.options import (
+    about_inputs,
+    data_dir_option,
+    handlers_option,
+    inputs_options,
+    json_or_text,
+    load_registry,
+    read_json_file,
+    read_pairs,
+    say_problems,
+    say_refused,
+    who,
+)
+from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay, duration
+from dagmaster.engine.graph import Kind
+from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
+from dagmaster.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.local.runner import OneProcess
+    from dagmaster.orchestrator.turn import ApprovalRequest
+    from dagmaster.ports.store import JobReport
+
+Display = LiveDisplay | PlainDisplay
+
+
+@click.command(
+    epilog="Exit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.",
+)
+@click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
+@inputs_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document about the job, and nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
+@click.option(
+    "--watch/--plain", "watch", default=None, help="The live tree, or lines.  [default: the tree on a terminal]"
+)
+@handlers_option
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run at a time.  [default: 32]")
+@click.option("--approve", multiple=True, metavar="NODE", help="Say yes to this approval ('all': to every one).")
+@click.option("--reject", multiple=True, metavar="NODE", help="Say no to this approval ('all': to every one).")
+@click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal at the start.")
+@click.option("--ephemeral", is_flag=True, help="Keep the job in memory only: no database, nothing left behind.")
+@data_dir_option
+def run(  # noqa: PLR0913 - the options of a command
+    file: pathlib.Path,
+    *,
+    pairs: tuple[str, ...],
+    inputs_file: pathlib.Path | None,
+    as_json: bool,
+    quiet: bool,
+    watch: bool | None,
+    modules: tuple[str, ...],
+    concurrency: int | None,
+    approve: tuple[str, ...],
+    reject: tuple[str, ...],
+    signals: tuple[str, ...],
+    ephemeral: bool,
+    data_dir: pathlib.Path | None,
+) -> int:
+    """Run a workflow file to its end, here and now.
+
+    The file is checked first; then the job is stored (in the embedded PostgreSQL, or in DAGMASTER_DATABASE_URL) and its
+    nodes run in this process. On a terminal the nodes are shown live. Ctrl-C cancels the job and waits for what runs;
+    a second one leaves at once. If this process dies, the job is not lost: `dagmaster dev` goes on with it.
+
+    \b
+    Examples:
+      dagmaster run workflows/hello_world.yaml -i name=Ada
+      dagmaster run workflows/fan_out.yaml -i count=100000 --json
+      dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
+      dagmaster run flow.yaml --ephemeral
+    """
+    # A run makes many objects that stay to its end, and looking for garbage among them is work for nothing: with the
+    # usual thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
+    gc.set_threshold(50_000, 50, 50)
+    with _stdout_for_the_result() as stdout:
+        registry = load_registry(modules)
+        try:
+            compiled, children = compile_with_children(file, registry)
+        except WorkflowInvalid as error:
+            return _refuse(error, stdout if as_json else None)
+        graph = compiled.graph
+        if not (as_json or quiet):
+            say_problems(compiled.warnings)
+        given = read_json_file(inputs_file)
+        given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
+        _check_answers(graph, approve, reject)
+        display = _display(graph, watch=watch, quiet=quiet or as_json)
+        answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
+        try:
+            if ephemeral:
+                process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
+                answers.process = process
+                report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
+            else:
+                settings = load_settings()
+                job = DurableRun(
+                    [graph, *children],
+                    registry=registry,
+                    modules=modules,
+                    display=display,
+                    concurrency=concurrency,
+                    settings=settings,
+                )
+                job.answers, answers.process = answers, job
+                with reached(settings, data_dir) as address:
+                    blobs = blob_directory(settings, data_dir)
+                    report = run_service(job.run(address, blobs, given, _signals(signals)))
+                interrupted = job.interrupts > 0
+        except InputsInvalid as error:
+            return _refuse(error, stdout if as_json else None)
+        except DagmasterError as error:
+            raise click.ClickException(str(error)) from error
+        _say(report, stdout, as_json=as_json, note=answers.note or report.note)
+    if interrupted:
+        return INTERRUPTED
+    return COMPLETED if report.status == "COMPLETED" else FAILED
+
+
+@contextlib.contextmanager
+def _stdout_for_the_result() -> Iterator[TextIO]:
+    """Keep the output for the result: what handlers print, and what they call prints, goes to the error stream."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stdout:
+            yield stdout
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ...]) -> None:
+    """Refuse answers that contradict each other, or that no approval asks for."""
+    both = {"all"} & ({*approve} | {*reject}) if approve and reject else set()
+    both |= {*approve} & {*reject}
+    if both:
+        raise click.UsageError(f"--approve and --reject both answer {', '.join(sorted(both))}")
+    approvals = [spec.id for spec in graph.specs.values() if spec.kind is Kind.APPROVAL]
+    # The approvals of child workflows have other names, which are not known here.
+    if not any(spec.kind in (Kind.WORKFLOW, Kind.FAN_OUT) for spec in graph.specs.values()):
+        for name in {*approve, *reject} - {"all", *approvals}:
+            raise click.UsageError(f"no approval {name!r} in this workflow. {did_you_mean(name, approvals)}".strip())
+
+
+async def _drive(
+    process: OneProcess, graph: Graph, given: dict[str, Any], display: Display, signals: dict[str, Any]
+) -> tuple[JobReport, bool]:
+    interrupts = 0
+
+    def interrupt() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            display.pause()
+            click.echo("interrupted again: leaving at once", err=True)
+            sys.stderr.flush()
+            # Handlers may be deep in something that does not listen; nothing here outlives the process anyway.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+        display.note("cancelling: waiting for what runs (Ctrl-C again to leave at once)")
+        process.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, interrupt)
+        except NotImplementedError:  # Windows: Ctrl-C is a KeyboardInterrupt there
+            break
+    with display:
+        job = asyncio.ensure_future(process.run(graph, given))
+        await asyncio.sleep(0)
+        for name, payload in signals.items():
+            process.signal(name, payload)
+        return await job, interrupts > 0
+
+
+class _CommandLineAnswers:
+    """Answers approvals by the options, else by asking the person at the terminal."""
+
+    def __init__(self, display: Display, *, approve: frozenset[str], reject: frozenset[str]) -> None:
+        self.display = display
+        self.yes = approve
+        self.no = reject
+        self.process: OneProcess | DurableRun | None = None
+        self.note = ""
+        self._one_at_a_time = asyncio.Lock()
+
+    async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
+        """Answer one approval."""
+        person = who()
+        if self.yes & {request.node, "all"}:
+            return True, person, "by --approve"
+        if self.no & {request.node, "all"}:
+            return False, person, "by --reject"
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            async with self._one_at_a_time:
+                self.display.pause()
+                answer = await _ask(f"{request.node}: {request.message or 'approve?'}")
+                self.display.go_on()
+            return None if answer is None else (answer, person, "")
+        if request.approval.timeout_seconds is None and self.process is not None:
+            self.note = (
+                f"node {request.node} waits for an approval and nobody is there to give it: "
+                f"run it on a terminal, or with --approve {request.node} or --reject {request.node}"
+            )
+            self.process.cancel()
+        return None
+
+
+async def _ask(question: str) -> bool | None:
+    """Ask the person at the terminal. No thread sits in a read: a cancelled job must not wait for an answer."""
+    loop = asyncio.get_running_loop()
+    while True:
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        ready = asyncio.Event()
+        loop.add_reader(sys.stdin, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(sys.stdin)
+        line = sys.stdin.readline()
+        if not line:
+            return None
+        said = line.strip().lower()
+        if said in ("y", "yes"):
+            return True
+        if said in ("", "n", "no"):
+            return False
+
+
+def _display(graph: Graph, *, watch: bool | None, quiet: bool) -> Display:
+    if quiet:
+        return NoDisplay()
+    # A pipe has no cursor to move: there the tree is its last picture.
+    console = Console(stderr=True)
+    return LiveDisplay(graph, console) if (console.is_terminal if watch is None else watch) else PlainDisplay()
+
+
+def _signals(given: tuple[str, ...]) -> dict[str, Any]:
+    parts = (each.partition("=") for each in given)
+    return {name: json_or_text(name, text) if equals else None for name, equals, text in parts}
+
+
+def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
+    count = sum(1 for problem in error.problems if problem.severity == "error")
+    said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else about_inputs(error)
+    say_refused(error, f"{count} problem{'s' if count != 1 else ''}: {said}", stdout)
+    return BAD_INPUT
+
+
+def _say(report: JobReport, stdout: TextIO, *, as_json: bool, note: str) -> None:
+    if as_json:
+        stdout.write(_json(report.to_json(), indent=None) + "\n")
+        if note:
+            click.echo(note, err=True)
+        return
+    colour = {"COMPLETED": "green", "FAILED": "red"}.get(report.status, "yellow")
+    tasks = sum(node["attempts"] for node in report.nodes.values())
+    nodes = f"{len(report.nodes):,} node{'s' if len(report.nodes) != 1 else ''}"
+    attempts = f"{tasks:,} attempt{'s' if tasks != 1 else ''}"
+    head = f"{report.status} in {duration(report.duration_seconds)}"
+    click.echo(click.style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
+    if report.error is not None:
+        click.echo(click.style(str(report.error["message"]), fg="red"), err=True)
+    if note:
+        click.echo(click.style(note, fg="yellow"), err=True)
+    if report.result is not None:
+        console = Console(file=stdout)
+        text = _json(report.result, indent=2)
+        if console.is_terminal:
+            console.print(JSON(text))
+        else:
+            stdout.write(text + "\n")
+
+
+def _json(value: Any, *, indent: int | None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"the job is over, and what it gave cannot be shown as JSON: {error}") from error

@@ -1,0 +1,204 @@
+"""`dagmaster orchestrator` and `dagmaster worker`: the services, one process each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from dagmaster.cli.main import COMPLETED, INTERRUPTED
+from dagmaster.cli.options import data_dir_option, handlers_option
+from dagmaster.connection_backoff import Outage
+from dagmaster.errors import DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.settings import Settings
+    from dagmaster.store.postgres.connection import Address
+
+_LOGGER = logging.getLogger("dagmaster")
+
+
+class Service(Protocol):
+    """What runs until it is told to stop."""
+
+    ready: asyncio.Event
+
+    async def run(self) -> None:
+        """Live."""
+
+    def stop(self) -> None:
+        """End soon."""
+
+
+with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
+
+
+@click.command()
+@data_dir_option
+@with_parent_option
+def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
+    """Run an orchestrator: it owns jobs and decides what follows what.
+
+    Any number may run on one database; each job is owned by one of them, and moves to another when that one stops or
+    dies. The database is DAGMASTER_DATABASE_URL, else the embedded one. SIGTERM and Ctrl-C release its jobs at once.
+
+    \b
+    Example:
+      DAGMASTER_DATABASE_URL=postgresql://… dagmaster migrate
+      DAGMASTER_DATABASE_URL=postgresql://… dagmaster orchestrator
+    """
+    from dagmaster.bootstrap import make_orchestrator  # noqa: PLC0415 - slow to import
+
+    return serve("orchestrator", make_orchestrator, data_dir, with_parent=with_parent)
+
+
+@click.command()
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="A queue to serve ('*': every queue). Repeatable."
+)
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run at a time.  [default: 32]")
+@handlers_option
+@data_dir_option
+@with_parent_option
+def worker(
+    *,
+    queues: tuple[str, ...],
+    concurrency: int | None,
+    modules: tuple[str, ...],
+    data_dir: pathlib.Path | None,
+    with_parent: bool,
+) -> int:
+    """Run a worker: it executes the tasks of some queues.
+
+    Async handlers run on a loop, plain functions in child processes that can be killed. SIGTERM and Ctrl-C stop
+    claiming, let tasks end for 5 seconds, then ask the rest to save a checkpoint and hand it back: all of it within
+    DAGMASTER_DRAIN_SECONDS (30). A second one leaves at once.
+
+    \b
+    Examples:
+      dagmaster worker --queue functionapp-tasks --queue container-tasks
+      dagmaster worker --queue '*' --concurrency 8 --handlers ./my_handlers.py
+    """
+    from dagmaster.bootstrap import blob_directory, make_worker  # noqa: PLC0415 - slow to import
+    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+
+    queues = queues or load_settings(services=not with_parent).queues
+    if not queues:
+        raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for every queue")
+    served = () if "*" in queues else queues
+
+    def make(address: Address, blobs: Blobs, settings: Settings) -> Service:
+        return make_worker(
+            address,
+            blobs,
+            settings,
+            modules=modules,
+            queues=served,
+            concurrency=concurrency,
+            home=blob_directory(settings, data_dir),
+        )
+
+    return serve(f"worker of {', '.join(queues)}", make, data_dir, with_parent=with_parent)
+
+
+def serve(
+    name: str,
+    make: Callable[[Address, Blobs, Settings], Service],
+    data_dir: pathlib.Path | None,
+    *,
+    with_parent: bool,
+) -> int:
+    """Run a service until it is told to stop."""
+    from dagmaster.bootstrap import (  # noqa: PLC0415 - slow to import
+        blob_directory,
+        large_outputs,
+        reached,
+        run_service,
+    )
+    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    # How a schema is brought there is alembic's business.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Owned jobs stay, and looking for garbage among them over and over is work for nothing.
+    gc.set_threshold(50_000, 50, 50)
+    try:
+        # The names of other systems are for services that stand alone.
+        settings = load_settings(services=not with_parent)
+        with reached(settings, data_dir) as address:
+            blobs = large_outputs(settings, blob_directory(settings, data_dir))
+            return run_service(_live(name, lambda: make(address, blobs, settings), address, with_parent=with_parent))
+    except DagmasterError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _live(
+    name: str,
+    make: Callable[[], Service],
+    address: Address,
+    *,
+    with_parent: bool,
+) -> int:
+    from dagmaster.bootstrap import prepare  # noqa: PLC0415 - slow to import
+
+    stopped = asyncio.Event()
+    service: Service | None = None
+
+    def stop() -> None:
+        if stopped.is_set():
+            click.echo("leaving at once", err=True)
+            os._exit(INTERRUPTED)
+        stopped.set()
+        if service is not None:
+            _LOGGER.info("%s stops", name)
+            service.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if with_parent:
+        loop.add_reader(sys.stdin, lambda: _parent_is_gone(loop, stop))
+    await _patiently(lambda: prepare(address, migrate=address.revive is not None), stopped)
+    if stopped.is_set():
+        return COMPLETED
+    service = make()
+    running = asyncio.create_task(service.run())
+    ready = asyncio.create_task(service.ready.wait())
+    await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
+    if ready.done():
+        _LOGGER.info("%s is ready (pid %d)", name, os.getpid())
+    ready.cancel()
+    await running
+    _LOGGER.info("%s is stopped", name)
+    return COMPLETED
+
+
+def _parent_is_gone(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    if not sys.stdin.read(1):
+        loop.remove_reader(sys.stdin)
+        stop()
+
+
+async def _patiently(work: Callable[[], Awaitable[None]], stopped: asyncio.Event) -> None:
+    """Wait for a database that is away: say so once, and try again."""
+    outage = Outage(_LOGGER)
+    while not stopped.is_set():
+        try:
+            await work()
+        except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), outage.away(error))
+        else:
+            outage.over()
+            return

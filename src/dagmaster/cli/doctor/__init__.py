@@ -1,0 +1,1 @@
+"""Checks behind the doctor command."""

@@ -1,0 +1,1 @@
+"""Draw jobs, trees and maps on a terminal."""

@@ -1,0 +1,1 @@
+"""Explain why a node or a job is in its current state."""

@@ -1,0 +1,1 @@
+"""The expression language: Jinja's grammar, our own evaluator."""

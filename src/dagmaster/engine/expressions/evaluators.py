@@ -1,0 +1,186 @@
+"""What a compiled expression is made of: small closures from a scope to a value.
+
+A path, `default`, and a filter such as `first` may give `Missing` in place of a value; `present` turns that into a
+failure. This module does not know the grammar; it is told what to put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from dagmaster.engine.expressions.json_values import ABSENT, Missing, kind, missing, pick
+from dagmaster.errors import EvaluationFailed
+
+Run = Callable[[Mapping[str, Any]], Any]
+
+
+def present(run: Run) -> Run:
+    """Fail where the value is missing."""
+
+    def check(scope: Mapping[str, Any]) -> Any:
+        value = run(scope)
+        if value.__class__ is Missing:
+            raise EvaluationFailed(value.sentence, path=value.path)
+        return value
+
+    return check
+
+
+def static_path(keys: tuple[str | int, ...]) -> Run:
+    """The value at a path whose keys are known."""
+
+    def walk(scope: Mapping[str, Any]) -> Any:
+        value: Any = scope
+        for place, key in enumerate(keys):
+            # A dict is the usual case, and `pick` costs three times as much.
+            found = value.get(key, ABSENT) if value.__class__ is dict else pick(value, key)
+            if found is ABSENT:
+                return missing(value, keys[: place + 1])
+            value = found
+        return value
+
+    return walk
+
+
+def computed_path(base: Run, path: tuple[str | int, ...], keys: Sequence[Any]) -> Run:
+    """The value at a path that goes on from `base`, which stands at `path`. A key may be a closure."""
+
+    def walk(scope: Mapping[str, Any]) -> Any:
+        value = base(scope)
+        gone = list[Any](path)
+        for step in keys:
+            if value.__class__ is Missing:
+                return value
+            gone.append(step(scope) if callable(step) else step)
+            found = pick(value, gone[-1])
+            value = missing(value, gone) if found is ABSENT else found
+        return value
+
+    return walk
+
+
+def slice_between(start: Run | None, stop: Run | None) -> Run:
+    """The slice that a subscript `[start:stop]` means."""
+
+    def end(run: Run | None, scope: Mapping[str, Any]) -> Any:
+        value = None if run is None else run(scope)
+        if value is not None and value.__class__ is not int:
+            raise EvaluationFailed(f"a slice goes from integer to integer, not {kind(value)}")
+        return value
+
+    return lambda scope: slice(end(start, scope), end(stop, scope))
+
+
+def secret(_scope: Mapping[str, Any]) -> NoReturn:
+    """A secret has no value here: the worker fills it in."""
+    raise EvaluationFailed("a secret has no value here; only the params of a task may name one")
+
+
+def default(value: Run, fallback: Run, boolean: Run | None) -> Run:
+    """The filter `default`. The fallback is evaluated only when it is needed."""
+
+    def choose(scope: Mapping[str, Any]) -> Any:
+        found = value(scope)
+        if found.__class__ is Missing:
+            return fallback(scope)
+        if boolean is not None and not found and boolean(scope):
+            return fallback(scope)
+        return found
+
+    return choose
+
+
+def is_defined(value: Run) -> Run:
+    """`value is defined`."""
+    return lambda scope: value(scope).__class__ is not Missing
+
+
+def apply(compute: Callable[..., Any], value: Run, arguments: Mapping[str, Run]) -> Run:
+    """A filter or a prefix."""
+    if not arguments:
+        return lambda scope: compute(value(scope))
+    given = tuple(arguments.items())
+    return lambda scope: compute(value(scope), **{name: run(scope) for name, run in given})
+
+
+def constant(value: Any) -> Run:
+    """A literal."""
+    return lambda _scope: value
+
+
+def array(items: Sequence[Run]) -> Run:
+    """`[a, b]`, new each time."""
+    return lambda scope: [run(scope) for run in items]
+
+
+def mapping(items: Mapping[str, Run]) -> Run:
+    """`{'a': b}`, new each time."""
+    pairs = tuple(items.items())
+    return lambda scope: {key: run(scope) for key, run in pairs}
+
+
+def comparison(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]]) -> Run:
+    """`a < b <= c`: each value is evaluated once, and the first pair that does not hold ends it."""
+    if len(steps) == 1:
+        compare, second = steps[0]
+        return lambda scope: compare(first(scope), second(scope))
+
+    def chain(scope: Mapping[str, Any]) -> bool:
+        left = first(scope)
+        for compare, run in steps:
+            right = run(scope)
+            if not compare(left, right):
+                return False
+            left = right
+        return True
+
+    return chain
+
+
+def all_of(runs: Sequence[Run]) -> Run:
+    """`a and b`: the first value that is false, else the last one, as in Python."""
+
+    def decide(scope: Mapping[str, Any]) -> Any:
+        value: Any = None
+        for run in runs:
+            value = run(scope)
+            if not value:
+                break
+        return value
+
+    return decide
+
+
+def any_of(runs: Sequence[Run]) -> Run:
+    """`a or b`: the first value that is true, else the last one, as in Python."""
+
+    def decide(scope: Mapping[str, Any]) -> Any:
+        value: Any = None
+        for run in runs:
+            value = run(scope)
+            if value:
+                break
+        return value
+
+    return decide
+
+
+def arithmetic(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]]) -> Run:
+    """`a + b - c`, from left to right."""
+    if len(steps) == 1:
+        compute, second = steps[0]
+        return lambda scope: compute(first(scope), second(scope))
+
+    def chain(scope: Mapping[str, Any]) -> Any:
+        value = first(scope)
+        for compute, run in steps:
+            value = compute(value, run(scope))
+        return value
+
+    return chain
+
+
+def choice(test: Run, then: Run, otherwise: Run) -> Run:
+    """`then if test else otherwise`."""
+    return lambda scope: then(scope) if test(scope) else otherwise(scope)

@@ -1,0 +1,51 @@
+"""The roots at which a path may start, and how much of a path names the thing that has to be loaded.
+
+This module does not know which inputs, nodes or secrets exist: that is checked against a graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.engine.expressions.json_values import Path, path_text
+from dagmaster.engine.expressions.parser import nearest
+from dagmaster.errors import ExpressionInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+NODE_FIELDS = ("output", "outputs", "status", "error", "failed")
+"""What can be asked of a node."""
+
+_LENGTHS = {"inputs": 2, "nodes": 3, "upstream": 2, "job": 2, "env": 2, "secrets": 2}
+_LAST_NAMES: dict[str, Sequence[str]] = {"nodes": NODE_FIELDS, "upstream": NODE_FIELDS, "outer": ("item", "index")}
+
+
+def reference(keys: Path, *, roots: Collection[str], offset: int, goes_on: bool) -> Path:
+    """What has to be loaded for this path. `goes_on`: a computed key follows, which may not be a part of that."""
+    root = str(keys[0])
+    if root not in roots:
+        raise ExpressionInvalid(f"there is no `{root}` here", offset=offset, hint=nearest(root, roots))
+    if root == "inputs" and len(keys) == 1 and not goes_on:
+        return keys
+    length, names = _length(keys), _LAST_NAMES.get(root, ())
+    if len(keys) < length:
+        said = path_text(keys)
+        if goes_on:
+            raise ExpressionInvalid(f"the key after `{said}` has to be written out", offset=offset)
+        example = names[0] if names and len(keys) == length - 1 else "NAME"
+        hint = f"go on, as in `{said}.{example}`"
+        raise ExpressionInvalid(f"`{said}` is not a value by itself", offset=offset, hint=hint)
+    if not all(isinstance(key, str) for key in keys[:length]):
+        raise ExpressionInvalid(f"`{path_text(keys)}` has an index where it needs a name", offset=offset)
+    last = str(keys[length - 1])
+    if names and last not in names:
+        what = f"`{path_text(keys[: length - 1])}` has no `{last}`"
+        raise ExpressionInvalid(what, offset=offset, hint=nearest(last, names))
+    return keys[:length]
+
+
+def _length(keys: Path) -> int:
+    if keys[0] == "outer":
+        return 1 + next((place for place, key in enumerate(keys) if key != "outer"), len(keys))
+    return _LENGTHS.get(str(keys[0]), 1)

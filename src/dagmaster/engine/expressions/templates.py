@@ -1,0 +1,316 @@
+"""JSON values with expressions in their strings: compiled once, resolved many times.
+
+A value is never parsed again: what an expression gives is put in place as it is, braces and all. A secret becomes a
+typed part that only `fill_secrets` replaces. This module does not know what secrets hold, nor who may name one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagmaster.engine.expressions.expression import Expression, Path, PathUse, compile_expression
+from dagmaster.engine.expressions.json_values import MAX_TEXT, fits, kind, path_text, text_of
+from dagmaster.engine.expressions.parser import STRING_LITERAL
+from dagmaster.errors import EvaluationFailed, ExpressionInvalid
+
+MAX_LEVELS = 64
+"""Levels of lists and mappings in one another, as in a workflow's file."""
+
+MAX_TOTAL = 256 * MAX_TEXT
+"""Characters and items that one resolution may take out of expressions, over all its strings."""
+
+_OPENING = re.compile(r"\{[{%#]")
+# Most templates are one path in braces. There is nothing in it that could be the end of anything else.
+_ONE_PATH = re.compile(r"\{\{[A-Za-z0-9_. ]*\}\}")
+_TOKEN = re.compile(rf"{STRING_LITERAL.pattern}|[\"'()\[\]{{}}]", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretName:
+    """A secret, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretText:
+    """A resolved string that still lacks its secrets."""
+
+    parts: tuple[str | SecretName, ...]
+
+
+Resolve = Callable[[Mapping[str, Any], list[int]], Any]
+"""From a scope, and a count of what was taken so far, to a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A compiled value. `uses` says where each path stands; its offset counts from the start of that string."""
+
+    source: Any
+    uses: tuple[tuple[Path, PathUse], ...]
+    refs: tuple[Path, ...]
+    _resolve: Resolve | None = field(repr=False, compare=False)
+
+    @property
+    def is_constant(self) -> bool:
+        """No expression inside: the value is the source."""
+        return self._resolve is None
+
+    def resolve(self, scope: Mapping[str, Any]) -> Any:
+        """The value in this scope. Lists and mappings with an expression inside are new; the rest is shared."""
+        return self.source if self._resolve is None else self._resolve(scope, [0])
+
+
+def compile_template(value: Any, *, roots: Collection[str]) -> Template:
+    """Compile a JSON value, or raise the first problem, with its place in the value."""
+    template, problems = compile_template_all(value, roots=roots)
+    if template is None:
+        raise problems[0]
+    return template
+
+
+def compile_template_all(value: Any, roots: Collection[str]) -> tuple[Template | None, list[ExpressionInvalid]]:
+    """Compile a JSON value and collect every problem; with a problem there is no template."""
+    compiler = _Compiler(frozenset(roots))
+    resolve = compiler.value(value, ())
+    if compiler.problems:
+        return None, compiler.problems
+    return Template(value, tuple(compiler.uses), tuple(compiler.refs), resolve), []
+
+
+def has_secrets(value: Any) -> bool:
+    """Whether a resolved value still lacks a secret."""
+    waiting = [(value, 0)]
+    while waiting:
+        item, level = waiting.pop()
+        if isinstance(item, SecretText):
+            return True
+        if level <= MAX_LEVELS and isinstance(item, list | dict):
+            children = item.values() if isinstance(item, dict) else item
+            waiting.extend((child, level + 1) for child in children)
+    return False
+
+
+def fill_secrets(value: Any, lookup: Callable[[str], str]) -> Any:
+    """The value with its secrets in place. Strings that only look like a secret stay what they are."""
+    return _fill(value, lookup, 0)
+
+
+def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
+    """The value as plain JSON with null for each text that lacks a secret; and where those are: [path, parts]."""
+    places: list[list[Any]] = []
+
+    def walk(item: Any, path: list[str | int], level: int) -> Any:
+        if isinstance(item, SecretText):
+            places.append([path, [part if isinstance(part, str) else {"secret": part.name} for part in item.parts]])
+            return None
+        if level > MAX_LEVELS:
+            return item
+        if isinstance(item, dict):
+            return {key: walk(each, [*path, key], level + 1) for key, each in item.items()}
+        if isinstance(item, list):
+            return [walk(each, [*path, place], level + 1) for place, each in enumerate(item)]
+        return item
+
+    return walk(value, [], 0), places
+
+
+def attach_secrets(value: Any, places: Iterable[tuple[Sequence[str | int], Sequence[Any]]]) -> Any:
+    """Undo `detach_secrets`, in place."""
+    for path, parts in places:
+        text = SecretText(tuple(part if isinstance(part, str) else SecretName(part["secret"]) for part in parts))
+        if not path:
+            return text
+        into = value
+        for step in path[:-1]:
+            into = into[step]
+        into[path[-1]] = text
+    return value
+
+
+def _fill(value: Any, lookup: Callable[[str], str], level: int) -> Any:
+    if isinstance(value, SecretText):
+        return "".join(part if isinstance(part, str) else lookup(part.name) for part in value.parts)
+    # No template is deeper, so no secret is; what lies below came out of an expression.
+    if level > MAX_LEVELS:
+        return value
+    if isinstance(value, dict):
+        return {key: _fill(item, lookup, level + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_fill(item, lookup, level + 1) for item in value]
+    return value
+
+
+class _Compiler:
+    """Walks a value once. `None` in place of a `Resolve` means: constant."""
+
+    __slots__ = ("problems", "refs", "roots", "uses")
+
+    def __init__(self, roots: frozenset[str]) -> None:
+        self.roots = roots
+        self.problems: list[ExpressionInvalid] = []
+        self.uses: list[tuple[Path, PathUse]] = []
+        self.refs: dict[Path, None] = {}
+
+    def value(self, value: Any, place: Path) -> Resolve | None:
+        if isinstance(value, str):
+            return self._string(value, place) if "{" in value else None
+        if isinstance(value, Mapping | list | tuple):
+            if len(place) >= MAX_LEVELS:
+                self._problem(ExpressionInvalid(f"the value is nested deeper than {MAX_LEVELS} levels"), place)
+                return None
+            return self._mapping(value, place) if isinstance(value, Mapping) else self._list(value, place)
+        if not (value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))):
+            self._problem(ExpressionInvalid(f"{kind(value)} is not a JSON value"), place)
+        return None
+
+    def _problem(self, error: ExpressionInvalid, place: Path, shift: int = 0) -> None:
+        found = ExpressionInvalid(str(error), offset=error.offset + shift, hint=error.hint, path=place)
+        found.__cause__ = error.__cause__
+        self.problems.append(found)
+
+    def _mapping(self, value: Mapping[Any, Any], place: Path) -> Resolve | None:
+        items: list[tuple[str, Resolve | None, Any]] = []
+        for key, item in value.items():
+            if not isinstance(key, str):
+                self._problem(ExpressionInvalid(f"a key is a string, not {kind(key)}"), place)
+            elif "{{" in key:
+                self._problem(ExpressionInvalid("a key cannot be an expression", offset=key.index("{{")), (*place, key))
+            else:
+                items.append((key, self.value(item, (*place, key)), item))
+        if all(resolve is None for _, resolve, _ in items):
+            return None
+        return lambda scope, taken: {
+            key: item if resolve is None else resolve(scope, taken) for key, resolve, item in items
+        }
+
+    def _list(self, value: list[Any] | tuple[Any, ...], place: Path) -> Resolve | None:
+        items = [(self.value(item, (*place, index)), item) for index, item in enumerate(value)]
+        if all(resolve is None for resolve, _ in items):
+            return None
+        return lambda scope, taken: [item if resolve is None else resolve(scope, taken) for resolve, item in items]
+
+    def _string(self, text: str, place: Path) -> Resolve | None:
+        try:
+            pieces = _split(text)
+        except ExpressionInvalid as error:
+            self._problem(error, place)
+            return None
+        parts: list[str | SecretName | Expression] = []
+        for offset, piece, is_text in pieces:
+            part = piece if is_text else self._expression(piece, offset, place)
+            if part is not None:
+                parts.append(part)
+        where = path_text(place)
+        if len(parts) == 1 and isinstance(parts[0], Expression):
+            return _whole(parts[0], where)
+        return None if all(isinstance(part, str) for part in parts) else _text(tuple(parts), where)
+
+    def _expression(self, piece: str, offset: int, place: Path) -> Expression | SecretName | None:
+        try:
+            expression = compile_expression(piece, roots=self.roots)
+        except ExpressionInvalid as error:
+            self._problem(error, place, offset)
+            return None
+        shift = offset + len(piece) - len(piece[2:].lstrip())
+        self.uses.extend((place, PathUse(use.keys, use.guarded, use.offset + shift)) for use in expression.uses)
+        self.refs.update(dict.fromkeys(expression.refs))
+        keys = expression.uses[0].keys if expression.uses else ()
+        return SecretName(str(keys[1])) if keys[:1] == ("secrets",) else expression
+
+
+def _split(text: str) -> list[tuple[int, str, bool]]:
+    """The pieces of a string: where each starts, what it is, and whether it is text or an expression in its braces."""
+    if _ONE_PATH.fullmatch(text):
+        return [(0, text, False)]
+    pieces: list[tuple[int, str, bool]] = []
+    place = 0
+    while opening := _OPENING.search(text, place):
+        start = opening.start()
+        if opening[0] != "{{":
+            what = "statements" if opening[0] == "{%" else "comments"
+            hint = f"write {{{{ '{opening[0]}' }}}} for these two characters"
+            raise ExpressionInvalid(f"{what} (`{opening[0]}`) are not part of the language", offset=start, hint=hint)
+        if start > place:
+            pieces.append((place, text[place:start], True))
+        place = _end(text, start)
+        pieces.append((start, text[start:place], False))
+    if place < len(text):
+        pieces.append((place, text[place:], True))
+    return pieces
+
+
+def _end(text: str, start: int) -> int:
+    """Where the expression that starts here ends: at braces that stand in no string and no brackets, as in Jinja."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start + 2):
+        sign = token[0]
+        if sign in ("'", '"'):
+            raise ExpressionInvalid("the string does not end", offset=token.start())
+        if sign in ("(", "[", "{"):
+            depth += 1
+        elif sign in (")", "]", "}"):
+            if not depth and text.startswith("}}", token.start()):
+                return token.start() + 2
+            depth -= 1
+    raise ExpressionInvalid("the expression does not end", offset=start, hint="write {{ '{{' }} for two braces")
+
+
+def _whole(expression: Expression, where: str) -> Resolve:
+    """A string that is one expression: the value keeps its type."""
+
+    def resolve(scope: Mapping[str, Any], taken: list[int]) -> Any:
+        try:
+            value = expression.evaluate(scope)
+            if isinstance(value, str | list):
+                _take(taken, len(value))
+        except EvaluationFailed as error:
+            raise _placed(error, where) from error
+        return value
+
+    return resolve
+
+
+def _text(parts: tuple[str | SecretName | Expression, ...], where: str) -> Resolve:
+    """Text with expressions or secrets in it."""
+    secret = any(isinstance(part, SecretName) for part in parts)
+
+    def resolve(scope: Mapping[str, Any], taken: list[int]) -> Any:
+        pieces: list[str | SecretName] = []
+        size = 0
+        try:
+            for part in parts:
+                piece = text_of(part.evaluate(scope)) if isinstance(part, Expression) else part
+                pieces.append(piece)
+                size += len(piece) if isinstance(piece, str) else 0
+                fits(size, MAX_TEXT, "characters")
+            _take(taken, size)
+        except EvaluationFailed as error:
+            raise _placed(error, where) from error
+        return _merged(pieces) if secret else "".join(pieces)  # type: ignore[arg-type]
+
+    return resolve
+
+
+def _merged(pieces: list[str | SecretName]) -> SecretText:
+    parts: list[str | SecretName] = []
+    for piece in pieces:
+        if parts and isinstance(piece, str) and isinstance(parts[-1], str):
+            parts[-1] += piece
+        elif piece != "":
+            parts.append(piece)
+    return SecretText(tuple(parts))
+
+
+def _take(taken: list[int], size: int) -> None:
+    taken[0] += size
+    fits(taken[0], MAX_TOTAL, "characters and items in all")
+
+
+def _placed(error: EvaluationFailed, where: str) -> EvaluationFailed:
+    return EvaluationFailed(str(error), path=": ".join(filter(None, (where, error.path))))

@@ -1,0 +1,96 @@
+"""How a job ends: the sweep when it must end early, the result when it is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine import fanout
+from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
+from dagmaster.engine.events import TaskHandedBack
+from dagmaster.engine.json_size import check_size
+from dagmaster.engine.model import FanOut, Job, fails_job
+from dagmaster.engine.status import NodeStatus, SkipReason
+from dagmaster.engine.step import Step, failure, loaded
+from dagmaster.engine.transitions import JOB_MOVES, Move
+from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HELD: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
+_NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
+
+
+def sweep(step: Step) -> None:
+    """Settle everything that has not started, once, when a job is ending."""
+    job = step.job
+    for node in job.walk():
+        if node.status in _NOT_STARTED:
+            if job.cancel_requested:
+                step.cancel(node)
+            else:
+                step.skip(node, SkipReason.JOB_FAILED)
+        elif isinstance(node, FanOut):
+            node.shut()
+            job.changed.append(node)
+        elif node.status in HELD:
+            if job.stopping:
+                step.out.append(Stop(node.id, node.attempt))
+            elif node.status is NodeStatus.DISPATCHED:
+                step.out.append(Withdraw(node.id, node.attempt, TaskHandedBack(node.id, node.attempt)))
+    for node in job.walk():
+        if isinstance(node, FanOut):
+            fanout.close_if_done(step, node)
+
+
+def conclude(step: Step) -> None:
+    """Finish a job whose nodes are all over. A completed one has a result to work out first."""
+    job = step.job
+    if job.cancel_requested:
+        finish(step, Move.CANCEL)
+    elif job.deadline_passed:
+        message = f"the job was not done within its deadline of {job.graph.deadline_seconds:g} s"
+        finish(step, Move.FAIL, error=failure("deadline", message))
+    elif job.failed:
+        first = min((node for node in job.nodes.values() if fails_job(node)), key=lambda node: node.finished_seq or 0)
+        message = f"node {first.id} failed: {(first.error or {}).get('message', '')}"
+        finish(step, Move.FAIL, error=failure("node_failed", message, node=first.id, cause=first.error))
+    else:
+        refs = _result_refs(job)
+        if refs:
+            step.out.append(Need(None, refs))
+        else:
+            work_out_result(step, {})
+
+
+def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
+    if job.graph.outputs is not None:
+        return job.graph.outputs.refs
+    completed = (node_id for node_id in job.graph.result_nodes if job.nodes[node_id].status is NodeStatus.COMPLETED)
+    return tuple(("nodes", node_id, "output") for node_id in completed)
+
+
+def work_out_result(step: Step, scope: Mapping[str, Any]) -> None:
+    """Complete the job with its result; one that cannot be worked out fails it."""
+    try:
+        result = _result(step.job, scope)
+        check_size(result, "the result")
+    except EvaluationFailed as error:
+        finish(step, Move.FAIL, error=failure("expression", f"outputs: {error}", path=error.path))
+    else:
+        finish(step, Move.COMPLETE, result=result)
+
+
+def _result(job: Job, scope: Mapping[str, Any]) -> Any:
+    if job.graph.outputs is not None:
+        return job.graph.outputs.resolve(scope)
+    outputs = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
+    return next(iter(outputs.values()), None) if len(job.graph.result_nodes) == 1 else outputs
+
+
+def finish(step: Step, move: Move, *, result: Any = None, error: dict[str, Any] | None = None) -> None:
+    """End the job."""
+    job = step.job
+    job.status = JOB_MOVES[job.status][move]
+    job.deadline_at = None
+    step.out.append(FinishJob(job.status, result, error))

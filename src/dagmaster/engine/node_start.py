@@ -1,0 +1,166 @@
+"""How each kind of node starts, and what it decides once it has its values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine import approvals_and_waits, fanout
+from dagmaster.engine.aggregation import aggregate
+from dagmaster.engine.decisions import Dispatch, Need, StartChildJob
+from dagmaster.engine.expressions.conditions import condition_holds
+from dagmaster.engine.gates import SATISFIED
+from dagmaster.engine.graph import (
+    ApprovalSpec,
+    ConditionalSpec,
+    EndSpec,
+    FanInSpec,
+    FanOutSpec,
+    GateKind,
+    Leaf,
+    StartSpec,
+    TaskSpec,
+    WaitSpec,
+    WorkflowSpec,
+)
+from dagmaster.engine.json_size import check_size, shown
+from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
+from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.step import Step, failure, loaded
+from dagmaster.engine.transitions import Move
+from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def start(step: Step, node: Node) -> None:
+    """Start a node that is ready."""
+    if node.status is NodeStatus.PENDING:
+        step.move(node, Move.READY)
+        if node.parent is None:
+            node.upstream = _upstream(step.job, node)
+    spec = node.spec
+    if isinstance(spec, TaskSpec):
+        _dispatch(step, node, spec)
+    elif isinstance(spec, StartSpec | EndSpec):
+        step.complete(node, {})
+    elif isinstance(spec, WorkflowSpec):
+        step.move(node, Move.START)
+        node.attempt += 1
+        step.out.append(StartChildJob(node.id, node.attempt, spec))
+    elif isinstance(spec, ApprovalSpec):
+        approvals_and_waits.request_approval(step, node, spec)
+    elif isinstance(spec, WaitSpec) and spec.signal is not None:
+        approvals_and_waits.wait_for_signal(step, node, spec)
+    elif isinstance(node, FanOut) and node.total is not None:
+        fanout.reopen(step, node)
+    else:
+        ask(step, node)
+
+
+def _dispatch(step: Step, node: Node, spec: TaskSpec) -> None:
+    step.move(node, Move.DISPATCH)
+    node.attempt += 1
+    node.wake_at = None
+    step.out.append(Dispatch(node.id, node.attempt, spec))
+    if spec.dispatch_timeout_seconds is not None:
+        step.wait_until(node, step.now + spec.dispatch_timeout_seconds)
+
+
+def ask(step: Step, node: Node) -> None:
+    """Ask for the values that a decision needs; decide at once if it needs none."""
+    need = need_of(step.job, node)
+    if need.refs:
+        step.out.append(need)
+    else:
+        decide(step, node, {})
+
+
+def need_of(job: Job, node: Node) -> Need:
+    """Give what a node that is READY has to know before it can decide."""
+    return Need(node.id, _refs(job, node))
+
+
+def _refs(job: Job, node: Node) -> tuple[tuple[str | int, ...], ...]:
+    spec = node.spec
+    if isinstance(spec, ConditionalSpec):
+        return spec.refs
+    if isinstance(spec, FanOutSpec):
+        return spec.source.refs
+    if isinstance(spec, WaitSpec):
+        template = spec.seconds if spec.seconds is not None else spec.until
+        return () if template is None else template.refs
+    if isinstance(spec, FanInSpec):
+        if spec.over is not None:
+            return (("nodes", spec.over, "outputs"), ("nodes", spec.over, "failed"))
+        completed = (source for source in spec.sources if job.nodes[source].status is NodeStatus.COMPLETED)
+        return tuple(("nodes", source, "output") for source in completed)
+    return ()
+
+
+def decide(step: Step, node: Node, scope: Mapping[str, Any]) -> None:
+    """Decide with the values that a node asked for."""
+    spec = node.spec
+    if isinstance(spec, ConditionalSpec):
+        _branch(step, node, spec, scope)
+    elif isinstance(node, FanOut):
+        fanout.freeze(step, node, scope)
+    elif isinstance(spec, WaitSpec):
+        approvals_and_waits.wait_for_time(step, node, spec, scope)
+    elif isinstance(spec, FanInSpec):
+        _fold(step, node, spec, scope)
+
+
+def _branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, Any]) -> None:
+    try:
+        value = None if spec.condition_field is None else spec.condition_field.resolve(scope)
+        check_size(value, "condition_field")
+        bound = {**scope, "value": value}
+        taken = next((b for b in spec.branches if b.condition is None or condition_holds(b.condition, bound)), None)
+    except EvaluationFailed as error:
+        step.fail(node, failure("expression", str(error), path=error.path))
+        return
+    if taken is None:
+        step.fail(node, failure("no_branch", f"no branch holds for value {shown(value)}, and there is no default"))
+        return
+    node.branch = taken.name
+    target = taken.next[0] if len(taken.next) == 1 else list(taken.next) or None
+    step.complete(node, {"branch_taken": target, "branch": taken.name, "value": value})
+
+
+def _fold(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> None:
+    try:
+        output = aggregate(spec.aggregation, *_parts(spec, scope))
+        check_size(output, f"what {spec.aggregation} makes of the outputs")
+    except EvaluationFailed as error:
+        step.fail(node, failure("expression", str(error), path=error.path))
+    except OverflowError:
+        step.fail(node, failure("aggregation", f"{spec.aggregation}: the numbers are too large to add"))
+    else:
+        step.complete(node, output)
+
+
+def _parts(spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    if spec.over is None:
+        # What was loaded counts: since it was asked for, more may have come (an `any_of` goes on with the first).
+        nodes = scope.get("nodes", {})
+        return [nodes[source]["output"] for source in spec.sources if "output" in nodes.get(source, {})], []
+    failed = loaded(scope, spec.over, "failed")
+    lost = {item["index"] for item in failed}
+    return [each for index, each in enumerate(loaded(scope, spec.over, "outputs")) if index not in lost], failed
+
+
+def _upstream(job: Job, node: Node) -> str | None:
+    """Give the satisfied leaf that finished first: `upstream` in expressions. None where there is no such one."""
+    leaves, gates = job.leaves(node.id), job.gates(node.id)
+    if not leaves or (gates[0].kind is GateKind.ALL and len(leaves) > 1):
+        return None
+    counts = job.counts[node.id]
+
+    def counts_for(leaf: Leaf, gate: int) -> bool:
+        while gate >= 0 and counts[4 * gate] == SATISFIED:
+            gate = gates[gate].parent
+        return gate < 0 and leaf_outcome(job.nodes[leaf.node], leaf.branch) == SATISFIED
+
+    found = [job.nodes[leaf.node] for leaf, gate in leaves if counts_for(leaf, gate)]
+    return min(found, key=lambda each: each.finished_seq or 0).id if found else None

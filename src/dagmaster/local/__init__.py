@@ -1,0 +1,1 @@
+"""Run a workflow in one process."""

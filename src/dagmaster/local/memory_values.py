@@ -1,0 +1,91 @@
+"""A store in memory: what a job is, while one process runs it. Gone when the process is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.model import Job, JobRow, NodeRow, row_of
+from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.node_values import ValueKey, ValueKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.orchestrator.turn import TurnWrites
+    from dagmaster.ports.handler_context import Checkpoint
+    from dagmaster.ports.store import JsonText
+
+
+@dataclass(slots=True)
+class StoredJob:
+    """The rows of one job."""
+
+    graph: Graph
+    row: JobRow
+    nodes: dict[str, NodeRow] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, list[Any]] = field(default_factory=dict)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+
+class MemoryStore:
+    """Keeps jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, StoredJob] = {}
+
+    def add(self, job: Job) -> StoredJob:
+        """Store a new job."""
+        rows = {node.id: row_of(node) for node in job.nodes.values()}
+        stored = self.jobs[job.id] = StoredJob(job.graph, job.row(), rows)
+        return stored
+
+    def save(self, job: Job, writes: TurnWrites) -> None:
+        """Write a turn."""
+        stored = self.jobs[job.id]
+        stored.row = job.row()
+        for node in writes.changed:
+            stored.nodes[node.id] = row_of(node)
+            if node.status is not NodeStatus.COMPLETED:
+                stored.outputs.pop(node.id, None)
+        stored.outputs.update(writes.outputs)
+        stored.sources.update(writes.sources)
+        if writes.finished is not None:
+            stored.result = writes.finished.result
+            stored.error = writes.finished.error
+
+    def rebuild(self, job_id: str) -> Job:
+        """Load a job from its rows alone."""
+        stored = self.jobs[job_id]
+        return Job.rebuild(stored.graph, stored.row, stored.nodes.values())
+
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+        """Give the values that are there."""
+        stored = self.jobs[job_id]
+        found: dict[ValueKey, Any] = {}
+        for key in keys:
+            if key.kind is ValueKind.OUTPUT and key.node in stored.outputs:
+                found[key] = stored.outputs[key.node]
+            elif key.kind is ValueKind.ITEMS and key.node in stored.sources:
+                found[key] = stored.sources[key.node]
+            elif key.kind is ValueKind.OUTPUTS:
+                found[key] = self._outputs(stored, key.node)
+        return found
+
+    async def open(self, value: JsonText) -> Any:
+        """Read a value that is not stored yet."""
+        return value.value()
+
+    def _outputs(self, stored: StoredJob, fan_id: str) -> list[Any]:
+        row = stored.nodes[fan_id]
+        children = (stored.nodes[f"{fan_id}__{index}"] for index in range(row.expanded))
+        return [
+            self._outputs(stored, child.id)
+            if child.total is not None and child.status is NodeStatus.COMPLETED
+            else stored.outputs.get(child.id)
+            for child in children
+        ]

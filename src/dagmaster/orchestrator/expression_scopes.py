@@ -1,0 +1,118 @@
+"""What an expression sees: the references of a node, turned into values to load, and those into a scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.model import FanOut, Job, Node
+from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.node_values import ValueKey, ValueKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    Ref = tuple[str | int, ...]
+
+
+class Scopes:
+    """The scopes of one job. What is the same for all children of a fan-out is put together once."""
+
+    def __init__(self, job: Job, inputs: Mapping[str, Any], env: Mapping[str, str]) -> None:
+        self.job = job
+        self.inputs = inputs
+        self.env = env
+        self.loaded: dict[ValueKey, Any] = {}
+        self._shared: dict[tuple[str | None, tuple[Ref, ...]], dict[str, Any]] = {}
+
+    def wanted(self, node: Node | None, refs: Iterable[Ref]) -> Iterator[ValueKey]:
+        """Give the values that these references need and that are not here yet."""
+        for ref in refs:
+            key = self._key(node, ref)
+            if key is not None and key not in self.loaded:
+                yield key
+
+    def _key(self, node: Node | None, ref: Ref) -> ValueKey | None:
+        root = ref[0]
+        if root == "nodes" and ref[2] in ("output", "outputs"):
+            return ValueKey(ValueKind(str(ref[2])), str(ref[1]))
+        if root == "upstream" and ref[1] == "output" and node is not None:
+            source = node.top.upstream
+            return None if source is None else ValueKey(ValueKind.OUTPUT, source)
+        if root in ("item", "outer") and ref[-1] == "item" and node is not None:
+            child = _outward(node, len(ref) - 1)
+            return None if child.parent is None else ValueKey(ValueKind.ITEMS, child.parent.id)
+        return None
+
+    def scope(self, node: Node | None, refs: tuple[Ref, ...]) -> dict[str, Any]:
+        """Put together what these references name. What is missing is left out: the expression says so."""
+        top = None if node is None else node.top
+        key = (None if top is None else top.id, refs)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = self._share(top, refs)
+        if node is None or node.parent is None:
+            return shared
+        return {**shared, **self._of_child(node, refs)}
+
+    def forget(self) -> None:
+        """Drop every value: they belong to one turn."""
+        self.loaded.clear()
+        self._shared.clear()
+
+    def _share(self, top: Node | None, refs: tuple[Ref, ...]) -> dict[str, Any]:
+        scope: dict[str, Any] = {"inputs": self.inputs, "env": self.env, "job": {"id": self.job.id}}
+        nodes: dict[str, dict[str, Any]] = {}
+        for ref in refs:
+            if ref[0] == "nodes":
+                name, field = str(ref[1]), str(ref[2])
+                self._put(nodes.setdefault(name, {}), self.job.nodes[name], field)
+            elif ref[0] == "upstream" and top is not None and top.upstream is not None:
+                self._put(scope.setdefault("upstream", {}), self.job.nodes[top.upstream], str(ref[1]))
+        if nodes:
+            scope["nodes"] = nodes
+        return scope
+
+    def _put(self, into: dict[str, Any], node: Node, field: str) -> None:
+        if field == "status":
+            into["status"] = node.status.value
+        elif field == "error":
+            into["error"] = node.error
+        elif field == "failed":
+            into["failed"] = failed_children(node)
+        elif node.status is NodeStatus.COMPLETED:
+            key = ValueKey(ValueKind(field), node.id)
+            if key in self.loaded:
+                into[field] = self.loaded[key]
+
+    def _of_child(self, node: Node, refs: tuple[Ref, ...]) -> dict[str, Any]:
+        scope: dict[str, Any] = {}
+        for ref in refs:
+            if ref[0] not in ("item", "index", "outer"):
+                continue
+            child = _outward(node, len(ref) - 1)
+            if child.parent is None:
+                continue
+            into = scope
+            for step in ref[:-1]:
+                into = into.setdefault(str(step), {})
+            if ref[-1] == "index":
+                into["index"] = child.index
+            else:
+                into["item"] = self.loaded[ValueKey(ValueKind.ITEMS, child.parent.id)][child.index]
+        return scope
+
+
+def failed_children(node: Node) -> list[dict[str, Any]]:
+    """Give `nodes.fan.failed`: the failed children in index order."""
+    if not isinstance(node, FanOut):
+        return []
+    children = node.children[: node.expanded]
+    return [{"index": c.index, "error": c.error} for c in children if c.status is NodeStatus.FAILED]
+
+
+def _outward(node: Node, levels: int) -> Node:
+    for _ in range(levels):
+        if node.parent is None:
+            break
+        node = node.parent
+    return node

@@ -1,0 +1,146 @@
+"""A job in an orchestrator's hands: the engine's job, and what the shell keeps beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.model import FanOut, Job
+from dagmaster.engine.status import JobStatus
+from dagmaster.orchestrator.expression_scopes import Scopes
+from dagmaster.orchestrator.result_reuse import Recall
+from dagmaster.ports.node_values import ValueKey, ValueKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from dagmaster.engine.graph import Graph
+    from dagmaster.ports.node_values import Values
+    from dagmaster.ports.reusable_results import PastJob, Pasts
+    from dagmaster.ports.store import ClaimedJob, JsonText
+
+
+MIN_NUMBER: Final = 4
+"""Digits of a secret number that is hidden."""
+
+
+class HeldJob:
+    """One owned job. On any doubt it is dropped, and loaded again from its rows."""
+
+    __slots__ = (
+        "depth",
+        "epoch",
+        "event_seq",
+        "is_fresh",
+        "job",
+        "parent",
+        "priority",
+        "queue",
+        "recall",
+        "scopes",
+        "secrets",
+        "sources",
+        "stored",
+        "tasks",
+        "values",
+        "workflows",
+    )
+
+    def __init__(
+        self,
+        claimed: ClaimedJob,
+        graph: Graph,
+        values: Values,
+        *,
+        past: PastJob | None = None,
+        pasts: Pasts | None = None,
+    ) -> None:
+        self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
+        self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
+        self.scopes = Scopes(self.job, claimed.inputs, claimed.env)
+        self.recall = Recall(self.job, claimed.inputs, past=past, pasts=pasts, redo=claimed.redo)
+        self.epoch = claimed.epoch
+        self.event_seq = claimed.event_seq
+        self.priority = claimed.priority
+        self.depth = claimed.depth
+        self.queue = claimed.queue
+        self.workflows = claimed.workflows
+        self.parent = claimed.parent
+        # Nodes that have a row, and the tasks that are out by node.
+        self.stored = {row.id for row in claimed.nodes}
+        self.tasks = dict(claimed.tasks)
+        self.secrets = [
+            text
+            for name, value in claimed.inputs.items()
+            if graph.inputs.get(name, {}).get("secret")
+            for text in _texts(value)
+        ]
+        # The frozen lists of fan-outs that still start children: read once, not once a turn.
+        self.sources: dict[str, list[Any]] = {}
+        self.values = HeldValues(self, values)
+
+    def timers(self) -> Iterator[tuple[float, str]]:
+        """Every timer that is set. The job's deadline is the one of node ''."""
+        for node in self.job.nodes.values():
+            if node.wake_at is not None:
+                yield node.wake_at, node.id
+        if self.job.deadline_at is not None:
+            yield self.job.deadline_at, ""
+
+    def is_due(self, node_id: str, now: float) -> bool:
+        """Whether a timer that was set is still there, and its time has come."""
+        if not node_id:
+            return self.job.deadline_at is not None and self.job.deadline_at <= now
+        node = self.job.nodes.get(node_id)
+        return node is not None and node.wake_at is not None and node.wake_at <= now
+
+    def keep_sources(self, sources: Mapping[str, list[Any]]) -> None:
+        """Remember lists that were just frozen, and forget those of fan-outs that are over."""
+        self.sources.update(sources)
+        if self.sources:
+            over = [fan for fan in self.sources if self.job.nodes[fan].is_terminal]
+            for fan in over:
+                del self.sources[fan]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a secret value, and its numbers as text. Short numbers are found in everything, and hide nothing."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    elif isinstance(value, int | float) and len(str(value)) >= MIN_NUMBER:
+        yield str(value)
+
+
+class HeldValues:
+    """The values of one job: what is at hand, else what the store has."""
+
+    __slots__ = ("_held", "_store")
+
+    def __init__(self, held: HeldJob, store: Values) -> None:
+        self._held = held
+        self._store = store
+
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+        """Give the values that are there."""
+        sources = self._held.sources
+        found: dict[ValueKey, Any] = {
+            key: sources[key.node] for key in keys if key.kind is ValueKind.ITEMS and key.node in sources
+        }
+        missing = [key for key in keys if key not in found]
+        if missing:
+            loaded = await self._store.load(job_id, missing)
+            found.update(loaded)
+            self._keep(loaded)
+        return found
+
+    async def open(self, value: JsonText) -> Any:
+        """Read a value that is not stored yet."""
+        return await self._store.open(value)
+
+    def _keep(self, loaded: Mapping[ValueKey, Any]) -> None:
+        nodes = self._held.job.nodes
+        for key, value in loaded.items():
+            if key.kind is ValueKind.ITEMS and isinstance(nodes[key.node], FanOut) and not nodes[key.node].is_terminal:
+                self._held.sources[key.node] = value

@@ -1,0 +1,129 @@
+"""The task message that a worker gets, and the outcomes that it gives back.
+
+The message is a public, versioned JSON document: other programs may write and read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dagmaster.errors import PermanentError
+from dagmaster.ports.handler_context import Checkpoint
+
+VERSION = 1
+"""Of the message. Keys may be added within a version: a reader ignores those it does not know."""
+
+
+@dataclass(slots=True)
+class TaskMessage:
+    """One attempt at a node, for a worker. `params` may hold secrets, so no repr shows them."""
+
+    task_id: str
+    job_id: str
+    node_id: str
+    handler: str
+    params: dict[str, Any] = field(default_factory=dict, repr=False)
+    timeout_seconds: float | None = None
+    retry_count: int = 0
+    attempt: int = 1
+    checkpoint: Checkpoint | None = field(default=None, repr=False)
+    dispatched_at: str | None = None
+    trace_parent: str | None = None
+    workflow: str = ""
+    # The params were made for this message alone, from JSON: a handler may have them as they are. Not part of the JSON.
+    own_params: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The message as plain JSON data."""
+        return {
+            "version": VERSION,
+            "task_id": self.task_id,
+            "job_id": self.job_id,
+            "node_id": self.node_id,
+            "handler": self.handler,
+            "params": self.params,
+            "timeout_seconds": self.timeout_seconds,
+            "retry_count": self.retry_count,
+            "attempt": self.attempt,
+            "checkpoint": self.checkpoint and self.checkpoint.to_json(),
+            "dispatched_at": self.dispatched_at,
+            "trace_parent": self.trace_parent,
+            "workflow": self.workflow,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> TaskMessage:
+        """Read a message. One that cannot be read is a PermanentError of kind `invalid_message`."""
+        try:
+            read = _Message.model_validate(data)
+        except ValidationError as error:
+            wrong = [f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}" for one in error.errors()[:20]]
+            raise PermanentError(
+                f"the task message cannot be read: {'; '.join(wrong)}", kind="invalid_message"
+            ) from None
+        values = {name: getattr(read, name) for name in _Message.model_fields if name != "version"}
+        values["attempt"] = read.attempt or read.retry_count + 1
+        values["checkpoint"] = read.checkpoint and Checkpoint(**read.checkpoint.model_dump())
+        values["dispatched_at"] = read.dispatched_at and read.dispatched_at.isoformat()
+        return cls(**values)
+
+
+@dataclass(slots=True)
+class Succeeded:
+    """The handler gave an output: JSON, and nobody else's."""
+
+    output: dict[str, Any]
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Failed:
+    """The attempt failed. `error` is JSON with `kind`, `message` and details; `permanent`: a retry would not help."""
+
+    error: dict[str, Any]
+    permanent: bool = False
+
+
+@dataclass(slots=True)
+class HandedBack:
+    """The attempt was not finished, through nobody's fault. It uses up no retry."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | HandedBack
+
+# Ids are decimal strings in our JSON; a number from another writer means the same.
+_Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]
+
+
+class _Saved(BaseModel):
+    """A checkpoint in a message."""
+
+    phase: str
+    data: dict[str, Any] = {}
+    artifacts: tuple[str, ...] = ()
+
+
+class _Message(BaseModel):
+    """The door: what a message has to look like."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+    version: Literal[1] = 1
+    task_id: _Id
+    job_id: _Id
+    node_id: _Id
+    handler: str = Field(min_length=1)
+    params: dict[str, Any] = {}
+    timeout_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    retry_count: int = Field(default=0, ge=0)
+    # Older writers know retry_count only.
+    attempt: int | None = Field(default=None, ge=1)
+    checkpoint: _Saved | None = None
+    dispatched_at: AwareDatetime | None = None
+    trace_parent: str | None = None
+    workflow: str = ""

@@ -1,0 +1,1 @@
+"""Deterministic simulation of orchestrators and workers under faults."""

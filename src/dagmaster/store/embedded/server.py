@@ -1,0 +1,267 @@
+"""The embedded PostgreSQL: processes share one server on a data directory, and the last to leave stops it.
+
+What is in the data directory:
+
+    turn.lock      held by the one process that is starting, joining or leaving
+    users.lock     shared by every process that uses the server
+    server.lock    held by whatever works on the cluster's files: initdb, the server, the server's children
+    cluster/       PostgreSQL's files; appears by a rename, so that it is whole or not there
+    socket/        the Unix socket, the only way in
+    server.log     and the one before, server.log.1
+
+The locks are flocks. The kernel drops those of the dead, so nobody has to say goodbye, and no process id is believed.
+This module decides who starts and who stops; `cluster` makes the files, `postmaster` handles the process. None of them
+knows SQL or a driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
+from dagmaster.store.embedded import cluster, process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+__all__ = ["EmbeddedPostgres", "Server", "default_data_dir"]
+
+START_SECONDS = 120.0
+"""How long a server may take until it accepts connections. Usually 0.05 s; the recovery of 1 GB of WAL takes long."""
+
+FAST_SECONDS, IMMEDIATE_SECONDS = 60.0, 10.0
+"""How long a fast shutdown may take (it writes a checkpoint), and then an immediate one (the next start recovers)."""
+
+LISTEN_SECONDS = 5.0
+"""How long a server may take from its launch to its socket."""
+
+POLL_SECONDS = 0.002
+
+LAUNCHES = 2
+"""A server that is killed while it starts gets another try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that accepts connections."""
+
+    data_dir: Path
+    socket_dir: Path
+    dsn: str
+
+
+class EmbeddedPostgres:
+    """One user of the server on a data directory.
+
+    Two objects are two users, also in one process. A forked child shares its parent's use. Not for several threads.
+    """
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        # The real path, so that two spellings of one directory agree on a socket.
+        self.data_dir = Path(os.path.realpath(default_data_dir() if data_dir is None else data_dir))
+        self._cluster = self.data_dir / "cluster"
+        self._users: int | None = None
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Server:
+        """Use the server: make it, start it or join it. Called again, it revives a server that died meanwhile."""
+        with self._told():
+            cluster.open_directory(self.data_dir)
+            with self._turn():
+                try:
+                    self._join()
+                    return self._serve()
+                except BaseException:
+                    self._leave()
+                    raise
+
+    def stop(self) -> None:
+        """Leave. The last one stops the server."""
+        if self._users is None:
+            return
+        with self._told():
+            try:
+                with self._turn():
+                    self._leave()
+            finally:
+                self._drop_use()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the operating system refuses is told with the directory and what to do."""
+        try:
+            yield
+        except OSError as error:
+            raise DataDirectoryUnusable(
+                f"The embedded PostgreSQL cannot use {self.data_dir}: {error.strerror or error}"
+                + (f" ({error.filename})" if error.filename else "")
+                + f". {_what_to_do(error)}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with _lock_file(self.data_dir / "turn.lock") as turn:
+            if not _until(lambda: _try_lock(turn, fcntl.LOCK_EX), START_SECONDS):
+                raise EmbeddedPostgresUnavailable(
+                    f"Another process has been starting or stopping the embedded PostgreSQL in {self.data_dir} for over"
+                    f" {START_SECONDS:.0f} s. It holds {self.data_dir / 'turn.lock'}: `fuser -v` on that file names it."
+                    " Wait for it, or end it."
+                )
+            yield
+
+    def _join(self) -> None:
+        if self._users is None:
+            self._users = _open_lock(self.data_dir / "users.lock")
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+
+    def _serve(self) -> Server:
+        socket_dir = self._settle() or self._start_anew()
+        # The port is said because PGPORT would be asked otherwise; `safe` keeps the path readable.
+        dsn = f"postgresql:///{cluster.DATABASE}?host={quote(str(socket_dir), safe='/')}"
+        return Server(self.data_dir, socket_dir, f"{dsn}&port={process.PORT}&user={cluster.DATABASE}")
+
+    def _start_anew(self) -> Path:
+        written = process.log_size(self.data_dir)
+        for _ in range(LAUNCHES):
+            self._launch()
+            socket_dir = self._settle()
+            if socket_dir is not None:
+                return socket_dir
+        raise cluster.failure("did not start", self.data_dir, process.log_since(self.data_dir, written))
+
+    def _settle(self) -> Path | None:
+        """Wait for what is under way. The socket of a server that accepts connections, or None when there is none."""
+        ends = time.monotonic() + START_SECONDS
+        while (socket_dir := process.ready_at(self._cluster)) is None:
+            if self._is_free():
+                return None
+            if time.monotonic() > ends:
+                raise cluster.failure(
+                    f"lives (a process holds server.lock) and accepts no connections after {START_SECONDS:.0f} s",
+                    self.data_dir,
+                    process.log_since(self.data_dir, 0),
+                )
+            time.sleep(POLL_SECONDS)
+        return socket_dir
+
+    def _launch(self) -> None:
+        """Start the server, on a new cluster if there is none."""
+        account = cluster.account_for(self._cluster)
+        with _lock_file(self.data_dir / "server.lock") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            install = cluster.install_for(account, self.data_dir)
+            if not cluster.exists(self._cluster):
+                cluster.make(self._cluster, install, account, held)
+            process.launch(self.data_dir, self._cluster, install, account, held)
+
+    def _leave(self) -> None:
+        if self._users is None:
+            return
+        try:
+            # Not atomic: a failed try drops the shared lock. We are leaving, and we have the turn.
+            if _try_lock(self._users, fcntl.LOCK_EX):
+                self._shut_down()
+        finally:
+            self._drop_use()
+
+    def _drop_use(self) -> None:
+        users, self._users = self._users, None
+        if users is not None:
+            # Unlocked by name: a forked child has the same open file, and closing ours alone would leave it locked.
+            fcntl.flock(users, fcntl.LOCK_UN)
+            os.close(users)
+
+    def _shut_down(self) -> None:
+        # A server launched a moment ago does not listen yet. What is left of a dead one never will, and ends by itself.
+        _until(lambda: self._is_free() or process.listener(self._cluster) is not None, LISTEN_SECONDS)
+        for word, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
+            # Free at once: there is none, or one that a person started by hand, who will stop it.
+            if self._is_free() or not process.tell(self._cluster, word) or _until(self._is_free, seconds):
+                return
+        raise EmbeddedPostgresUnavailable(
+            f"The embedded PostgreSQL in {self.data_dir} does not stop. Nothing is lost: what was committed is on disk."
+            f" Its process id is the first line of {self._cluster / 'postmaster.pid'}."
+        )
+
+    def _is_free(self) -> bool:
+        """No process works on the cluster. Asked while having the turn."""
+        with _lock_file(self.data_dir / "server.lock") as server:
+            return _try_lock(server, fcntl.LOCK_EX)
+
+
+def default_data_dir() -> Path:
+    """Where the data is when nobody says. A home directory is often closed to the user whom root's server runs as."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/dagmaster/postgres")
+    named = os.environ.get("XDG_DATA_HOME", "")
+    try:
+        base = Path(named) if named.startswith("/") else Path.home() / ".local" / "share"
+    except RuntimeError as error:
+        raise DataDirectoryUnusable(
+            f"User {os.geteuid()} has no home directory for the embedded PostgreSQL. Give a directory with --data-dir"
+            " or DAGMASTER_DATA_DIR."
+        ) from error
+    return base / "dagmaster" / "postgres"
+
+
+def _what_to_do(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return cluster.DISK_FULL
+        case errno.ENOLCK | errno.EOPNOTSUPP:
+            return "Its file system has no file locks: give a directory on a local disk with --data-dir."
+        case _:
+            return (
+                f"Give a directory that user {os.geteuid()} can write with --data-dir or DAGMASTER_DATA_DIR, or a"
+                " server of your own with DAGMASTER_DATABASE_URL."
+            )
+
+
+def _open_lock(path: Path) -> int:
+    # O_NOFOLLOW: the directory may belong to someone whom root should not trust.
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    cluster.give_to_owner_of(path.parent, lock)
+    return lock
+
+
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    lock = _open_lock(path)
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _try_lock(lock: int, kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> bool:
+    ends = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

@@ -1,0 +1,1 @@
+"""The stores in memory, for local runs, tests and the simulation."""

@@ -1,0 +1,72 @@
+"""The client's door in memory, with the meaning of the one to PostgreSQL: both pass `tests/conformance`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.ports.store import Accepted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.ports.store import NewJob, StoredWorkflow
+    from dagmaster.store.memory.database import MemoryDatabase
+
+
+class MemorySubmitStore:
+    """The client's door."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+        self.ids = database.new_ids()
+
+    async def put_graph(self, content_hash: str, definition: str) -> None:
+        """Keep a graph, if it is not there yet."""
+        self._database.graphs.setdefault(content_hash, definition)
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """Store jobs; look up those whose key was taken."""
+        database = self._database
+        accepted: list[Accepted] = []
+        for job in jobs:
+            earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
+            if earlier is None:
+                database.add_job(job, database.clock.now(), job.submitted_by or "somebody")
+                accepted.append(Accepted(job.id, is_new=True))
+            else:
+                same = database.jobs[earlier].new.body_hash == job.body_hash
+                accepted.append(Accepted(earlier, is_new=False, same=same))
+        if any(each.is_new for each in accepted):
+            database.tell("jobs")
+        return accepted
+
+    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """What a submit would say of those whose key is taken already."""
+        database = self._database
+        found: list[Accepted] = []
+        for job in jobs:
+            earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
+            if job.idempotency_key is not None and earlier is not None:
+                same = database.jobs[earlier].new.body_hash == job.body_hash
+                found.append(Accepted(earlier, is_new=False, same=same))
+        return found
+
+    async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
+        """Put a command into a job's inbox."""
+        if job_id not in self._database.jobs:
+            return False
+        self._database.add_command(job_id, kind, json.dumps(body), sent_by, self._database.clock.now())
+        return True
+
+    async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
+        """The published versions of a workflow, and which is active."""
+        active = self._database.active.get(workflow_id)
+        found = [each for _, each in sorted(self._database.workflows.items()) if each.workflow_id == workflow_id]
+        return [(each, each.version == active) for each in found]
+
+    async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
+        """Publish a version, and let it be the active one."""
+        self._database.workflows[workflow.workflow_id, workflow.version] = workflow
+        if activate:
+            self._database.active[workflow.workflow_id] = workflow.version

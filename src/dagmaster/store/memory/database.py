@@ -1,0 +1,308 @@
+"""The tables of the store as plain objects: what the three doors in memory share. Gone when the process is.
+
+One event loop: each call of a door runs without a pause, so that it is whole or not there, as a transaction is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.model import JobRow
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import BlobMissing
+from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.clock import SystemClock
+from dagmaster.ports.ids import Snowflakes
+from dagmaster.ports.result_notifications import spell_results
+from dagmaster.ports.store import Command, TaskResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dagmaster.engine.model import NodeRow
+    from dagmaster.ports.clock import Clock
+    from dagmaster.ports.store import JsonText, NewJob, StoredWorkflow
+
+OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
+_MACHINES = 1024
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """A node: the engine's row, and what is stored beside it."""
+
+    row: NodeRow
+    task_id: str | None = None
+    source: str | None = None
+    output: JsonText | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """A job, as it was submitted and as it is."""
+
+    new: NewJob
+    row: JobRow
+    created_at: float
+    owner_id: str | None = None
+    previous_owner_id: str | None = None
+    epoch: int = 0
+    result: JsonText | None = None
+    error: dict[str, Any] | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    events: list[StoredEvent] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job is not over."""
+        return self.row.status in OPEN_JOB
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The most urgent first, then the oldest."""
+        return -self.new.priority, int(self.new.id)
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """A task that waits for a worker, or is held by one."""
+
+    task_id: str
+    job_id: str
+    node_id: str
+    attempt: int
+    queue: str
+    priority: int
+    handler: str
+    params: str
+    secrets: str | None
+    timeout_seconds: float
+    dispatched_at: float
+    worker_id: str | None = None
+    token: int | None = None
+    claimed_at: float | None = None
+    stop_requested_at: float | None = None
+    progress: str | None = None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The most urgent first, then the oldest."""
+        return -self.priority, int(self.task_id)
+
+
+@dataclass(slots=True)
+class ResultRecord:
+    """What was reported, and of which task. Once it is taken, it is an attempt that is over."""
+
+    said: TaskResult
+    task_id: str
+    queue: str
+    worker_id: str | None
+    metrics: str | None
+    progress: str | None
+    dispatched_at: float
+
+
+@dataclass(slots=True)
+class CheckpointRecord:
+    """The newest checkpoint of a node."""
+
+    attempt: int
+    phase: str
+    data: str
+    artifacts: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Alive:
+    """An orchestrator or a worker. No queues: every queue."""
+
+    heartbeat_at: float
+    queues: tuple[str, ...] = ()
+    concurrency: int = 1
+    counters: dict[str, int] = field(default_factory=dict)
+    handlers: dict[str, str] = field(default_factory=dict)
+    stopped_at: float | None = None
+
+
+class MemoryBlobs:
+    """Blobs in memory."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Keep it."""
+        self.blobs[name] = data
+
+    async def read(self, name: str) -> bytes:
+        """Give it back."""
+        if name not in self.blobs:
+            raise BlobMissing(f"there is no blob {name!r} in memory")
+        return self.blobs[name]
+
+
+class MemoryDatabase:
+    """What all doors of one test share. The clock decides which leases are over."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.blobs = MemoryBlobs()
+        # After an outage nothing expires for one lease: nobody could renew.
+        self.up_since = self.clock.now()
+        self.graphs: dict[str, str] = {}
+        self.workflows: dict[tuple[str, int], StoredWorkflow] = {}
+        self.active: dict[str, int] = {}
+        self.jobs: dict[str, JobRecord] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        self.queue: dict[str, TaskRecord] = {}
+        self.results: dict[int, ResultRecord] = {}
+        self.inbox: dict[int, Command] = {}
+        self.attempts: dict[tuple[str, str, int], ResultRecord] = {}
+        self.logs: dict[tuple[str, int], str] = {}
+        self.checkpoints: dict[tuple[str, str], CheckpointRecord] = {}
+        self.orchestrators: dict[str, Alive] = {}
+        self.workers: dict[str, Alive] = {}
+        self._listeners: dict[str, list[Callable[[str], None]]] = {}
+        self._last = 0
+        self._machines = 0
+
+    # ── Who is alive ──
+
+    def new_ids(self) -> Snowflakes:
+        """Ids that nobody else makes."""
+        self._machines = (self._machines + 1) % _MACHINES
+        return Snowflakes(self.clock, self._machines)
+
+    def has_expired(self, who: Alive, lease_seconds: float) -> bool:
+        """Whether a lease is over. Never within one lease after an outage."""
+        now = self.clock.now()
+        return who.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
+
+    def is_fresh(self, who: Alive | None, lease_seconds: float) -> bool:
+        """Whether somebody may say that others are dead."""
+        return who is not None and who.heartbeat_at > self.clock.now() - lease_seconds
+
+    # ── Waking ──
+
+    def listen(self, channel: str, heard: Callable[[str], None]) -> None:
+        """Call with each payload."""
+        self._listeners.setdefault(channel, []).append(heard)
+
+    def deafen(self, heard: Iterable[Callable[[str], None]]) -> None:
+        """Call these no more."""
+        gone = set(heard)
+        for channel, listeners in self._listeners.items():
+            self._listeners[channel] = [each for each in listeners if each not in gone]
+
+    def tell(self, channel: str, payload: str = "") -> None:
+        """Tell those who listen."""
+        for heard in tuple(self._listeners.get(channel, ())):
+            heard(payload)
+
+    def tell_owners(self, job_ids: Iterable[str]) -> None:
+        """Tell the owners of jobs that results wait."""
+        owners = [self.jobs[job_id].owner_id for job_id in job_ids]
+        for owner in dict.fromkeys(owners):
+            if owner is not None:
+                self.tell(f"owner {owner}", "results")
+
+    def push(self, results: Iterable[TaskResult]) -> None:
+        """Tell the owners of jobs what was reported."""
+        by_owner: dict[str | None, list[TaskResult]] = {}
+        for result in results:
+            by_owner.setdefault(self.jobs[result.job_id].owner_id, []).append(result)
+        for owner, said in by_owner.items():
+            if owner is not None:
+                self.tell(f"owner {owner}", f"results {spell_results(said)}")
+
+    # ── Rows ──
+
+    def number(self) -> int:
+        """The next number of a result or a command."""
+        self._last += 1
+        return self._last
+
+    def add_job(self, new: NewJob, now: float, by: str) -> None:
+        """Store a job, with its first event."""
+        if new.content_hash not in self.graphs:
+            raise ValueError(f"the graph {new.content_hash!r} of job {new.id} is not stored")
+        if new.id in self.jobs:
+            raise ValueError(f"there is a job {new.id} already")
+        if new.resumed_from is not None and new.resumed_from not in self.jobs:
+            raise ValueError(f"there is no job {new.resumed_from} to resume {new.id} from")
+        job = self.jobs[new.id] = JobRecord(new, JobRow(id=new.id), now)
+        if new.idempotency_key is not None:
+            self.keys[new.submitted_by, new.idempotency_key] = new.id
+        data = None if new.resumed_from is None else json.dumps({"resumed_from": new.resumed_from})
+        add_event(job, now, "JobSubmitted", by, data=data)
+
+    def add_command(self, job_id: str, kind: str, body: str, sent_by: str, now: float) -> None:
+        """Put a command into a job's inbox, and wake whom it concerns."""
+        number = self.number()
+        self.inbox[number] = Command(number, job_id, kind, json.loads(body), sent_by, now)
+        owner = self.jobs[job_id].owner_id
+        self.tell("jobs" if owner is None else f"owner {owner}", "commands")
+
+    def give_back(
+        self,
+        task: TaskRecord,
+        status: str,
+        now: float,
+        *,
+        permanent: bool = False,
+        output: JsonText | None = None,
+        error: str | None = None,
+        metrics: str | None = None,
+        handler_version: str | None = None,
+    ) -> TaskResult:
+        """Take a task out of its queue, and leave its result."""
+        del self.queue[task.task_id]
+        said = TaskResult(
+            self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
+            task.claimed_at, now, handler_version,
+        )  # fmt: skip
+        self.results[said.id] = ResultRecord(
+            said, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at
+        )
+        return said
+
+    def give_all_back(self, status: str, held_by: Callable[[str | None], bool], *, only_stopped: bool = False) -> int:
+        """Take tasks out of the queue, by who holds them, and leave this as their result. How many."""
+        now = self.clock.now()
+        gone = [
+            task
+            for task in self.queue.values()
+            if held_by(task.worker_id) and (task.stop_requested_at is not None or not only_stopped)
+        ]
+        for task in gone:
+            self.give_back(task, status, now)
+        self.tell_owners(task.job_id for task in gone)
+        return len(gone)
+
+    def held(self, task_id: str, token: int) -> TaskRecord | None:
+        """The task, if this token holds it."""
+        task = self.queue.get(task_id)
+        return task if task is not None and task.token == token else None
+
+
+def add_event(
+    job: JobRecord,
+    at: float,
+    kind: str,
+    by: str,
+    *,
+    node: str | None = None,
+    attempt: int | None = None,
+    data: str | None = None,
+) -> None:
+    """Append to a job's trail."""
+    found = {} if data is None else json.loads(data)
+    seq = len(job.events) + 1
+    job.events.append(StoredEvent(seq=seq, type=kind, at=at, by=by, node=node, attempt=attempt, data=found))

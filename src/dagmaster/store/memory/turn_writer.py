@@ -1,0 +1,190 @@
+"""Writes turns into a `MemoryDatabase`: the same parts as `store/postgres/sql/turn.sql`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.model import row_of
+from dagmaster.engine.status import NodeStatus
+from dagmaster.store.memory.database import OPEN_JOB, NodeRecord, TaskRecord, add_event
+
+if TYPE_CHECKING:
+    from dagmaster.engine.model import Node
+    from dagmaster.ports.store import JobTurn, JsonText, NewJob
+    from dagmaster.store.memory.database import JobRecord, MemoryDatabase
+
+
+def write_turn(database: MemoryDatabase, turn: JobTurn, owner_id: str, by: str, now: float) -> bool:
+    """Write one job's part of a turn. False if (owner, epoch) do not hold the job: then nothing changed."""
+    job = database.jobs.get(turn.job.id)
+    if job is None or job.owner_id != owner_id or job.epoch != turn.epoch:
+        return False
+    if turn.event_seq != len(job.events) + len(turn.events):
+        return False
+    if any(each.content != _stored(database, each.id) for each in turn.pushed):
+        return False
+    # The parts see what was there before the turn: nothing that it dispatches or starts is withdrawn or stopped by it.
+    _check(job, turn)
+    _take(database, turn)
+    _withdraw(database, turn, now)
+    _stop(database, turn, now)
+    _cancel_children(database, turn, by, now)
+    for node_id in turn.forgotten:
+        # It had completed and is opened again: its checkpoint was for what it has done.
+        if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
+            database.checkpoints.pop((turn.job.id, node_id), None)
+    _write_nodes(job, turn, now)
+    _dispatch(database, job, turn, now)
+    for child in turn.children:
+        database.add_job(_of_parent(job.new, child), now, by)
+    if turn.children:
+        database.tell("jobs")
+    for event in turn.events:
+        add_event(
+            job, now, event.type.value, event.by or by, node=event.node, attempt=event.attempt, data=event.data
+        )  # fmt: skip
+    _write_job(job, turn, now)
+    _tell_parent(database, turn, by, now)
+    if turn.finished is not None:
+        database.tell(f"job {turn.job.id}")
+    return True
+
+
+def _stored(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
+    result = database.results.get(number)
+    return None if result is None else result.said.content
+
+
+def _check(job: JobRecord, turn: JobTurn) -> None:
+    """What a constraint of the database would refuse, before anything is changed."""
+    there = [node.id for node in turn.added if node.id in job.nodes]
+    missing = [node.id for node in turn.changed if node.id not in job.nodes]
+    if there or missing:
+        raise ValueError(f"job {turn.job.id}: nodes {there} have a row already, nodes {missing} have none")
+
+
+def _take(database: MemoryDatabase, turn: JobTurn) -> None:
+    for number in turn.results:
+        result = database.results.get(number)
+        if result is not None and result.said.job_id == turn.job.id:
+            del database.results[number]
+            said = result.said
+            database.attempts.setdefault((said.job_id, said.node_id, said.attempt), result)
+    for number in turn.commands:
+        command = database.inbox.get(number)
+        if command is not None and command.job_id == turn.job.id:
+            del database.inbox[number]
+
+
+def _withdraw(database: MemoryDatabase, turn: JobTurn, now: float) -> None:
+    for each in turn.withdrawals:
+        task = database.queue.get(each.task_id)
+        if task is not None and task.worker_id is None and task.job_id == turn.job.id:
+            database.give_back(task, each.status, now, error=each.error)
+
+
+def _stop(database: MemoryDatabase, turn: JobTurn, now: float) -> None:
+    for task_id in turn.stops:
+        task = database.queue.get(task_id)
+        if task is not None and task.job_id == turn.job.id:
+            task.stop_requested_at = now
+            if task.worker_id is not None:
+                database.tell(f"worker {task.worker_id}")
+
+
+def _cancel_children(database: MemoryDatabase, turn: JobTurn, by: str, now: float) -> None:
+    asked = {(turn.job.id, node, attempt) for node, attempt in turn.cancelled_children}
+    for job_id, child in database.jobs.items():
+        if child.new.parent is not None and child.new.parent in asked:
+            database.add_command(job_id, "cancel", "{}", by, now)
+
+
+def _write_nodes(job: JobRecord, turn: JobTurn, now: float) -> None:
+    for node in turn.added:
+        job.nodes[node.id] = NodeRecord(row_of(node))
+    for node in (*turn.added, *turn.changed):
+        _write_node(job.nodes[node.id], node, turn, now)
+
+
+def _write_node(record: NodeRecord, node: Node, turn: JobTurn, now: float) -> None:
+    before = record.row
+    # The engine's node lives on and changes: what is stored is a copy.
+    row = record.row = row_of(node)._replace(error=_copy(node.error))
+    record.task_id = turn.task_ids.get(node.id, record.task_id)
+    record.source = turn.sources.get(node.id, record.source)
+    if row.status is not NodeStatus.COMPLETED:
+        record.output = None
+    elif node.id in turn.outputs:
+        record.output = _copied(turn.outputs[node.id])
+    if node.id in turn.started:
+        record.started_at = turn.started[node.id]
+    elif row.attempt != before.attempt:
+        record.started_at = None
+    if row.finished_seq is None:
+        record.finished_at = None
+    elif record.finished_at is None or row.finished_seq != before.finished_seq:
+        record.finished_at = now
+
+
+def _dispatch(database: MemoryDatabase, job: JobRecord, turn: JobTurn, now: float) -> None:
+    for task in turn.tasks:
+        database.queue[task.task_id] = TaskRecord(
+            task.task_id, turn.job.id, task.node_id, task.attempt, task.queue, job.new.priority, task.handler,
+            task.params, task.secrets, task.timeout_seconds, now,
+            stop_requested_at=now if task.task_id in turn.born_stopped else None,
+        )  # fmt: skip
+    for queue in dict.fromkeys(task.queue for task in turn.tasks):
+        database.tell("tasks", queue)
+
+
+def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
+    """A child has its parent's environment, priority and queue."""
+    return replace(
+        child,
+        env=parent.env,
+        priority=parent.priority,
+        submitted_by=parent.submitted_by,
+        correlation_id=parent.correlation_id,
+        queue=parent.queue,
+        workflows=parent.workflows,
+        depth=parent.depth + 1,
+    )
+
+
+def _write_job(job: JobRecord, turn: JobTurn, now: float) -> None:
+    row = turn.job.row()
+    job.row = replace(row, signals=_copy(row.signals))
+    if row.status in OPEN_JOB:
+        job.result, job.error, job.finished_at = None, None, None
+    elif turn.finished is not None:
+        job.result, job.error, job.finished_at = _copied(turn.result), _copy(turn.finished.error), now
+    if job.started_at is None and row.status.value != "PENDING":
+        job.started_at = now
+    if turn.release or not job.is_open:
+        job.owner_id = None
+
+
+def _tell_parent(database: MemoryDatabase, turn: JobTurn, by: str, now: float) -> None:
+    parent, finished = turn.parent, turn.finished
+    if parent is None or finished is None:
+        return
+    body = {
+        "node": parent.node_id,
+        "attempt": parent.attempt,
+        "status": turn.job.status.value,
+        "result": finished.result,
+        "error": finished.error,
+        "job_id": turn.job.id,
+    }
+    database.add_command(parent.job_id, "child_finished", json.dumps(body), by, now)
+
+
+def _copy(value: Any) -> Any:
+    """As it comes back from a row."""
+    return json.loads(json.dumps(value))
+
+
+def _copied(value: JsonText | None) -> JsonText | None:
+    return None if value is None else replace(value)

@@ -1,0 +1,1 @@
+"""The stores over PostgreSQL. Only this package writes SQL."""

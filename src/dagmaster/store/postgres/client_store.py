@@ -1,0 +1,166 @@
+"""The client's door to PostgreSQL: what it may write."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import BlobMissing, JobUnknown, SubmitRefused
+from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
+from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.machine_id_lease import Identity
+from dagmaster.store.postgres.named_queries import ids_in, queries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.store import NewJob
+
+_SQL = queries("client")
+MAX_ID: Final = 2**63 - 1
+_COLUMNS = (
+    "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
+    "correlations", "callbacks", "queues", "workflows", "resumed_froms", "redos",
+)  # fmt: skip
+
+
+class PostgresSubmitStore:
+    """Accepts jobs and commands. What it says was accepted is on the disk."""
+
+    def __init__(self, address: Address, name: str = "dagmaster client") -> None:
+        self.session = Session(address, name)
+        self.identity = Identity(self.session)
+
+    async def open(self) -> None:
+        """Connect, and become somebody who can make ids."""
+        await self.identity.lease()
+
+    async def close(self) -> None:
+        """Leave."""
+        await self.identity.release()
+        await self.session.close()
+
+    async def put_graph(self, content_hash: str, definition: str) -> None:
+        """Keep a graph, if it is not there yet."""
+        await self.session.fetch(_SQL["put_graph"], {"content_hash": content_hash, "definition": definition})
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """Store jobs in one statement; look up those whose key was taken."""
+        if not jobs:
+            return []
+        rows = [
+            (
+                int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
+                j.body_hash, j.submitted_by, j.correlation_id, j.callback_url, j.queue, j.workflows,
+                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo),
+            )
+            for j in jobs
+        ]  # fmt: skip
+        given = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        row = await self.session.row(_SQL["submit"], given)
+        stored = ids_in(None if row is None else row["ids"])
+        known = await self._with_keys([job for job in jobs if job.id not in stored])
+        accepted: list[Accepted] = []
+        for job in jobs:
+            if job.id in stored:
+                accepted.append(Accepted(job.id, is_new=True))
+            else:
+                found = known.get((job.submitted_by, job.idempotency_key))
+                if found is None:
+                    raise SubmitRefused(
+                        f"the job with the key {job.idempotency_key!r} was removed meanwhile: try again"
+                    )
+                accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
+        return accepted
+
+    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+        """What a submit would say of those whose key is taken already."""
+        known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
+        found = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
+        return [Accepted(str(row["id"]), False, row["body_hash"] == job.body_hash) for job, row in found if row]  # noqa: FBT003
+
+    async def _with_keys(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str | None], Any]:
+        if not jobs:
+            return {}
+        given = {"submitters": [job.submitted_by for job in jobs], "keys": [job.idempotency_key for job in jobs]}
+        rows = await self.session.fetch(_SQL["with_keys"], given)
+        return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
+
+    async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
+        """Put a command into a job's inbox."""
+        if not job_id.isdecimal() or int(job_id) > MAX_ID:
+            return False
+        given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
+        return await self.session.row(_SQL["send"], given) is not None
+
+    async def report(self, job_id: str, blobs: Blobs) -> JobReport:
+        """A job that is over, with all its nodes."""
+        row = await self.session.row(_SQL["job_report"], {"job_id": int(job_id)})
+        if row is None:
+            raise JobUnknown(f"there is no job {job_id}")
+
+        async def value(text: str | None, ref: str | None) -> Any:
+            try:
+                return json.loads(await blobs.read(ref) if ref is not None else text or "null")
+            except BlobMissing:
+                # The job is over, and says itself what it lacked.
+                return None
+
+        nodes = {
+            each["node_id"]: {
+                "status": each["status"],
+                "attempts": each["attempt"],
+                "output": await value(each["output"], each["output_ref"]),
+                "error": None if each["error"] is None else json.loads(each["error"]),
+            }
+            for each in await self.session.fetch(_SQL["node_reports"], {"job_id": int(job_id)})
+        }
+        return JobReport(
+            job_id=job_id,
+            workflow_id=row["workflow_id"],
+            version=row["version"],
+            status=row["status"],
+            result=await value(row["result"], row["result_ref"]),
+            error=None if row["error"] is None else json.loads(row["error"]),
+            duration_seconds=round(row["seconds"] or 0.0, 6),
+            nodes=nodes,
+        )
+
+    async def is_over(self, job_id: str) -> bool:
+        """Whether a job has ended."""
+        row = await self.session.row(_SQL["is_over"], {"job_id": int(job_id)})
+        return row is not None and bool(row["is_over"])
+
+    async def bury(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
+        """Say that a process of this host is dead, so that nobody waits for its lease to end."""
+        given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        await self.session.fetch(_SQL["bury"], {"host": socket.gethostname(), "pid": pid, **given})
+
+    # ── Workflows ──
+
+    async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
+        """The published versions of a workflow, and which is active."""
+        rows = await self.session.fetch(_SQL["workflows_with_id"], {"workflow_id": workflow_id})
+        return [(StoredWorkflow(workflow_id, row["version"], row["content_hash"]), row["is_active"]) for row in rows]
+
+    async def workflow_ids(self) -> list[str]:
+        """The ids of all published workflows."""
+        return [row["workflow_id"] for row in await self.session.fetch(_SQL["workflow_ids"], {})]
+
+    async def definition(self, content_hash: str) -> dict[str, Any]:
+        """A stored graph."""
+        row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
+        if row is None:
+            raise SubmitRefused(f"the graph {content_hash} is not stored")
+        found: dict[str, Any] = json.loads(row["definition"])
+        return found
+
+    async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
+        """Publish a version, and let it be the active one."""
+        given = workflow._asdict()
+        statements: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["put_workflow"], given)]
+        if activate:
+            statements += [(_SQL["deactivate"], given), (_SQL["activate"], given)]
+        await self.session.together(statements)

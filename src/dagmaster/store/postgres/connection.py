@@ -1,0 +1,259 @@
+"""A connection that comes back: driver errors become ours, and after a loss the next call connects again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+from asyncpg.exceptions import (
+    AdminShutdownError,
+    CannotConnectNowError,
+    DeadlockDetectedError,
+    DiskFullError,
+    InterfaceError,
+    InternalClientError,
+    InvalidAuthorizationSpecificationError,
+    InvalidCatalogNameError,
+    InvalidSchemaNameError,
+    PostgresConnectionError,
+    PostgresError,
+    TooManyConnectionsError,
+    UndefinedTableError,
+)
+
+from dagmaster.errors import (
+    DagmasterError,
+    DatabaseUnavailable,
+    EmbeddedPostgresUnavailable,
+    SchemaWrong,
+    StatementFailed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dagmaster.store.postgres.named_queries import Query
+
+_LOST: Final = (
+    OSError,
+    EOFError,
+    TimeoutError,
+    InterfaceError,
+    InternalClientError,
+    PostgresConnectionError,
+    AdminShutdownError,
+    CannotConnectNowError,
+    TooManyConnectionsError,
+)
+DRIVER_ERRORS: Final = (*_LOST, PostgresError)
+# Classes of errors that pass by themselves: rolled back, out of resources, not in this state, stopped, read-only.
+_PASSES: Final = frozenset({"25", "40", "53", "55", "57", "58"})
+CONNECT_SECONDS: Final = 10.0
+DEADLOCKS: Final = 3
+
+# The plan of a queue must not depend on statistics: they are always of a moment ago, when the table was empty or full.
+_PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the database is. `direct`: past a pooler, for LISTEN; without one behind a pooler, the poll serves."""
+
+    dsn: str
+    is_pooled: bool = False
+    direct: str | None = None
+    # Starts an embedded server that died. Called on a thread, when nothing answers.
+    revive: Callable[[], object] | None = None
+
+
+class Session:
+    """One connection, one statement at a time. Each statement is a transaction of its own."""
+
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        *,
+        quick: bool = False,
+        listens: bool = False,
+        reads: bool = False,
+        lost: Callable[[], None] | None = None,
+    ) -> None:
+        self._revive = address.revive
+        # Told when the other side ends the connection, at once; whoever calls next may find it again unnoticed.
+        self._lost = lost
+        # How often the connection was lost and found again.
+        self.losses = 0
+        self._was_connected = False
+        self._dsn = (address.direct or address.dsn) if listens else address.dsn
+        self._is_pooled = address.is_pooled and not (listens and address.direct)
+        self.can_listen = listens and not self._is_pooled
+        self._settings = {"application_name": name}
+        if not self._is_pooled:
+            # What people ask is planned as PostgreSQL likes; and what is accepted is on the disk, whatever a server's
+            # default is.
+            self._settings |= {} if reads else _PLANS
+            self._settings |= {"jit": "off", "synchronous_commit": "off" if quick else "on"}
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._channels: dict[str, Callable[[str], None]] = {}
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect now instead of at the first statement."""
+        async with self._turn:
+            await self._connected()
+
+    async def fetch(self, query: Query, given: Mapping[str, Any]) -> list[asyncpg.Record]:
+        """Run a statement and give its rows."""
+        async with self._turn:
+            connection = await self._connected()
+            arguments = query.arguments(given)
+            try:
+                # Each statement is a transaction of its own: after a deadlock it can simply be sent again.
+                for _ in range(DEADLOCKS):
+                    with contextlib.suppress(DeadlockDetectedError):
+                        return await connection.fetch(query.sql, *arguments)
+                return await connection.fetch(query.sql, *arguments)
+            except asyncio.CancelledError:
+                # What became of the statement is not known.
+                self._drop(connection)
+                raise
+            except DRIVER_ERRORS as error:
+                raise self._translated(error, query.name) from error
+
+    async def row(self, query: Query, given: Mapping[str, Any]) -> asyncpg.Record | None:
+        """Run a statement and give its one row, if it has one."""
+        rows = await self.fetch(query, given)
+        return rows[0] if rows else None
+
+    async def together(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
+        """Run statements in one transaction."""
+        async with self._turn:
+            connection = await self._connected()
+            try:
+                async with connection.transaction():
+                    for query, given in statements:
+                        await connection.execute(query.sql, *query.arguments(given))
+            except DRIVER_ERRORS as error:
+                raise self._translated(error, statements[0][0].name) from error
+
+    async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
+        """Call with the payload of each notification, also after the connection was lost and found again."""
+        if not self.can_listen:
+            return
+        async with self._turn:
+            fresh = self._connection is None or self._connection.is_closed()
+            self._channels[channel] = heard
+            connection = await self._connected()
+            if not fresh:
+                try:
+                    await self._add_listener(connection, channel)
+                except DRIVER_ERRORS as error:
+                    raise self._translated(error, "listen") from error
+
+    async def close(self) -> None:
+        """Leave."""
+        connection, self._connection = self._connection, None
+        self._channels.clear()
+        if connection is not None and not connection.is_closed():
+            connection.remove_termination_listener(self._ended)
+            with contextlib.suppress(*DRIVER_ERRORS):
+                await connection.close(timeout=2)
+
+    async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
+        connection = self._connection
+        if connection is not None and not connection.is_closed():
+            return connection
+        try:
+            try:
+                connection = await self._connect()
+            except (OSError, CannotConnectNowError):
+                if self._revive is None:
+                    raise
+                try:
+                    await asyncio.to_thread(self._revive)
+                except EmbeddedPostgresUnavailable as error:
+                    raise DatabaseUnavailable(str(error)) from error
+                connection = await self._connect()
+            try:
+                for channel in self._channels:
+                    await self._add_listener(connection, channel)
+            except BaseException:
+                connection.terminate()
+                raise
+        except (*DRIVER_ERRORS, ValueError) as error:
+            raise self._translated(error, "connect") from error
+        self.losses += self._was_connected
+        self._was_connected = True
+        self._connection = connection
+        connection.add_termination_listener(self._ended)
+        return connection
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        connecting = asyncio.ensure_future(self._open_connection())
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # Nobody wants it any more: it is not to stay open.
+            connecting.add_done_callback(_put_away)
+            raise
+
+    async def _open_connection(self) -> asyncpg.Connection[asyncpg.Record]:
+        return await asyncpg.connect(
+            self._dsn,
+            timeout=CONNECT_SECONDS,
+            command_timeout=60,
+            server_settings=self._settings,
+            # Behind a pooler, one statement may not find what another prepared.
+            statement_cache_size=0 if self._is_pooled else 100,
+        )
+
+    async def _add_listener(self, connection: asyncpg.Connection[asyncpg.Record], channel: str) -> None:
+        heard = self._channels[channel]
+        await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
+
+    def _translated(self, error: BaseException, where: str) -> Exception:
+        if isinstance(error, _LOST):
+            if self._connection is not None and not self._connection.is_closed():
+                self._drop(self._connection)
+            self._connection = None
+        return translated(error, where)
+
+    def _drop(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        connection.remove_termination_listener(self._ended)
+        connection.terminate()
+
+    def _ended(self, _connection: object) -> None:
+        if self._lost is not None:
+            self._lost()
+
+
+def translated(error: BaseException, where: str) -> DagmasterError:
+    """What an error of the driver means."""
+    if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
+        return SchemaWrong(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
+    if isinstance(error, DiskFullError):
+        return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
+    if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
+        return DatabaseUnavailable(f"the database lets nobody in: {error}")
+    if isinstance(error, InternalClientError) or (
+        isinstance(error, InterfaceError) and not isinstance(error, ValueError)
+    ):
+        # What the driver says here is about itself: in which state it was when the connection went.
+        return DatabaseUnavailable("the connection to the database was lost")
+    if isinstance(error, _LOST):
+        said = str(error).split("\n", 1)[0] or type(error).__name__
+        return DatabaseUnavailable(f"the database cannot be reached: {said}")
+    # Without its detail, which shows the row, and with it what may be secret.
+    said = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
+    if str(getattr(error, "sqlstate", ""))[:2] in _PASSES:
+        return DatabaseUnavailable(f"the database cannot do it now: {said}")
+    return StatementFailed(said)
+
+
+def _put_away(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().terminate()

@@ -1,0 +1,340 @@
+"""The orchestrator's door to PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.model import JobRow, NodeRow
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.errors import OwnershipLost
+from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.result_notifications import Ears
+from dagmaster.ports.reusable_results import KnownHandlers, PastJob, PastNode
+from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
+from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.machine_id_lease import Identity
+from dagmaster.store.postgres.named_queries import ids_in, queries
+from dagmaster.store.postgres.turn_statement import statement_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    import asyncpg
+
+    from dagmaster.ports.clock import Clock
+    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.store import JobTurn
+
+_SQL = queries("orchestrator")
+_MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
+
+
+class PostgresOrchestratorStore(Ears):
+    """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
+
+    def __init__(
+        self, address: Address, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+    ) -> None:
+        super().__init__()
+        name = "dagmaster orchestrator"
+        self._turns = Session(address, name, lost=self._lost)
+        self._reads = Session(address, f"{name}, reads", lost=self._lost)
+        self._side = Session(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
+        self.sessions = (self._turns, self._reads, self._side)
+        self._blobs = blobs
+        self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        self.identity = Identity(self._side)
+        self.owner_id = 0
+        self.name = ""
+
+    def _lost(self) -> None:
+        self.on_loss()
+
+    async def register(self) -> None:
+        """Be known, as alive."""
+        await self.identity.lease()
+        self.owner_id = int(self.identity.ids.new())
+        self.name = f"orchestrator {self.owner_id}"
+        given = {
+            "owner_id": self.owner_id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": version("dagmaster"),
+        }
+        await self._side.fetch(_SQL["register"], given)
+        await self._side.listen("dagmaster_jobs", self.hear_of_jobs)
+        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.hear)
+
+    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
+        """Stay alive."""
+        given = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
+        if await self._side.row(_SQL["heartbeat"], given) is None:
+            raise OwnershipLost("others may have taken over: the heartbeat came too late")
+        await self.identity.renew()
+
+    @property
+    def clock(self) -> Clock:
+        """The database's time."""
+        return self.identity.clock
+
+    @property
+    def ids(self) -> Snowflakes:
+        """New ids."""
+        return self.identity.ids
+
+    # ── Owning ──
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        """Own jobs that nobody owns."""
+        given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue, **self._leases}
+        return await self._loaded(await self._turns.fetch(_SQL["claim"], given))
+
+    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        """Load the jobs that are owned."""
+        wanted = None if job_ids is None else [int(job_id) for job_id in job_ids]
+        return await self._loaded(await self._turns.fetch(_SQL["mine"], {"owner_id": self.owner_id, "job_ids": wanted}))
+
+    async def _loaded(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
+        # A job that never started has no nodes yet.
+        begun = [row["id"] for row in rows if row["status"] != "PENDING"]
+        nodes: dict[int, list[NodeRow]] = {}
+        tasks: dict[int, dict[str, str]] = {}
+        if begun:
+            for row in await self._turns.fetch(_SQL["nodes_of"], {"job_ids": begun}):
+                nodes.setdefault(row["job_id"], []).append(node_row(row))
+                if row["task_id"] is not None:
+                    tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
+        return [_claimed(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
+
+    async def owned(self) -> set[str]:
+        """The jobs that are owned."""
+        row = await self._side.row(_SQL["owned"], {"owner_id": self.owner_id})
+        return ids_in(None if row is None else row["ids"])
+
+    async def reclaim(self) -> int:
+        """Let go of the jobs of dead orchestrators."""
+        rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
+        return len(rows)
+
+    async def lose(self) -> int:
+        """Report the tasks of dead workers as lost."""
+        given: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
+        dead = [row["worker_id"] for row in await self._side.fetch(_SQL["dead_workers"], given)]
+        if not dead:
+            return 0
+        row = await self._side.row(_SQL["lose"], {**given, "worker_ids": dead})
+        return 0 if row is None else int(row["lost"])
+
+    async def sweep_stopped(self) -> int:
+        """Hand back the tasks that are to stop and that no worker holds."""
+        row = await self._turns.row(_SQL["sweep_stopped"], {})
+        return 0 if row is None else int(row["handed_back"])
+
+    async def leave(self) -> None:
+        """Release every job."""
+        try:
+            await self._turns.fetch(_SQL["leave"], {"owner_id": self.owner_id})
+            await self.identity.release()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for session in self.sessions:
+            await session.close()
+
+    # ── Turns ──
+
+    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+        """Read what was reported of this orchestrator's jobs."""
+        rest = [int(job_id) for job_id in resting]
+        given = {"owner_id": self.owner_id, "most": limit, "resting": rest, "after": after}
+        return [_result(row) for row in await self._reads.fetch(_SQL["take_results"], given)]
+
+    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
+        """Read what was asked of this orchestrator's jobs."""
+        given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
+        return [_command(row) for row in await self._reads.fetch(_SQL["take_commands"], given)]
+
+    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+        """Write turns in one statement."""
+        if not turns:
+            return set()
+        query, given = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
+        row = await self._turns.row(query, given)
+        return ids_in(None if row is None else row["written"])
+
+    # ── Values ──
+
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+        """Load values, a statement for each kind."""
+        found: dict[ValueKey, Any] = {}
+        number = int(job_id)
+        outputs = [key.node for key in keys if key.kind is ValueKind.OUTPUT]
+        if outputs:
+            for row in await self._turns.fetch(_SQL["outputs_of"], {"job_id": number, "node_ids": outputs}):
+                found[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.open(
+                    JsonText(row["output"], row["output_ref"])
+                )
+        sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
+        if sources:
+            for row in await self._turns.fetch(_SQL["sources_of"], {"job_id": number, "node_ids": sources}):
+                if row["source"] is not None:
+                    found[ValueKey(ValueKind.ITEMS, row["node_id"])] = json.loads(row["source"])
+        for key in keys:
+            if key.kind is ValueKind.OUTPUTS:
+                found[key] = await self._outputs_below(number, key.node)
+        return found
+
+    async def open(self, value: JsonText) -> Any:
+        """Read a value: from its text, or from its blob."""
+        return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
+
+    async def _outputs_below(self, job_id: int, fan_id: str) -> list[Any]:
+        given = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_MORE}"}
+        below: dict[str, list[asyncpg.Record]] = {}
+        for row in await self._turns.fetch(_SQL["outputs_below"], given):
+            below.setdefault(row["parent_node_id"], []).append(row)
+
+        async def outputs(parent: str) -> list[Any]:
+            rows = sorted(below.get(parent, ()), key=lambda row: int(row["fan_out_index"]))
+            values: list[Any] = []
+            for row in rows:
+                # An inner fan-out first: it may end in this very turn, and its row does not say so yet.
+                if row["source_count"] is not None:
+                    values.append(await outputs(row["node_id"]))
+                elif row["status"] != "COMPLETED":
+                    values.append(None)
+                else:
+                    values.append(await self.open(JsonText(row["output"], row["output_ref"])))
+            return values
+
+        return await outputs(fan_id)
+
+    # ── Jobs that others were resumed from ──
+
+    async def look(self, job_id: str) -> ClaimedJob | None:
+        """A job as it is, without owning it."""
+        found = await self._loaded(await self._turns.fetch(_SQL["look"], {"job_id": int(job_id)}))
+        return found[0] if found else None
+
+    async def past(self, job_id: str) -> PastJob:
+        """The completed nodes of a job."""
+        rows = await self._turns.fetch(_SQL["past_of"], {"job_id": int(job_id)})
+        return PastJob(job_id, [PastNode(*row) for row in rows])
+
+    async def handlers(self) -> KnownHandlers:
+        """What handlers are now."""
+        rows = await self._turns.fetch(_SQL["handler_versions"], self._leases)
+        return KnownHandlers(
+            {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in rows},
+            frozenset(row["handler"] for row in rows if row["live"]),
+        )
+
+    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The last child job of each of these nodes, where it did not work out."""
+        given = {"job_ids": [int(job_id) for job_id, _ in nodes], "node_ids": [node_id for _, node_id in nodes]}
+        rows = await self._turns.fetch(_SQL["unfinished_children"], given)
+        return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
+
+    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+        """The outputs of those of these nodes that are still what they were."""
+        given = {
+            "job_id": int(job_id),
+            "node_ids": [node.node_id for node in nodes],
+            "fingerprints": [node.fingerprint for node in nodes],
+            "versions": [node.handler_version for node in nodes],
+            "attempts": [node.attempt for node in nodes],
+        }
+        rows = await self._turns.fetch(_SQL["past_outputs"], given)
+        return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
+
+    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+        """A stored graph."""
+        row = await self._turns.row(_SQL["definition"], {"content_hash": content_hash})
+        return None if row is None else json.loads(row["definition"])
+
+    async def workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+        """A published workflow."""
+        row = await self._turns.row(_SQL["workflow"], {"workflow_id": workflow_id, "version": version})
+        return None if row is None else StoredWorkflow(*row)
+
+
+def _claimed(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str]) -> ClaimedJob:
+    parent = None
+    if row["parent_job_id"] is not None:
+        parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
+    return ClaimedJob(
+        row=job_row(row),
+        workflow_id=row["workflow_id"],
+        version=row["version"],
+        content_hash=row["content_hash"],
+        inputs=json.loads(row["inputs"]),
+        env=json.loads(row["env"]),
+        priority=row["priority"],
+        epoch=row["owner_epoch"],
+        event_seq=row["event_seq"],
+        depth=row["depth"],
+        queue=row["queue"],
+        workflows=json.loads(row["workflows"]),
+        parent=parent,
+        nodes=tuple(nodes),
+        tasks=tasks,
+        resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
+        redo=tuple(json.loads(row["redo"])),
+    )
+
+
+def job_row(row: asyncpg.Record) -> JobRow:
+    """A job, as the engine keeps it."""
+    return JobRow(
+        id=str(row["id"]),
+        status=JobStatus(row["status"]),
+        run=row["run"],
+        cancel_requested=row["cancel_requested"],
+        deadline_at=row["deadline_at"],
+        deadline_passed=row["deadline_passed"],
+        ending=row["ending"],
+        stopping=row["stopping"],
+        signals=json.loads(row["signals"]),
+    )
+
+
+def node_row(row: asyncpg.Record) -> NodeRow:
+    """A node, as the engine keeps it."""
+    return NodeRow(
+        row["node_id"],
+        NodeStatus(row["status"]),
+        row["parent_node_id"],
+        row["fan_out_index"],
+        None if row["skip_reason"] is None else SkipReason(row["skip_reason"]),
+        row["attempt"],
+        row["tries_used"],
+        row["lost_used"],
+        row["upstream_node_id"],
+        row["branch"],
+        row["wake_at"],
+        row["finished_seq"],
+        None if row["error"] is None else json.loads(row["error"]),
+        row["source_count"],
+        row["expanded_count"],
+        row["stopped"],
+        row["fingerprint"],
+        row["handler_version"],
+    )
+
+
+def _result(row: asyncpg.Record) -> TaskResult:
+    number, job_id, node_id, attempt, status, permanent, output, output_ref, error, *rest = row
+    found = JsonText(output, output_ref) if output is not None or output_ref is not None else None
+    return TaskResult(number, str(job_id), node_id, attempt, status, permanent, found, error, *rest)
+
+
+def _command(row: asyncpg.Record) -> Command:
+    number, job_id, kind, body, sent_by, at = row
+    return Command(number, str(job_id), kind, json.loads(body), sent_by, at)

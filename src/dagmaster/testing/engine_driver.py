@@ -1,0 +1,263 @@
+"""A tiny shell around one job, in memory: it answers needs from a dict of outputs, and keeps rows as a store would.
+
+It runs nothing and knows no time but the one it is told. `Driver.rebuilt` gives the job that a crash would leave.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.advance import advance
+from dagmaster.engine.decisions import REPORTED, Complete, Decision, Expand, FinishJob, Need
+from dagmaster.engine.events import (
+    Approved,
+    CancelRequested,
+    ChildJobFinished,
+    DispatchRejected,
+    Happening,
+    ItemsReinjected,
+    JobStarted,
+    Rejected,
+    ResumeRequested,
+    RetryRequested,
+    SignalReceived,
+    TaskFailed,
+    TaskHandedBack,
+    TaskLost,
+    TaskSucceeded,
+    TimerFired,
+    ValuesLoaded,
+)
+from dagmaster.engine.model import FanOut, Job, JobRow, Node, NodeRow, row_of
+from dagmaster.engine.status import NodeStatus, SkipReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STATUS: Final = NodeRow._fields.index("status")
+_SKIP_REASON: Final = NodeRow._fields.index("skip_reason")
+_FINGERPRINT: Final = NodeRow._fields.index("fingerprint")
+
+
+class Driver:
+    """A job, a clock that is moved by hand, and everything that was decided so far."""
+
+    def __init__(self, job: Job, *, now: float = 0.0) -> None:
+        self.job = job
+        self.now = now
+        self.decisions: list[Decision] = []
+        self.outputs: dict[str, Any] = {}
+        self.items: dict[str, list[Any]] = {}
+        self.stored: dict[str, NodeRow] = {node.id: row_of(node) for node in job.nodes.values()}
+
+    # ── One happening ──
+
+    def happens(self, happening: Happening, *, output: Any = None) -> list[Decision]:
+        """Apply a happening, answer every need that follows from it, and give all that was decided."""
+        decided = self.step(happening, output=output)
+        answered = 0
+        while answered < len(decided):
+            decision = decided[answered]
+            answered += 1
+            if isinstance(decision, Need):
+                decided += self.step(self.answer(decision))
+        return decided
+
+    def step(self, happening: Happening, *, output: Any = None) -> list[Decision]:
+        """Apply a happening and nothing else. Needs stay open."""
+        decided = advance(self.job, happening, self.now)
+        self.decisions += decided
+        for decision in decided:
+            if isinstance(decision, Complete):
+                self.outputs[decision.node] = output if decision.output is REPORTED else decision.output
+            elif isinstance(decision, Expand) and decision.source is not None:
+                self.items[decision.node] = decision.source
+        for node in self.job.take_changed():
+            self.stored[node.id] = row_of(node)
+        return decided
+
+    def answer(self, need: Need) -> ValuesLoaded:
+        """Give what a need asks for, and not a value more."""
+        whole = self.scope(need.node)
+        asked: dict[str, Any] = {}
+        for ref in need.refs:
+            _copy(whole, asked, ref)
+        return ValuesLoaded(need.node, asked)
+
+    def scope(self, node_id: str | None) -> Mapping[str, Any]:
+        """Give what the expressions of a node can see."""
+        nodes = {node.id: self._facts(node) for node in self.job.nodes.values() if node.parent is None}
+        scope: dict[str, Any] = {"inputs": {}, "nodes": nodes}
+        node = None if node_id is None else self.job.nodes[node_id]
+        if node is not None and node.upstream is not None:
+            scope["upstream"] = nodes[node.upstream]
+        return scope if node is None else scope | self._item(node)
+
+    def _facts(self, node: Node) -> dict[str, Any]:
+        facts: dict[str, Any] = {"status": node.status.value, "error": node.error}
+        if node.status is NodeStatus.COMPLETED:
+            facts["output"] = self.outputs[node.id]
+        if isinstance(node, FanOut) and node.status is NodeStatus.COMPLETED:
+            facts["outputs"] = self._outputs(node)
+            failed = [child for child in node.children[: node.expanded] if child.status is NodeStatus.FAILED]
+            facts["failed"] = [{"index": child.index, "error": child.error} for child in failed]
+        return facts
+
+    def _outputs(self, fan: FanOut) -> list[Any]:
+        found: list[Any] = []
+        for child in fan.children[: fan.expanded]:
+            completed = child.status is NodeStatus.COMPLETED
+            output = self._outputs(child) if isinstance(child, FanOut) else self.outputs.get(child.id)
+            found.append(output if completed else None)
+        return found
+
+    def _item(self, node: Node) -> dict[str, Any]:
+        if node.parent is None:
+            return {}
+        own = {"item": self.items[node.parent.id][node.index], "index": node.index}
+        outer = self._item(node.parent)
+        return own | {"outer": outer} if outer else own
+
+    # ── What is stored ──
+
+    def rows(self) -> dict[str, NodeRow]:
+        """Give the rows of all nodes as the job stands."""
+        return {node.id: row_of(node) for node in self.job.nodes.values()}
+
+    def rebuilt(self) -> Job:
+        """Give the job that the stored rows make, after a way through JSON. Rows come in no particular order."""
+        rows = through_json(list(self.stored.values()))
+        return Job.rebuild(self.job.graph, _job_through_json(self.job.row()), reversed(rows))
+
+    # ── Verbs ──
+
+    def starts(self) -> list[Decision]:
+        """The job is claimed."""
+        return self.happens(JobStarted())
+
+    def succeeds(self, *node_ids: str, output: Any = None) -> list[Decision]:
+        """Their current attempts succeed."""
+        decided: list[Decision] = []
+        for node_id in node_ids:
+            decided += self.happens(TaskSucceeded(node_id, self.job.nodes[node_id].attempt), output=output)
+        return decided
+
+    def fails(self, *node_ids: str, permanent: bool = False, message: str = "boom") -> list[Decision]:
+        """Their current attempts fail."""
+        decided: list[Decision] = []
+        for node_id in node_ids:
+            error = {"kind": "error", "message": message}
+            decided += self.happens(TaskFailed(node_id, self.job.nodes[node_id].attempt, error, permanent))
+        return decided
+
+    def is_lost(self, node_id: str) -> list[Decision]:
+        """The worker of the current attempt dies."""
+        return self.happens(TaskLost(node_id, self.job.nodes[node_id].attempt))
+
+    def is_handed_back(self, node_id: str) -> list[Decision]:
+        """The worker of the current attempt drains."""
+        return self.happens(TaskHandedBack(node_id, self.job.nodes[node_id].attempt))
+
+    def is_refused(self, node_id: str) -> list[Decision]:
+        """No worker can ever run it."""
+        error = {"kind": "rejected", "message": "no such handler"}
+        return self.happens(DispatchRejected(node_id, self.job.nodes[node_id].attempt, error))
+
+    def wakes(self, node_id: str | None = None) -> list[Decision]:
+        """The clock moves to the timer of a node, or of the deadline, and it fires."""
+        at = self.job.deadline_at if node_id is None else self.job.nodes[node_id].wake_at
+        self.now = max(self.now, at or 0.0)
+        return self.happens(TimerFired(node_id))
+
+    def is_approved(self, node_id: str, by: str = "ada") -> list[Decision]:
+        """A person says yes."""
+        return self.happens(Approved(node_id, by, "2026-01-01T00:00:00Z"))
+
+    def is_rejected(self, node_id: str, by: str = "ada", comment: str = "") -> list[Decision]:
+        """A person says no."""
+        return self.happens(Rejected(node_id, by, "2026-01-01T00:00:00Z", comment))
+
+    def is_signalled(self, name: str, payload: Any = None) -> list[Decision]:
+        """A signal comes."""
+        return self.happens(SignalReceived(name, payload))
+
+    def child_job_ends(self, node_id: str, status: str = "COMPLETED", result: Any = None) -> list[Decision]:
+        """The child job of a node is over."""
+        return self.happens(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, status, result))
+
+    def cancels(self) -> list[Decision]:
+        """Somebody asks for the job to stop."""
+        return self.happens(CancelRequested())
+
+    def resumes(self, *node_ids: str) -> list[Decision]:
+        """Somebody resumes the job, from these nodes."""
+        return self.happens(ResumeRequested(node_ids))
+
+    def retries(self, node_id: str) -> list[Decision]:
+        """Somebody retries one node."""
+        return self.happens(RetryRequested(node_id))
+
+    def puts_back(self, node_id: str, *indexes: int) -> list[Decision]:
+        """Somebody puts repaired items back into a fan-out."""
+        return self.happens(ItemsReinjected(node_id, indexes))
+
+    def succeeds_throughout(self, output: Any = None) -> list[Decision]:
+        """Everything that is dispatched succeeds, and what follows it, until nothing is."""
+        decided: list[Decision] = []
+        while found := self.dispatched():
+            decided += self.succeeds(*found, output=output)
+        return decided
+
+    # ── Questions ──
+
+    def status(self, node_id: str) -> str:
+        """Where a node stands, with the reason if it was skipped: `SKIPPED not_taken`."""
+        node = self.job.nodes[node_id]
+        return node.status.value if node.skip_reason is None else f"{node.status} {node.skip_reason}"
+
+    def statuses(self) -> dict[str, str]:
+        """Where all nodes stand."""
+        return {node_id: self.status(node_id) for node_id in self.job.nodes}
+
+    def dispatched(self) -> list[str]:
+        """The nodes that are out with a worker."""
+        return [node.id for node in self.job.nodes.values() if node.status is NodeStatus.DISPATCHED]
+
+    @property
+    def result(self) -> Any:
+        """The result of the job."""
+        return next(found.result for found in reversed(self.decisions) if isinstance(found, FinishJob))
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error of the job; empty if there is none."""
+        return next((found.error or {} for found in reversed(self.decisions) if isinstance(found, FinishJob)), {})
+
+
+def _copy(source: Mapping[str, Any], target: dict[str, Any], ref: tuple[str | int, ...]) -> None:
+    """Copy what stands at a path; a path that leads nowhere leaves out what is not there."""
+    key = str(ref[0])
+    if key not in source:
+        return
+    if len(ref) == 1:
+        target[key] = source[key]
+    else:
+        _copy(source[key], target.setdefault(key, {}), ref[1:])
+
+
+def through_json(rows: list[NodeRow]) -> list[NodeRow]:
+    """Give the rows as a store would give them back."""
+    found = json.loads(json.dumps(rows, default=bytes.hex))
+    for values, row in zip(found, rows, strict=True):
+        values[_STATUS] = NodeStatus(values[_STATUS])
+        values[_SKIP_REASON] = None if values[_SKIP_REASON] is None else SkipReason(values[_SKIP_REASON])
+        # A fingerprint is kept as bytes.
+        values[_FINGERPRINT] = row.fingerprint
+    return [NodeRow._make(values) for values in found]
+
+
+def _job_through_json(row: JobRow) -> JobRow:
+    # The specs of added nodes are stored as definitions and compiled again; that is the business of `authoring`.
+    return replace(row, signals=json.loads(json.dumps(dict(row.signals))))

@@ -1,0 +1,133 @@
+"""Words about any object, and small copies of any value: for errors, which are kept and shown and sent.
+
+What a handler raises may hold anything: objects whose `repr` fails, endless lists, megabytes. Nothing here raises.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS
+from dagmaster.engine.text_format import storable_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_DETAILS = 16 * 1024
+"""The most characters of JSON, all ASCII, in the details of one error."""
+
+MAX_TEXT = 2_000
+MAX_KEY = 200
+MAX_DEPTH = 16
+
+CUT = "…"
+"""Stands for what was left out: at the end of a text or a list, or as a key."""
+
+# As `json.dumps` writes them: `"\u2026"`; a pair's `: ` and `, `; brackets, with room for a last `"\u2026": "\u2026"`.
+_CUT_COST = 8
+_PAIR_COST = 4
+_OPEN_COST = 2 + 2 * _CUT_COST + _PAIR_COST
+
+_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+
+
+def type_name(value: object) -> str:
+    """The name of its type, whatever a metaclass says."""
+    return storable_text(_name(type(value))[:MAX_KEY])
+
+
+def said(value: object, by: Callable[[Any], str] = str) -> str:
+    """What `str`, or `repr`, says about a value; else the name of its type."""
+    try:
+        return str.__str__(by(value))
+    except BaseException:  # noqa: BLE001 - a handler's object may raise anything, and is described nevertheless
+        return type_name(value)
+
+
+def clipped(details: object) -> dict[str, Any]:
+    """A copy of a dict as JSON of at most MAX_DETAILS characters. What is no JSON becomes its `repr`."""
+    kept: dict[str, Any] = {}
+    try:
+        if isinstance(details, Mapping):
+            # One detail takes no more than half of what is left: a long one does not push out those after it.
+            _fill(kept, details, MAX_DETAILS, 1, share=2)
+    except BaseException:  # noqa: BLE001 - as above
+        kept[CUT] = CUT
+    return kept
+
+
+def _clip(value: Any, room: int, depth: int) -> tuple[Any, int]:
+    """The value in at most so many characters, no fewer than _CUT_COST; and how many it took."""
+    try:
+        return _clip_kind(value, room, depth)
+    except BaseException:  # noqa: BLE001 - as above
+        return _clip_text(type_name(value), room)
+
+
+def _clip_kind(value: Any, room: int, depth: int) -> tuple[Any, int]:
+    if value is None or isinstance(value, bool):
+        return value, _CUT_COST
+    if isinstance(value, str):
+        return _clip_text(value, room)
+    if isinstance(value, int):
+        number = int.__int__(value)
+        if number.bit_length() <= MAX_INTEGER_BITS:
+            return _clip_number(number, room)
+    elif isinstance(value, float):
+        if math.isfinite(value):
+            return _clip_number(float.__float__(value), room)
+    elif isinstance(value, Mapping | list | tuple):
+        if depth > MAX_DEPTH or room < _OPEN_COST:
+            return CUT, _CUT_COST
+        kept: dict[str, Any] | list[Any] = {} if isinstance(value, Mapping) else []
+        return kept, _fill(kept, value, room, depth)
+    return _clip_text(said(value, repr), room)
+
+
+def _clip_number(number: float, room: int) -> tuple[Any, int]:
+    cost = len(json.dumps(number))
+    return (number, cost) if cost <= room else (CUT, _CUT_COST)
+
+
+def _clip_text(text: str, room: int, most: int = MAX_TEXT) -> tuple[str, int]:
+    # Cut first: cleaning makes no text shorter, and a huge one is not to be copied.
+    short = storable_text(str.__getitem__(text, slice(most + 1)))
+    cost = len(json.dumps(short))
+    if len(short) <= most and cost <= room:
+        return short, cost
+    short = short[: most - 1]
+    fits = bisect_right(range(1, len(short) + 1), room, key=lambda end: len(json.dumps(short[:end] + CUT)))
+    return short[:fits] + CUT, len(json.dumps(short[:fits] + CUT))
+
+
+def _fill(kept: dict[str, Any] | list[Any], value: Any, room: int, depth: int, *, share: int = 1) -> int:
+    """Put in what there is room for, and say so if that is not all. How many characters it took."""
+    spent = _OPEN_COST
+    whole = True
+    try:
+        for item in value.items() if isinstance(kept, dict) else value:
+            key, item_cost = "", _PAIR_COST
+            if isinstance(kept, dict):
+                key, key_cost = _clip_text(item[0] if isinstance(item[0], str) else said(item[0]), MAX_DETAILS, MAX_KEY)
+                item_cost += key_cost
+            left = room - spent - item_cost
+            if left < _CUT_COST:
+                whole = False
+                break
+            one, cost = _clip(item[1] if isinstance(kept, dict) else item, max(left // share, _CUT_COST), depth + 1)
+            spent += item_cost + cost
+            if isinstance(kept, dict):
+                kept[key] = one
+            else:
+                kept.append(one)
+    except BaseException:  # noqa: BLE001 - as above
+        whole = False
+    if not whole and isinstance(kept, dict):
+        kept[CUT] = CUT
+    elif not whole and isinstance(kept, list):
+        kept.append(CUT)
+    return spent

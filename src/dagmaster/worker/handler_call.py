@@ -1,0 +1,88 @@
+"""Calls a handler with its context, and gives the outcome: on this thread, or on the running loop.
+
+The worker uses it for handlers of its own process, and a child process for the others, so both describe alike. Who
+waits for the outcome, and how long, is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.handler_decorator import HandlerSpec, HandlerStyle
+from dagmaster.worker.json_copy import json_copy
+from dagmaster.worker.task_outcomes import NOTHING, absorb, failed, failure_of, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.ports.task_messages import Outcome
+
+
+def blocks(spec: HandlerSpec) -> bool:
+    """Whether calling it keeps a thread busy: a plain function, or a plain generator."""
+    style = spec.style
+    return style is HandlerStyle.PLAIN or (
+        style is HandlerStyle.GENERATOR and not inspect.isasyncgenfunction(spec.function)
+    )
+
+
+def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
+    """Run a plain function or generator to its outcome. `own`: nobody else has the params, and they are JSON."""
+    try:
+        context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
+        context.handler, context.handler_version = spec.name, spec.version
+        produced = spec.call(context)
+        value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
+        return _half() if context.noticed else outcome_of(value, spec)
+    except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
+        return failure_of(error, context.about)
+    finally:
+        context.close()
+
+
+async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
+    """Run a coroutine function, an async generator or a class to its outcome, likewise."""
+    try:
+        context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
+        context.handler, context.handler_version = spec.name, spec.version
+        produced = spec.call(context)
+        value = await (produced if spec.style is HandlerStyle.ASYNC else _drained(produced, context))
+        # A coroutine is interrupted when it is asked: it always knows.
+        return _half() if context.cancelled else outcome_of(value, spec)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return failure_of(error, context.about)
+    finally:
+        context.close()
+
+
+def _half() -> Outcome:
+    """The outcome of one that was asked to stop, and knew: it may have left out the rest."""
+    return failed("cancelled", "the task was asked to stop", permanent=True)
+
+
+async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> Any:
+    """Run an async generator to its end; its last result is the result."""
+    result = None
+    async with contextlib.aclosing(generator):
+        async for item in generator:
+            taken = absorb(item, context)
+            if taken is not NOTHING:
+                result = taken
+    return result
+
+
+def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) -> Any:
+    """Run a plain generator to its end; what it returns, else its last result, is the result."""
+    result = None
+    with contextlib.closing(generator):
+        while True:
+            try:
+                item = next(generator)
+            except StopIteration as end:
+                return result if end.value is None else end.value
+            taken = absorb(item, context)
+            if taken is not NOTHING:
+                result = taken

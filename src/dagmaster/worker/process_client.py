@@ -1,0 +1,351 @@
+"""One handler process, from the worker's side: started, given tasks one at a time, listened to, killed.
+
+It is spawned, never forked: a fork of a worker with threads and connections would hold locks that nobody releases. It
+leads a process group of its own, so that what a handler starts is killed with it. Who gets a process, and when, others
+decide. Everything happens on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.worker.process_protocol import Frames, Ready, frame, understood
+from dagmaster.worker.task_outcomes import crash_of, failed
+
+if TYPE_CHECKING:
+    from dagmaster.ports.handler_context import Checkpoint, Progress
+
+START_SECONDS = 120.0
+"""How long a process has to import the handlers."""
+
+LEAVE_SECONDS = 1.0
+"""How long a process that is no longer needed has to end by itself. Then it is killed."""
+
+KILL_SECONDS = 5.0
+"""How long a process may live after SIGKILL: one that hangs in the kernel is waited for no longer."""
+
+HANG_UP_SECONDS = 1.0
+"""A process that dies closes its socket first. How long it may live after that, and how late the socket may end."""
+
+MAX_READ = 64 * 1024
+MAX_EARLY_TEXT = 8 * 1024
+
+_LOGGER = logging.getLogger("dagmaster.worker")
+
+
+class Job(Protocol):
+    """A task that is run by a process."""
+
+    def begin(self) -> bool:
+        """A process is free: the task starts now. False if it is no longer wanted."""
+
+    def request(self) -> bytes:
+        """The frame that asks for it."""
+
+    def heard(self, said: Progress | Checkpoint | str) -> None:
+        """The handler reported, or wrote this text."""
+
+    def dumped(self, text: str) -> None:
+        """Where the handler was when native code killed its process."""
+
+    def done(self, outcome: Outcome) -> None:
+        """It came to an end."""
+
+
+class Owner(Protocol):
+    """Who has the processes."""
+
+    def ready(self, process: HandlerProcess) -> None:
+        """The process can take a task."""
+
+    def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
+        """The task of the process came to an end. The process can take another, unless it is ending."""
+
+    def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
+        """The process is no more. This is the outcome of its task, or of one that waited for its start."""
+
+
+class HandlerProcess(asyncio.Protocol):
+    """A process: it starts, is ready, works and rests in turn, and is gone."""
+
+    def __init__(self, owner: Owner, hello: dict[str, Any]) -> None:
+        self._owner = owner
+        self._hello = hello
+        self._loop = asyncio.get_running_loop()
+        self._frames = Frames()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._early_text = ""
+        self._transport: asyncio.Transport | None = None
+        self._lifeline_fd = -1
+        self._log_fd = -1
+        self._dump_fd = -1
+        self._hung_up = self._loop.create_future()
+        # Why it was ended, if we ended it: what it says after that does not count.
+        self._ending: Outcome | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._started = False
+        self.pid = 0
+        # Its number while it lived.
+        self.last_pid = 0
+        self.job: Job | None = None
+        self.idle_since = 0.0
+
+    # ── its life ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def live(self) -> None:
+        """Start the process, and stay with it until it is gone."""
+        outcome: Outcome = HandedBack("the worker was closed")
+        try:
+            process = await self._start()
+            returncode = await process.wait()
+            # Once, and at once: its number may soon be another's.
+            self._kill_group()
+            self.last_pid, self.pid = self.pid, 0
+            # What it sent before it died is still to be read. Whoever else has the socket was killed just now.
+            await asyncio.wait([self._hung_up], timeout=HANG_UP_SECONDS)
+            outcome = self._ending or self._death(returncode)
+        except OSError as error:
+            outcome = unavailable(f"a process for the handler could not be started: {error}")
+        finally:
+            self._kill_group()
+            self._read_rest_of_log()
+            self._end_text()
+            self._read_dump()
+            self._close()
+            self._owner.gone(self, outcome)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        with contextlib.ExitStack() as theirs:
+            ours, connection = socket.socketpair()
+            theirs.enter_context(connection)
+            try:
+                self._log_fd, log_fd = os.pipe()
+                theirs.callback(os.close, log_fd)
+                lifeline_fd, self._lifeline_fd = os.pipe()
+                theirs.callback(os.close, lifeline_fd)
+                self._dump_fd, dump_fd = os.pipe()
+                theirs.callback(os.close, dump_fd)
+                fds = (connection.fileno(), lifeline_fd, dump_fd)
+                # -P: the folder that the worker was started in is searched only if the worker itself searches it.
+                command = (sys.executable, "-P", "-m", "dagmaster.worker.process_main", *map(str, fds))
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log_fd,
+                    stderr=log_fd,
+                    pass_fds=fds,
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self.pid = process.pid
+        os.set_blocking(self._log_fd, False)
+        os.set_blocking(self._dump_fd, False)
+        self._loop.add_reader(self._log_fd, self._read_log)
+        self._set_timer(START_SECONDS, self._is_late)
+        await self._loop.create_unix_connection(lambda: self, sock=ours)
+        self._send(frame(self._hello))
+        if self._ending is not None:
+            # It was not wanted any more before there was something to kill.
+            self._kill_and_wait()
+        return process
+
+    def _is_late(self) -> None:
+        self._end(unavailable(f"the handlers were not imported within {START_SECONDS:g} seconds"))
+
+    def _death(self, returncode: int) -> Failed:
+        if self._started:
+            return crash_of(returncode)
+        return unavailable(f"the import of the handlers failed: {crash_of(returncode).error['message']}")
+
+    # ── what the worker wants ───────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, job: Job) -> None:
+        """Give it a task."""
+        self.job = job
+        self._decoder.reset()
+        self._send(job.request())
+
+    def cancel(self) -> None:
+        """Ask its handler to stop."""
+        self._send(frame({"cancel": True}))
+
+    def kill(self) -> None:
+        """End it, now. It is gone when `live` returns."""
+        self._end(HandedBack("its process was killed"))
+
+    def leave(self) -> None:
+        """Let it end by itself, soon."""
+        if self.job is None and self._started and self._ending is None:
+            self._ending = HandedBack("the worker was closed")
+            self._send(frame({"leave": True}))
+            self._set_timer(LEAVE_SECONDS, self._kill_and_wait)
+        else:
+            self.kill()
+
+    @property
+    def ending(self) -> bool:
+        """Whether it takes no more tasks."""
+        return self._ending is not None
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._ending is None:
+            self._ending = outcome
+        self._kill_and_wait()
+
+    def _kill_and_wait(self) -> None:
+        self._kill_group()
+        self._set_timer(KILL_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        _LOGGER.error("the handler process %d does not die of SIGKILL: it hangs in the kernel", self.pid)
+        self._owner.gone(self, self._ending or HandedBack("its process hangs"))
+
+    def _kill_group(self) -> None:
+        if self.pid:
+            # The last of the group may be gone already; macOS says that it is not ours then.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _set_timer(self, seconds: float, then: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, then)
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        if self._log_fd >= 0:
+            self._loop.remove_reader(self._log_fd)
+        for fd in (self._log_fd, self._lifeline_fd, self._dump_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._log_fd = self._lifeline_fd = self._dump_fd = -1
+
+    # ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what it sent."""
+        try:
+            meant = [understood(said) for said in self._frames.take(data)]
+        except (ValueError, TypeError, KeyError) as error:
+            # A handler wrote into our socket, or native code broke the memory.
+            self._end(failed("crashed", f"the handler's process sent what cannot be read: {error!r}"))
+            return
+        for one in meant:
+            if self._ending is None:
+                self._hear(one)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio gives it
+        """It dies; or else a handler closed what is not its own, and nothing can be heard any more."""
+        if not self._hung_up.done():
+            self._hung_up.set_result(None)
+        if self._ending is not None or self._log_fd < 0:
+            return
+        if self._started and self.job is None:
+            # It died while it rested: no task is given to it in the moment before that is known.
+            self.kill()
+        else:
+            text = "the handler's process closed its connection to the worker and went on"
+            self._set_timer(HANG_UP_SECONDS, lambda: self._end(failed("crashed", text)))
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _is_ready(self, said: Ready) -> None:
+        if said.lacking is not None:
+            self._end(unavailable(said.lacking))
+        if self._started or self._ending is not None:
+            return
+        self._started = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._early_text.strip():
+            _LOGGER.info("importing the handlers said: %s", self._early_text.strip())
+        self._early_text = ""
+        self._owner.ready(self)
+
+    def _hear(self, said: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
+        # What the handler wrote before it said this is in the pipe by now: the order is kept.
+        self._read_rest_of_log()
+        if isinstance(said, Ready):
+            self._is_ready(said)
+        elif isinstance(said, Succeeded | Failed):
+            self._end_text()
+            self._owner.finished(self, said)
+        elif self.job is not None:
+            self.job.heard(said)
+
+    # ── what it writes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_log(self) -> None:
+        data = _read(self._log_fd, MAX_READ)
+        if data:
+            self._written(data)
+        elif data is not None:
+            self._loop.remove_reader(self._log_fd)
+
+    def _read_rest_of_log(self) -> None:
+        """Read what is in the pipe now, and not what comes: something that the handler started may write for ever."""
+        if self._log_fd < 0:
+            return
+        (left,) = struct.unpack("i", fcntl.ioctl(self._log_fd, termios.FIONREAD, bytes(4)))
+        while left > 0:
+            data = _read(self._log_fd, min(left, MAX_READ))
+            if not data:
+                return
+            left -= len(data)
+            self._written(data)
+
+    def _read_dump(self) -> None:
+        text = (_read(self._dump_fd, MAX_READ) or b"") if self._dump_fd >= 0 else b""
+        if text and self.job is not None:
+            self.job.dumped(text.decode(errors="replace"))
+
+    def _written(self, data: bytes) -> None:
+        text = self._decoder.decode(data)
+        if self.job is not None:
+            self.job.heard(text)
+        elif not self._started:
+            self._early_text = (self._early_text + text)[-MAX_EARLY_TEXT:]
+
+    def _end_text(self) -> None:
+        rest = self._decoder.decode(b"", final=True)
+        if rest and self.job is not None:
+            self.job.heard(rest)
+
+    def early_text(self) -> str:
+        """What was written before it was ready: the reason why it never was, perhaps."""
+        return self._early_text
+
+
+def _read(fd: int, most: int) -> bytes | None:
+    try:
+        return os.read(fd, most)
+    except BlockingIOError:
+        return None
+
+
+def unavailable(reason: str) -> Failed:
+    """The outcome of a task that found no process. Another worker may have what is missing here."""
+    return failed("handlers_unavailable", reason)

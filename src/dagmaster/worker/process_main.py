@@ -1,0 +1,312 @@
+"""A handler's process: takes a task, runs its handler on the main thread, says what became of it, takes the next.
+
+Started by `process_client` as `python -m dagmaster.worker.process_main`. Every process pays for what it imports when it
+starts. It ends when its worker does: a process that works on while another worker has its task would do harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from dagmaster.authoring.handler_registry import Registry, discover
+from dagmaster.errors import DagmasterError
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
+from dagmaster.ports.handler_services import Lending, LentLater
+from dagmaster.ports.task_messages import Failed, Outcome
+from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
+from dagmaster.worker.process_protocol import (
+    checkpoint_said,
+    frame,
+    outcome_said,
+    progress_said,
+    read_checkpoint,
+    receive,
+)
+from dagmaster.worker.task_log_capture import FORMAT, LEVEL
+from dagmaster.worker.task_outcomes import checkpoint_copy, failed, readable_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.ports.handler_services import Services
+
+STDOUT, STDERR = 1, 2
+
+_LINE_BUFFERED = 1
+"""glibc's _IOLBF."""
+
+
+def main() -> None:
+    """Serve the worker at the other end of the socket. The arguments are numbers: socket, lifeline, pipe for a dump."""
+    connection_fd, lifeline_fd, dump_fd = map(int, sys.argv[1:])
+    for fd in (connection_fd, lifeline_fd, dump_fd):
+        # What a handler starts must not hold them: the worker would not see the end of this process.
+        os.set_inheritable(fd, False)  # noqa: FBT003 - os takes it by position only
+    die_with(lifeline_fd)
+    output = Output()
+    # Apart from what the handler says: it is for the log, and for no terminal.
+    faulthandler.enable(dump_fd, all_threads=False)
+    # When the machine runs out of memory, let the kernel take this process and not the worker.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+    Child(socket.socket(fileno=connection_fd), output).serve()
+
+
+def die_with(lifeline_fd: int) -> None:
+    """Let the kernel kill this process and all that it starts when the worker's end of this pipe closes.
+
+    The reader sees the end of the socket too, but not while native code holds the interpreter. PR_SET_PDEATHSIG kills
+    this process alone, and before the reader can kill its group: 16 of 20 grandchildren lived on (2026-11, Linux 6.18).
+    """
+    if hasattr(fcntl, "F_SETSIG") and os.getpgrp() == os.getpid():
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+class Child:
+    """The process, as its worker sees it. A thread reads; the main thread works."""
+
+    def __init__(self, connection: socket.socket, output: Output) -> None:
+        self._connection = connection
+        self._output = output
+        self._home = Path.cwd()
+        self._sending = threading.Lock()
+        self._tasks: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._attempt: Attempt | None = None
+        self._services: Services | None = None
+
+    def serve(self) -> None:
+        """Find the handlers, then run one task after the other."""
+        stream = self._connection.makefile("rb")
+        hello = receive(stream)
+        if hello["lending"] is not None:
+            self._services = LentLater(Lending(**hello["lending"]))
+        threading.Thread(target=self._read, args=(stream,), name="dagmaster-worker", daemon=True).start()
+        limit_mb = hello["memory_limit_mb"]
+        if limit_mb is not None:
+            limit_memory(limit_mb)
+        log_to_stderr()
+        sys.path[:] = hello["path"]
+        try:
+            registry = discover(hello["modules"])
+        except (DagmasterError, MemoryError) as error:
+            self.send({"unavailable": str(error) or type(error).__name__})
+            return
+        self.send({"ready": True})
+        while (attempt := self._tasks.get()) is not None:
+            self._run(attempt, registry, limit_mb)
+            del attempt
+
+    def send(self, said: dict[str, Any]) -> None:
+        """Tell the worker. Handlers report from any thread, and frames are not to be mixed."""
+        data = frame(said)
+        with self._sending:
+            self._connection.sendall(data)
+
+    def _run(self, attempt: Attempt, registry: Registry, limit_mb: int | None) -> None:
+        outcome = attempt.run(registry)
+        if isinstance(outcome, Failed) and outcome.error["kind"] == "out_of_memory" and limit_mb is not None:
+            outcome.error["message"] += f" (its process may use {limit_mb} MB)"
+        self._attempt = None
+        # All that was written is in the pipe before the worker hears of the end.
+        self._output.flush()
+        attempt.end(outcome)
+        self._output.restore()
+        # A handler may have gone into a folder that is gone now.
+        with contextlib.suppress(OSError):
+            os.chdir(self._home)
+
+    def _read(self, stream: Any) -> None:
+        try:
+            while True:
+                said = receive(stream)
+                if "task" in said:
+                    # Made here: a cancel that follows at once finds it.
+                    self._attempt = Attempt(said["task"], self.send, self._services)
+                    self._tasks.put(self._attempt)
+                elif "cancel" in said:
+                    attempt = self._attempt
+                    if attempt is not None:
+                        attempt.cancel()
+                else:
+                    self._tasks.put(None)
+                    return
+        except EOFError:
+            end_all()
+        except OSError as error:
+            # A handler that closed what is not its own ends by itself, with its exit code, or is noticed by the worker.
+            if error.errno != errno.EBADF:
+                end_all()
+
+
+class Attempt:
+    """One task. What its handler reports goes to the worker until its outcome is told, and nowhere after that."""
+
+    def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: Services | None) -> None:
+        saved = task["checkpoint"] and read_checkpoint(task["checkpoint"])
+        self._handler: str = task["handler"]
+        self._params = task["params"]
+        self._context = HandlerContext(
+            task["task_id"],
+            task["job_id"],
+            task["node_id"],
+            task["attempt"],
+            {},
+            saved,
+            self,
+            services,
+            workflow=task["workflow"],
+        )
+        self._send = send
+        # Reports come from any thread: without this one could be on its way while the outcome is told.
+        self._telling = threading.RLock()
+        self._over = False
+        self._wake: Callable[[], object] | None = None
+
+    def run(self, registry: Registry) -> Outcome:
+        """Call the handler."""
+        spec = registry.find(self._handler)
+        if spec is None:
+            text = f"the worker knows the handler {self._handler!r}, but its process does not: was its module changed?"
+            return failed("handlers_unavailable", f"{text} Start the worker again.")
+        if blocks(spec):
+            return run_on_thread(spec, self._context, self._params, own=True)
+
+        async def on_loop() -> Outcome:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            if task is not None:
+                self._wake = lambda: loop.call_soon_threadsafe(task.cancel)
+                if self._context.cancelled:
+                    task.cancel()
+            return await run_on_loop(spec, self._context, self._params, own=True)
+
+        return asyncio.run(on_loop())
+
+    def cancel(self) -> None:
+        """Ask the handler to stop."""
+        self._context.cancel()
+        # Its loop may be closed already.
+        with contextlib.suppress(RuntimeError):
+            if self._wake is not None:
+                self._wake()
+
+    def end(self, outcome: Outcome) -> None:
+        """Tell the outcome."""
+        self._context.reporter = None
+        with self._telling:
+            self._tell(outcome_said(outcome))
+            self._over = True
+
+    def progress(self, progress: Progress) -> None:
+        """Pass it on. Progress never fails a task: what is no number is dropped, with a warning."""
+        said = readable_progress(progress)
+        if said is None:
+            self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
+        else:
+            self._tell(progress_said(said))
+
+    def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Pass on a copy: the handler may go on changing what it gave."""
+        saved = checkpoint_copy(checkpoint)
+        self._tell(checkpoint_said(saved))
+        return saved
+
+    def _tell(self, said: dict[str, Any]) -> None:
+        with self._telling:
+            if not self._over:
+                self._send(said)
+
+
+class Output:
+    """Both streams of this process, into the one pipe that the worker reads: so their order is kept."""
+
+    def __init__(self) -> None:
+        # One of our own: a handler may close the others, or send them elsewhere.
+        self.fd = os.dup(STDOUT)
+        self._streams = (_text(STDOUT), _text(STDERR))
+        sys.stdout, sys.stderr = self._streams
+        self._libc = None
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._libc = ctypes.CDLL(None)
+            # Into a pipe, printf of native code would hold back 4 KiB: nobody could watch, and a crash would lose it.
+            self._libc.setvbuf(ctypes.c_void_p.in_dll(self._libc, "stdout"), None, _LINE_BUFFERED, 0)
+
+    def flush(self) -> None:
+        """Hold nothing back, in Python or in native code."""
+        for stream in (sys.stdout, sys.stderr, *self._streams):
+            # A handler may have put anything there, or closed it.
+            with contextlib.suppress(Exception):
+                stream.flush()
+        if self._libc is not None:
+            self._libc.fflush(None)
+
+    def restore(self) -> None:
+        """What a handler did to the streams is not the next one's concern."""
+        for fd in (STDOUT, STDERR):
+            os.dup2(self.fd, fd)
+        if any(stream.closed for stream in self._streams):
+            self._streams = (_text(STDOUT), _text(STDERR))
+        sys.stdout, sys.stderr = self._streams
+
+
+def _text(fd: int) -> TextIO:
+    # By line: what a task prints is seen while it runs.
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def log_to_stderr() -> None:
+    """Send what is logged where the rest of the task's text goes."""
+    handler = _ToStderr(LEVEL)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(LEVEL)
+
+
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is now: a handler may replace it for a while."""
+
+    def __init__(self, level: int) -> None:
+        logging.Handler.__init__(self, level)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """There is nothing to keep."""
+
+
+def limit_memory(limit_mb: int) -> None:
+    """Make a greedy handler get a MemoryError, which fails one attempt, and not take the machine's last memory."""
+    limit = limit_mb * 1024 * 1024
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def end_all() -> NoReturn:
+    """End this process, and what its handlers started. By hand it has the caller's group, which is left alone."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""What a handler did, as an outcome: what it returned, what it yielded, what it raised.
+
+Pure: nothing here runs a handler or waits for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import signal
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from dagmaster.authoring import handler_decorator
+from dagmaster.authoring.source_map import shortened, spell_path
+from dagmaster.engine.text_format import storable_text
+from dagmaster.errors import PermanentError
+from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.storage import without_keys
+from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
+from dagmaster.worker.error_truncation import CUT, clipped, said, type_name
+from dagmaster.worker.json_copy import json_copy
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from dagmaster.authoring.handler_registry import HandlerSpec
+
+MAX_MESSAGE = 2_000
+MAX_KIND = 200
+MAX_PLACE = 1_100
+MAX_TRACEBACK = 4_096
+MAX_FRAMES = 20
+MAX_FIELDS_SHOWN = 20
+
+NOTHING: Final[Any] = object()
+"""What `absorb` answers when what was yielded is no result."""
+
+# Frames in these folders lead to the handler and say nothing about it.
+_OURS = tuple(str(Path(file).parent) for file in (__file__, handler_decorator.__file__))
+_SIGNALS = frozenset(signal.Signals)
+_RESULT_KEYS = frozenset({"type", "output", "success", "error_message", "metrics"})
+
+
+def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
+    """The outcome of a handler that returned. An output that is not JSON, or not as promised, is a PermanentError."""
+    metrics: dict[str, Any] = {}
+    if isinstance(value, HandlerResult):
+        if not value.success:
+            return failed("error", value.error_message or "the handler reported a failure")
+        if value.metrics:
+            metrics = json_copy(value.metrics, kind="invalid_output", what="the metrics")
+        value = value.output
+    if value is None:
+        value = {}
+    if spec.output_model is not None:
+        value = _as_promised(value, spec.output_model)
+    elif isinstance(value, BaseModel):
+        value = _dumped(value)
+    if not isinstance(value, dict):
+        raise PermanentError(_not_an_output(value), kind="invalid_output", path="")
+    return Succeeded(json_copy(value, kind="invalid_output", what="the output"), metrics)
+
+
+def absorb(item: Any, context: HandlerContext) -> Any:
+    """Report what a generator yielded; give it back if it is a result, else NOTHING."""
+    match item:
+        case None:
+            return NOTHING
+        case Progress():
+            context.progress(item.current, item.total, item.message)
+            return NOTHING
+        case Checkpoint():
+            context.checkpoint(item.phase, item.data, item.artifacts)
+            return NOTHING
+        case {"type": "progress"}:
+            context.progress(item.get("current", 0), item.get("total"), item.get("message", ""))
+            return NOTHING
+        case {"type": "checkpoint"}:
+            context.checkpoint(item.get("phase", ""), item.get("data"), item.get("artifacts") or ())
+            return NOTHING
+        case {"type": "result", "output": output} if item.keys() <= _RESULT_KEYS:
+            rest = {key: item[key] for key in item if key not in ("type", "output")}
+            return HandlerResult(**{"success": True, **rest, "output": output})
+        case {"type": "result"}:
+            return {key: item[key] for key in item if key != "type"}
+        case dict() | HandlerResult() | BaseModel():
+            return item
+    raise PermanentError(
+        f"the handler yielded a value of type {type(item).__name__}: it may yield Progress, Checkpoint and a result",
+        kind="invalid_output",
+        path="",
+    )
+
+
+def readable_progress(progress: Progress) -> Progress | None:
+    """The progress in plain numbers; None if it has none."""
+    current, total = _number(progress.current), _number(progress.total)
+    if current is None or (total is None and progress.total is not None):
+        return None
+    return Progress(current, total, storable_text(str(progress.message)))
+
+
+def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
+    """A copy that nobody else changes. One that is not JSON is a PermanentError of kind `invalid_checkpoint`."""
+    phase: Any = checkpoint.phase
+    data: Any = checkpoint.data
+    artifacts: Any = checkpoint.artifacts
+    if not isinstance(phase, str) or not phase or not isinstance(data, dict):
+        raise PermanentError("a checkpoint has a phase, which is text, and data, a dict", kind="invalid_checkpoint")
+    if not isinstance(artifacts, list | tuple) or not all(isinstance(one, str) for one in artifacts):
+        raise PermanentError("the artifacts of a checkpoint are a list of texts", kind="invalid_checkpoint")
+    copied = json_copy(checkpoint.to_json(), kind="invalid_checkpoint", what="the checkpoint")
+    return Checkpoint(copied["phase"], copied["data"], tuple(copied["artifacts"]))
+
+
+def failure_of(error: BaseException, about: str | None = None) -> Failed:
+    """The outcome of a handler that raised, and what it was about.
+
+    This raises nothing, whatever the handler's exception does when asked.
+    """
+    try:
+        match error:
+            case PermanentError():
+                return _permanent(error, about)
+            case SystemExit() | KeyboardInterrupt():
+                text = f"the handler tried to end the process: {said(error, repr)}"
+                return failed("exit", text, type=type_name(error))
+            case asyncio.CancelledError():
+                return failed("error", "the handler cancelled itself", type=type_name(error))
+            case MemoryError():
+                text = ": ".join(filter(None, ["the handler ran out of memory", said(error)]))
+                return failed("out_of_memory", text, type=type_name(error), traceback=_traceback_of(error))
+        return failed("error", _message_of(error), type=type_name(error), traceback=_traceback_of(error))
+    except BaseException:  # noqa: BLE001 - a task without an outcome would hang its job
+        return undescribed(error)
+
+
+def crash_of(returncode: int) -> Failed:
+    """The outcome of a task whose process died. `returncode` is as `subprocess` gives it."""
+    if returncode >= 0:
+        text = f"the handler ended its process with exit code {returncode} (os._exit?)"
+        return failed("crashed", text, exit_code=returncode)
+    number = -returncode
+    name = signal.Signals(number).name if number in _SIGNALS else str(number)
+    if number == signal.SIGKILL:
+        return failed("crashed", f"the handler's process was killed ({name}): out of memory, or by hand", signal=name)
+    return failed("crashed", f"the handler's process died of signal {number} ({name})", signal=name)
+
+
+def undescribed(error: BaseException) -> Failed:
+    """The last resort: a failure about which nothing but the type is known."""
+    name = type_name(error)
+    return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
+
+
+def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:
+    """A failure with a message that fits into JSON and onto a page."""
+    return Failed({"kind": kind, "message": _short(message, MAX_MESSAGE), **details}, permanent)
+
+
+def _as_promised(value: Any, model: type[BaseModel]) -> Any:
+    """The value, checked against the model of the return annotation."""
+    if not isinstance(value, model):
+        if isinstance(value, BaseModel):
+            value = value.model_dump()
+        try:
+            value = model.model_validate(value)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
+            listed = "; ".join(
+                f"`{spell_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found
+            )
+            path = spell_path(found[0]["loc"])
+            raise PermanentError(
+                f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
+            ) from None
+    return _dumped(value)
+
+
+def _dumped(value: BaseModel) -> Any:
+    # The serializer itself, once a task: 0.5 µs for a small model, where `model_dump` takes 1.0 (2026-11).
+    return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True, warnings=False)
+
+
+def _not_an_output(value: Any) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        return "the handler returned a coroutine: it, or the decorator around it, has to be an `async def`"
+    return f"the handler returned a value of type {type(value).__name__}: an output is a dict, or a HandlerResult"
+
+
+def _permanent(error: PermanentError, about: str | None) -> Failed:
+    # Not all subclasses call our __init__.
+    kind = _short(said(_attribute(error, "kind", "permanent")), MAX_KIND)
+    message = _message_of(error)
+    if kind == "invalid_input" and about is not None:
+        message = _naming(message, about)
+    failure = failed(kind, message, permanent=True)
+    return Failed({**clipped(_attribute(error, "details", {})), **failure.error}, permanent=True)
+
+
+def _naming(message: str, about: str) -> str:
+    """The message with the place that is meant. One that names a place may mean another, and is left as it is."""
+    place = without_keys(storable_text(said(about)))
+    if "://" in message or place.removeprefix("file://") in message:
+        return message
+    # Its end tells more than its beginning.
+    where = f" [{place}]" if len(place) <= MAX_PLACE else f" [{CUT}{place[-MAX_PLACE:]}]"
+    return _short(message, MAX_MESSAGE - len(where)) + where
+
+
+def _attribute(error: BaseException, name: str, otherwise: Any) -> Any:
+    try:
+        return getattr(error, name, otherwise)
+    except BaseException:  # noqa: BLE001 - a property of the handler's exception may raise anything
+        return otherwise
+
+
+def _message_of(error: BaseException) -> str:
+    return said(error) or type_name(error)
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The end of the traceback, from the handler's first frame on."""
+    try:
+        frames = _handlers_own(error.__traceback__)
+        lines = traceback.format_exception(type(error), error, frames, limit=-MAX_FRAMES)
+    except BaseException:  # noqa: BLE001 - the exception's own text, notes or causes failed; its frames may be sound
+        frames = _handlers_own(error.__traceback__)
+        lines = [*traceback.format_tb(frames, limit=-MAX_FRAMES), type_name(error)]
+    text = storable_text("".join(lines).rstrip()[-MAX_TRACEBACK - 1 :])
+    return text if len(text) <= MAX_TRACEBACK else "..." + text[3 - MAX_TRACEBACK :]
+
+
+def _handlers_own(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and str(Path(frames.tb_frame.f_code.co_filename).parent) in _OURS:
+        frames = frames.tb_next
+    return frames
+
+
+def _number(value: Any) -> float | None:
+    # float(): numpy's numbers, Decimal and Fraction are numbers too.
+    try:
+        plain = value if type(value) in (int, float) else float(value)
+        return plain if math.isfinite(plain) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _short(text: str, most: int) -> str:
+    # Cut first: cleaning makes no text shorter, and a huge one is not to be copied.
+    return shortened(storable_text(said(text)[: most + 1]), most)

@@ -1,0 +1,138 @@
+"""From a claimed task to its report: read, fill in the secrets, execute, hide the secrets, put the output away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
+from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.ports.handler_context import Checkpoint
+from dagmaster.ports.store import MAX_INLINE, JsonText, TaskReport
+from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded, TaskMessage
+from dagmaster.redaction import redacted
+from dagmaster.worker.task_outcomes import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.store import ClaimedTask
+    from dagmaster.worker.executor import Executor
+    from dagmaster.worker.telemetry_buffer import Notes
+
+ELSEWHERE_SECONDS: Final = 1.0
+"""How long a worker keeps a task whose handler it does not have, before it hands it back for another."""
+
+
+class TaskRunner:
+    """Runs claimed tasks on one executor."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        notes: Notes,
+        blobs: Blobs,
+        secrets: Callable[[str], str | None],
+        is_served_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
+        self.executor = executor
+        self._is_served_elsewhere = is_served_elsewhere
+        self._notes = notes
+        self._blobs = blobs
+        self._secrets = secrets
+
+    async def run(self, task: ClaimedTask) -> TaskReport:
+        """Run a task to its report. Whatever goes wrong is in the report."""
+        self._notes.begin(task.task_id, task.token)
+        if self.executor.version_of(task.handler) is None and self._is_served_elsewhere is not None:
+            return await self._unknown(task, self._is_served_elsewhere)
+        hidden: set[str] = set()
+        try:
+            message = self._message(task, hidden)
+        except PermanentError as error:
+            return await self._report(task, failed(error.kind, str(error), permanent=True))
+        self._notes.hide(task.task_id, hidden)
+        outcome = await self.executor.execute(message)
+        return await self._report(task, redacted(outcome, hidden))
+
+    async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
+        """Leave a task to a worker that has its handler: in a deploy, some have it already. Else it fails."""
+        try:
+            is_others = await is_served(task.task_id)
+        except DagmasterError:
+            # Nobody knows. It is asked again, of whoever claims it next.
+            is_others = True
+        if is_others:
+            # Not at once: who is free claims it again, and that may be this worker.
+            await asyncio.sleep(ELSEWHERE_SECONDS)
+            return await self._report(task, HandedBack("another worker has its handler"))
+        outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
+        if isinstance(outcome, Failed):
+            outcome.error["message"] += (
+                f". Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has it:"
+                " start a worker with `--handlers`, and resume the job"
+            )
+        return await self._report(task, outcome)
+
+    def _message(self, task: ClaimedTask, hidden: set[str]) -> TaskMessage:
+        params: Any = json.loads(task.params)
+        if task.secrets is not None:
+            wanted = json.loads(task.secrets)
+            hidden.update(wanted["hide"])
+
+            def secret(name: str) -> str:
+                value = self._secrets(name)
+                if value is None:
+                    message = f"there is no secret {name!r}: set DAGMASTER_SECRET_{name} where the worker runs"
+                    raise PermanentError(message, kind="secret_missing")
+                hidden.add(value)
+                return value
+
+            params = fill_secrets(attach_secrets(params, wanted["places"]), secret)
+        checkpoint = None if task.checkpoint is None else Checkpoint(**json.loads(task.checkpoint))
+        return TaskMessage(
+            task_id=task.task_id,
+            job_id=task.job_id,
+            node_id=task.node_id,
+            handler=task.handler,
+            params=params,
+            timeout_seconds=task.timeout_seconds,
+            retry_count=task.attempt - 1,
+            attempt=task.attempt,
+            checkpoint=checkpoint,
+            workflow=task.workflow,
+            own_params=True,
+        )
+
+    async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:
+        match outcome:
+            case Succeeded():
+                return await self._success(task, outcome)
+            case Failed():
+                error = json.dumps(outcome.error)
+                return TaskReport(task.task_id, task.token, "FAILED", permanent=outcome.permanent, error=error)
+            case HandedBack():
+                return TaskReport(task.task_id, task.token, "HANDED_BACK")
+
+    async def _success(self, task: ClaimedTask, outcome: Succeeded) -> TaskReport:
+        text = json.dumps(outcome.output)
+        metrics = json.dumps(outcome.metrics) if outcome.metrics else None
+        report = TaskReport(task.task_id, task.token, "COMPLETED", metrics=metrics)
+        report.handler_version = self.executor.version_of(task.handler)
+        if len(text) <= MAX_INLINE:
+            report.output = JsonText(text)
+            return report
+        # Named by the claim: a blob of a report that is not accepted is nobody's.
+        name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
+        try:
+            await self._blobs.write(name, text.encode())
+        except DagmasterError as error:
+            problem = failed("blobs_unavailable", f"the output could not be stored: {error}")
+            return TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem.error))
+        report.output = JsonText(ref=name)
+        return report

@@ -1,0 +1,168 @@
+"""What tasks say on the way, kept until it is stored: progress, checkpoints, and pieces of logs with their numbers.
+
+Filled on any thread, emptied on the service's loop.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.ports.store import CheckpointWrite, LogChunk
+from dagmaster.redaction import redact_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.task_messages import TaskMessage
+
+MAX_CHUNK: Final = 64 * 1024
+MAX_LOG: Final = 16 * 1024 * 1024
+"""Characters of log that are kept of one attempt."""
+
+_LOGGER = logging.getLogger("dagmaster.worker")
+
+
+class _Said:
+    """What is known of one task."""
+
+    __slots__ = ("chunk", "kept", "secrets", "token")
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.chunk = 0
+        self.kept = 0
+        self.secrets: Collection[str] = ()
+
+
+class Notes:
+    """The reports of tasks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: dict[str, _Said] = {}
+        self._logs: dict[str, list[str]] = {}
+        self._progress: dict[str, tuple[int, str]] = {}
+        self._checkpoints: dict[str, CheckpointWrite] = {}
+        # Who else listens, in the same process.
+        self.on_progress: Callable[[TaskMessage, Progress], None] | None = None
+        self.on_log: Callable[[TaskMessage, str], None] | None = None
+        # Who is to store them. Called on any thread.
+        self.on_checkpoint: Callable[[], object] | None = None
+
+    def begin(self, task_id: str, token: int) -> None:
+        """A task starts."""
+        with self._lock:
+            self._tasks[task_id] = _Said(token)
+
+    def renew(self, task_id: str, token: int) -> None:
+        """The task is held by another claim from here on."""
+        said = self._tasks.get(task_id)
+        if said is not None:
+            said.token = token
+
+    def hide(self, task_id: str, secrets: Collection[str]) -> None:
+        """Leave these out of what the task says."""
+        if secrets:
+            self._tasks[task_id].secrets = secrets
+
+    def end(self, task_id: str) -> None:
+        """A task was reported."""
+        with self._lock:
+            self._tasks.pop(task_id, None)
+            self._progress.pop(task_id, None)
+
+    # ── What tasks say ──
+
+    def progress(self, task: TaskMessage, progress: Progress) -> None:
+        """The task got this far. Only the newest counts."""
+        said = self._tasks.get(task.task_id)
+        if said is not None:
+            with self._lock:
+                self._progress[task.task_id] = (said.token, json.dumps(redact_value(asdict(progress), said.secrets)))
+        if self.on_progress is not None:
+            self.on_progress(task, progress)
+
+    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
+        """The task can go on from here. Only the newest counts."""
+        said = self._tasks.get(task.task_id)
+        if said is None:
+            return
+        # Without secrets, like all that is stored: who resumes asks for them again.
+        clean = redact_value(checkpoint.to_json(), said.secrets)
+        written = CheckpointWrite(
+            task.task_id, said.token, clean["phase"], json.dumps(clean["data"]), tuple(clean["artifacts"])
+        )
+        with self._lock:
+            self._checkpoints[task.task_id] = written
+        if self.on_checkpoint is not None:
+            self.on_checkpoint()
+
+    def log(self, task: TaskMessage, text: str) -> None:
+        """The task wrote this."""
+        said = self._tasks.get(task.task_id)
+        if said is None or said.kept > MAX_LOG:
+            return
+        if self.on_log is not None:
+            self.on_log(task, redact_value(text, said.secrets))
+        self._keep(task.task_id, said, text)
+
+    def dump(self, task: TaskMessage, text: str) -> None:
+        """Where the task was when its process died: it is kept with its log, and told in one line."""
+        _LOGGER.warning("handler %s killed its process (task %s): its log says where", task.handler, task.task_id)
+        said = self._tasks.get(task.task_id)
+        if said is not None:
+            self._keep(task.task_id, said, text)
+
+    def _keep(self, task_id: str, said: _Said, text: str) -> None:
+        with self._lock:
+            said.kept += len(text)
+            if said.kept > MAX_LOG:
+                text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
+            self._logs.setdefault(task_id, []).append(text)
+
+    # ── What is to be stored ──
+
+    def __bool__(self) -> bool:
+        return bool(self._logs or self._progress or self._checkpoints)
+
+    def take_logs(self, over: Collection[str] = ()) -> list[LogChunk]:
+        """The pieces of logs since the last time. Of tasks that go on, what may be half a secret is kept back."""
+        with self._lock:
+            logs, self._logs = self._logs, {}
+        chunks: list[LogChunk] = []
+        for task_id, texts in logs.items():
+            said = self._tasks.get(task_id)
+            if said is None:
+                continue
+            text = redact_value("".join(texts), said.secrets)
+            if said.secrets and task_id not in over:
+                text, rest = _cut(text, max(map(len, said.secrets)) - 1)
+                if rest:
+                    with self._lock:
+                        self._logs[task_id] = [rest, *self._logs.get(task_id, [])]
+            for start in range(0, len(text), MAX_CHUNK):
+                said.chunk += 1
+                chunks.append(LogChunk(task_id, said.token, said.chunk, text[start : start + MAX_CHUNK]))
+        return chunks
+
+    def take_checkpoints(self) -> list[CheckpointWrite]:
+        """The newest checkpoints since the last time."""
+        with self._lock:
+            checkpoints, self._checkpoints = self._checkpoints, {}
+        return list(checkpoints.values())
+
+    def take_progress(self) -> dict[str, tuple[int, str]]:
+        """The newest progress since the last time."""
+        with self._lock:
+            progress, self._progress = self._progress, {}
+        return progress
+
+
+def _cut(text: str, size: int) -> tuple[str, str]:
+    """The text, and the end of it that is kept back."""
+    return (text[:-size], text[-size:]) if size else (text, "")

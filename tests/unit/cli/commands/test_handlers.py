@@ -1,0 +1,56 @@
+"""`dagmaster handlers`: what a handler takes is told, and what it is given is read as it wants it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dagmaster.cli.commands.handlers import handlers
+
+
+def told(*arguments: str) -> str:
+    done = CliRunner().invoke(handlers, arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_show_tells_values_ranges_and_defaults():
+    said = " ".join(told("show", "raster.create_cog").split())
+    assert "compression DEFLATE | ZSTD | LZW | LERC | NONE, default DEFLATE Without loss." in said
+    assert "tile_size integer, 64 to 4096, a multiple of 16, default 512 Pixels of a block's side." in said
+    assert "target_crs string, required As EPSG:3857" in " ".join(told("show", "raster.reproject").split())
+    assert "not declared" in told("show", "echo")
+
+
+TAKES = """
+from dagmaster import HandlerContext, handler
+
+@handler("typed", queue="q")
+async def typed(year: str, count: int, maybe: str | None = "x", any: dict | str | None = None) -> dict:
+    return {"year": year, "count": count, "maybe": maybe, "any": any}
+
+@handler("untyped", queue="q")
+async def untyped(ctx: HandlerContext) -> dict:
+    return dict(ctx.params)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "got"),
+    [
+        ("typed", ["year=2020", "count=3"], {"year": "2020", "count": 3, "maybe": "x", "any": None}),
+        (
+            "typed",
+            ["year=true", "count=3", "maybe=null", 'any={"a": 1}'],
+            {"year": "true", "count": 3, "maybe": None, "any": {"a": 1}},
+        ),
+        ("untyped", ["year=2020", "b=text"], {"year": 2020, "b": "text"}),
+    ],
+)
+def test_a_param_is_text_where_only_text_is_wanted_and_else_json(tmp_path, monkeypatch, name, given, got):
+    monkeypatch.setenv("DAGMASTER_BLOB_DIR", str(tmp_path / "home"))
+    (tmp_path / "takes.py").write_text(TAKES)
+    pairs = [each for pair in given for each in ("-p", pair)]
+    assert json.loads(told("test", name, "--handlers", str(tmp_path / "takes.py"), *pairs)) == got

@@ -1,0 +1,128 @@
+"""How jobs and nodes look: the icon says the status without colour, and a line fits the screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagmaster.cli.render.job import (
+    ICONS,
+    JOB_ICONS,
+    FanView,
+    JobView,
+    NodeView,
+    detail_lines,
+    duration,
+    node_line,
+    screen,
+)
+from dagmaster.cli.render.tree import Tree
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.text_format import age, spell_error
+from dagmaster.ports.handler_context import Progress
+from tests.unit.cli.views import chain, drawn, graph
+
+
+def test_every_status_has_an_icon_of_its_own():
+    assert {icon for icon, _ in ICONS.values()} == {ICONS[status][0] for status in NodeStatus}
+    assert len({icon for icon, _ in ICONS.values()}) == len(NodeStatus)
+    assert set(JobStatus) <= set(JOB_ICONS)
+
+
+def test_a_line_says_what_a_node_does_and_how_long_it_took():
+    view = NodeView("fetch", NodeStatus.COMPLETED, "echo", attempt=2, started=1.0, ended=3.5)
+    assert drawn(node_line(view, "├─ ", 9.0, width=12)) == "├─ ✔ fetch      echo  attempt 2  2.5 s"
+
+
+def test_a_node_that_runs_is_timed_by_the_clock_that_is_given():
+    view = NodeView("fetch", NodeStatus.RUNNING, started=1.0, progress=Progress(1, 4, "page 1"))
+    assert drawn(node_line(view, "", 6.0)) == "▶ fetch  ━━━━━───────────────  25% page 1  5.0 s"
+
+
+def test_a_fan_out_is_a_bar_in_which_failures_are_seen_without_colour():
+    fan = FanView(total=1000, completed=500, failed=100, out=350, running=50, rate=100.0)
+    said = drawn(node_line(NodeView("tiles", NodeStatus.RUNNING, "fan_out", fan=fan), "", 0.0), width=120)
+    assert (
+        said == "▶ tiles  fan_out  ━━━━━━━━━━┅┅──────── 600/1,000  100 failed  100/s  4 s left  50 running  300 queued"
+    )
+
+
+def test_an_empty_fan_out_has_no_bar():
+    assert drawn(node_line(NodeView("tiles", NodeStatus.COMPLETED, fan=FanView(total=0)), "", 0.0)) == "✔ tiles"
+
+
+def test_a_line_is_cut_rather_than_wrapped():
+    view = NodeView("fetch", NodeStatus.FAILED, error={"kind": "x", "message": "m" * 500})
+    lines = drawn(node_line(view, "", 0.0), width=80).splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(NodeStatus.READY, "tries again after: E: no"), (NodeStatus.FAILED, "E: no")]
+)
+def test_an_error_is_told_by_its_name(status, said):
+    view = NodeView("a", status, error={"kind": "error", "type": "E", "message": "no\nmore"})
+    assert [text for text, _ in detail_lines(view)] == [said]
+
+
+def test_a_kind_that_the_handler_chose_needs_no_name():
+    assert spell_error({"kind": "no_data", "type": "PermanentError", "message": "empty"}) == "empty"
+    assert spell_error({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0, "0 ms"), (0.25, "250 ms"), (59.94, "59.9 s"), (61, "1 min 1 s"), (7260, "2 h 1 min"), (180000, "2 d 2 h")],
+)
+def test_durations_are_spelled_as_people_do(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(-1, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (1e6, "11 d")])
+def test_ages_have_one_unit(seconds, said):
+    assert age(seconds) == said
+
+
+def shown(tree: Tree, height: int, *hints: str) -> list[str]:
+    job = JobView("chain v1", "RUNNING", 1, 9, 2.0, hints=hints)
+    drawing = screen(job, tree, lambda node_id: NodeView(node_id, NodeStatus.PENDING), size=(80, height), now=0.0)
+    return drawn(drawing).splitlines()
+
+
+def test_a_small_job_is_shown_as_a_whole():
+    lines = shown(Tree(graph()), 30)
+    assert lines == [
+        "· fetch", "├─ · tiles", "└─ · release", "   · after", "", "▶ chain v1  running  1/9 nodes  2.0 s"
+    ]  # fmt: skip
+
+
+def test_hints_stand_below():
+    assert shown(Tree(graph()), 30, "do this")[-1] == "  do this"
+
+
+def test_a_job_of_many_nodes_fits_the_screen_and_shows_what_moves_and_what_failed():
+    tree = Tree(chain(500))
+    for number in range(300):
+        tree.mark(f"n{number}", NodeStatus.COMPLETED)
+    tree.mark("n7", NodeStatus.FAILED)
+    tree.mark("n300", NodeStatus.RUNNING)
+    lines = shown(tree, 20)
+    assert len(lines) < 20
+    assert lines[0] == "… 485 more nodes"
+    assert lines[1] == "· n7"
+    assert "· n300" in lines
+
+
+def test_many_failures_leave_room_for_what_moves():
+    tree = Tree(chain(500))
+    for number in range(400):
+        tree.mark(f"n{number}", NodeStatus.FAILED)
+    tree.mark("n450", NodeStatus.DISPATCHED)
+    assert "· n450" in shown(tree, 20)
+
+
+def test_a_node_that_is_open_again_is_not_over():
+    tree = Tree(chain(3))
+    tree.mark("n1", NodeStatus.FAILED)
+    tree.mark("n1", NodeStatus.PENDING)
+    assert (tree.over, tree.failed, tree.moving) == (set(), set(), set())

@@ -1,0 +1,158 @@
+"""What a new run would do, said before. A new job is rehearsed by the shell: see tests/runtime/test_resume.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagmaster.engine.events import ResumeRequested, RetryRequested
+from dagmaster.engine.resume_plan import Circumstances, Fate, plan_of_run, with_followers
+from dagmaster.testing import Driver, a_job, conditional, fan_in, fan_out, join, task
+
+SAME = Circumstances()
+
+
+def plan(
+    driver: Driver, happening: ResumeRequested | RetryRequested | None = None, around: Circumstances = SAME
+) -> dict[str, tuple[str, str]]:
+    """What would become of each node. The job itself stays as it is."""
+    found = plan_of_run(driver.rebuilt(), happening or ResumeRequested(), 0.0, around)
+    assert not isinstance(found, str), found
+    return {each.node: (each.fate.value, each.reason) for each in found}
+
+
+def failed() -> Driver:
+    driver = Driver(a_job(a="", b="a", c="b", d="a"))
+    driver.starts()
+    driver.succeeds("a")
+    driver.succeeds("d")
+    driver.fails("b", permanent=True)
+    return driver
+
+
+def test_what_failed_is_redone_and_what_follows_and_the_rest_is_reused():
+    assert plan(failed()) == {
+        "a": ("reused", "completed"),
+        "b": ("redone", "failed"),
+        "c": ("redone", "follows `b`, which is redone"),
+        "d": ("reused", "completed"),
+    }
+
+
+def test_what_is_named_is_redone_with_all_that_follows():
+    found = plan(failed(), ResumeRequested(("a",)), Circumstances(named=frozenset({"a"})))
+    assert found == {
+        "a": ("redone", "named with --from"),
+        "b": ("redone", "failed"),
+        "c": ("redone", "follows `b`, which is redone"),
+        "d": ("redone", "follows `a`, which is redone"),
+    }
+
+
+def test_a_plan_changes_nothing():
+    driver = failed()
+    before = driver.rows()
+    plan(driver)
+    assert driver.rows() == before
+
+
+def test_one_failed_child_of_a_hundred_is_named_and_the_others_are_counted():
+    driver = Driver(a_job(tiles=fan_out(list(range(100)), task()), all=fan_in("tiles", over="tiles")))
+    driver.starts()
+    driver.succeeds(*[f"tiles__{n}" for n in range(100) if n != 47])
+    driver.fails("tiles__47", permanent=True)
+    wanted = {
+        "tiles": ("redone", "99 of 100 children reused, 1 redone: tiles__47 failed"),
+        "all": ("redone", "follows `tiles`, which is redone"),
+    }
+    assert plan(driver) == plan(driver, RetryRequested("tiles__47")) == wanted
+
+
+def test_many_failed_children_with_one_reason_are_counted():
+    driver = Driver(a_job(tiles=fan_out(list(range(9)), task())))
+    driver.starts()
+    driver.fails(*[f"tiles__{n}" for n in range(9)], permanent=True)
+    said = "0 of 9 children reused, 9 redone: tiles__0, tiles__1, tiles__2 and 6 more: failed"
+    assert plan(driver) == {"tiles": ("redone", said)}
+
+
+def test_a_retry_leaves_other_failures_as_they_are():
+    driver = Driver(a_job(a="", b="", c="a"))
+    driver.starts()
+    driver.fails("a", permanent=True)
+    driver.fails("b", permanent=True)
+    assert plan(driver, RetryRequested("a"))["b"] == ("reused", "stays as it is: FAILED")
+
+
+def test_what_was_not_taken_stays_so_and_a_failure_that_is_allowed_is_settled():
+    driver = Driver(
+        a_job(
+            a=task(allow_failure=True),
+            which=conditional(None, {"no": "false", "yes": None}, "a"),
+            left=join("which.no"),
+            right=join("which.yes"),
+        )
+    )
+    driver.starts()
+    driver.fails("a", permanent=True)
+    driver.fails("right", permanent=True)
+    assert plan(driver) == {
+        "a": ("reused", "failed, which is allowed"),
+        "which": ("reused", "completed"),
+        "left": ("reused", "was not taken"),
+        "right": ("redone", "failed"),
+    }
+
+
+def test_a_result_of_an_older_handler_stays_and_is_told():
+    driver = failed()
+    handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
+    around = Circumstances(versions={handler: frozenset({"3"})})
+    _, reason = plan(driver, around=around)["a"]
+    assert reason == f"completed; handler `{handler}` is version 3 now, was None: --from a redoes it"
+
+
+def test_what_no_live_worker_can_do_is_impossible():
+    driver = failed()
+    handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
+    found = plan(driver, around=Circumstances(served=frozenset({"another"})))
+    assert found["b"] == (Fate.IMPOSSIBLE.value, f"no live worker has the handler `{handler}`")
+
+
+@pytest.mark.parametrize("status", ["running", "completed"])
+def test_why_there_is_no_new_run(status: str):
+    driver = Driver(a_job(a=""))
+    driver.starts()
+    if status == "completed":
+        driver.succeeds("a")
+    said = plan_of_run(driver.rebuilt(), ResumeRequested(), 0.0, SAME)
+    assert isinstance(said, str)
+    assert ("not over" if status == "running" else "nothing to run again") in said
+
+
+def test_all_that_follows_is_found_at_any_distance():
+    graph = a_job(a="", b="a", c="b", d="").graph
+    assert with_followers(graph, ["a"]) == {"a", "b", "c"}
+    assert with_followers(graph, []) == set()
+
+
+def test_children_that_are_made_anew_are_counted():
+    driver = Driver(a_job(plan="", tiles=fan_out("{{ nodes.plan.output }}", after="plan")))
+    driver.starts()
+    driver.succeeds("plan", output=[1, 2, 3])
+    driver.succeeds("tiles__0")
+    driver.succeeds("tiles__1")
+    driver.fails("tiles__2", permanent=True)
+    around = Circumstances(named=frozenset({"plan"}))
+    found = plan_of_run(driver.rebuilt(), ResumeRequested(("plan",)), 0.0, around)
+    assert not isinstance(found, str)
+    tiles = next(each for each in found if each.node == "tiles")
+    assert tiles.reason == "failed: all children are made anew (3 before)"
+    assert tiles.children == (0, 3)
+
+
+def test_a_node_that_rests_is_tried_at_once():
+    driver = Driver(a_job(a=task(retry=3)))
+    driver.starts()
+    driver.fails("a")
+    found = plan(driver, RetryRequested("a"), Circumstances(named=frozenset({"a"})))
+    assert found == {"a": ("redone", "rests between attempts: tried at once")}

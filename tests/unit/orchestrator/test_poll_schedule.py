@@ -1,0 +1,54 @@
+"""When an orchestrator looks: also when it is woken again and again for something else."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from dagmaster.orchestrator.poll_schedule import Lookout
+from dagmaster.testing import FakeClock
+
+ALL = {"results", "commands", "jobs"}
+
+
+def a_store() -> Any:
+    return SimpleNamespace(clock=FakeClock(), woken=asyncio.Event(), waiting=set())
+
+
+def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
+    store = a_store()
+    lookout = Lookout(store, 1.0)
+    assert lookout.waiting() == ALL
+    looked = 0
+    for _ in range(100):
+        store.clock.move(0.1)
+        store.waiting.add("results")
+        store.woken.set()
+        looked += lookout.waiting() == ALL
+    assert looked in (9, 10)
+
+
+def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_somebody_is_woken():
+    store = a_store()
+    lookout = Lookout(store, 1000.0)
+    lookout.waiting()
+    lookout.has_claimed(some=True)
+    found = []
+    for step in range(200):
+        store.clock.move(0.01)
+        store.waiting.add("results")
+        if "jobs" in lookout.waiting():
+            found.append(step)
+            lookout.has_claimed(some=False)
+    # After 0.05, 0.2 and 0.8 seconds; then no more.
+    assert len(found) == 3
+
+
+def test_what_was_heard_of_is_looked_for_at_once_and_once():
+    store = a_store()
+    lookout = Lookout(store, 1000.0)
+    lookout.waiting()
+    store.waiting.add("commands")
+    assert lookout.waiting() == {"commands"}
+    assert lookout.waiting() == set()

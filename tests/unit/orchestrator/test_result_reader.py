@@ -1,0 +1,110 @@
+"""Each report is given once, whether it was pushed, read or both; and who is pushed to looks if that is all."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from dagmaster.orchestrator.result_reader import MANY_RESULTS, READS_AHEAD, REMEMBERED, Reports
+from dagmaster.ports.store import TaskResult
+from dagmaster.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagmaster.ports.store import OrchestratorStore
+
+
+def a_result(number: int) -> TaskResult:
+    return TaskResult(number, "1", "a", 1, "COMPLETED", permanent=False, output=None, error=None, claimed_at=None, reported_at=0.0)  # fmt: skip
+
+
+class Store:
+    """What a door has for `Reports`."""
+
+    def __init__(self, *stored: int) -> None:
+        self.clock = FakeClock()
+        self.pushed: list[TaskResult] = []
+        self.stored = list(stored)
+        self.reads = 0
+
+    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+        self.reads += 1
+        return [a_result(number) for number in self.stored if number > after][:limit]
+
+
+def reports_of(store: Store) -> Reports:
+    return Reports(cast("OrchestratorStore", store))
+
+
+def read(reports: Reports, *waiting: str) -> list[int]:
+    return [each.id for each in asyncio.run(reports.read(waiting, ()))]
+
+
+def pushed(reports: Reports) -> list[int]:
+    return [each.id for each in reports.pushed()]
+
+
+def test_what_was_pushed_is_not_read():
+    store = Store(7)
+    reports = reports_of(store)
+    read(reports, "results")
+    store.pushed.append(a_result(8))
+    assert reports.is_due(())
+    assert read(reports) == []
+    assert pushed(reports) == [8]
+    assert store.reads == 1
+    assert not reports.is_due(())
+
+
+@pytest.mark.parametrize("first", ["read", "push"])
+def test_what_is_pushed_and_read_is_given_once(first):
+    store = Store(7)
+    reports = reports_of(store)
+    store.pushed += [a_result(7), a_result(7)]
+    if first == "read":
+        assert read(reports, "results") == [7]
+        assert pushed(reports) == []
+    else:
+        assert pushed(reports) == [7]
+        store.pushed.append(a_result(7))
+        assert pushed(reports) == []
+
+
+def test_a_job_that_was_dropped_is_read_again():
+    store = Store(7)
+    reports = reports_of(store)
+    store.pushed.append(a_result(7))
+    assert pushed(reports) == [7]
+    assert read(reports, "results") == [7]
+
+
+def test_what_is_remembered_has_an_end_and_the_newest_are_in_it():
+    store = Store()
+    reports = reports_of(store)
+    for number in range(3 * REMEMBERED):
+        store.pushed.append(a_result(number))
+        reports.pushed()
+    assert len(reports._given) + len(reports._given_before) <= 2 * REMEMBERED + 2
+    store.pushed += [a_result(3 * REMEMBERED - 1), a_result(2 * REMEMBERED)]
+    assert pushed(reports) == []
+
+
+def test_what_is_read_ahead_comes_after_what_is_in_hand():
+    store = Store(*range(1, MANY_RESULTS + 3))
+    reports = reports_of(store)
+    turn: Any = SimpleNamespace(results=list(range(1, MANY_RESULTS + 1)))
+    assert asyncio.run(reports.read_on([turn], ()))
+    assert read(reports, "results") == [MANY_RESULTS + 1, MANY_RESULTS + 2]
+
+
+def test_after_many_results_more_are_read_ahead_but_every_few_times_all():
+    reports = reports_of(Store())
+    many: Any = SimpleNamespace(results=[1] * MANY_RESULTS)
+    few: Any = SimpleNamespace(results=[1])
+    assert [reports.are_more([many]) for _ in range(2 * READS_AHEAD)] == [*[True] * (READS_AHEAD - 1), False] * 2
+    assert reports.are_more([many])
+    assert not reports.are_more([few])

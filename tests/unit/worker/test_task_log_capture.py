@@ -1,0 +1,278 @@
+"""The log of a task: everything that it writes, nothing that others write."""
+
+# ruff: noqa: T201 - what handlers print is what is tested
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import io
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.ports.handler_context import HandlerContext, Progress
+from dagmaster.ports.task_messages import Succeeded, TaskMessage
+from dagmaster.worker import task_log_capture
+from dagmaster.worker.executor import Executor
+from tests.unit.worker.processes_running import Watched, outcome_of, task, with_processes
+from tests.unit.worker.running import A_WHILE, Heard, a_task, run, with_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# ── of a process ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lines_of(word: str) -> list[str]:
+    return [f"{word} printed", f"{word} on stderr", f"{word} native", f"INFO lib: {word} logged"]
+
+
+def test_all_that_a_process_writes_is_there_in_order_before_the_outcome():
+    async def main(executor: Executor, watched: Watched) -> str:
+        await executor.execute(task("writing", word="it", times=200))
+        return watched.text()
+
+    assert with_processes(main).splitlines() == lines_of("it") * 200
+
+
+def test_tasks_that_run_at_once_or_one_after_the_other_are_not_mixed():
+    async def main(executor: Executor, watched: Watched) -> Watched:
+        names = [str(number) for number in range(6)]
+        await asyncio.gather(*(executor.execute(task("writing", name, word=name, times=50)) for name in names))
+        return watched
+
+    watched = with_processes(main)
+    for name in map(str, range(6)):
+        assert watched.text(name).splitlines() == lines_of(name) * 50
+
+
+@pytest.mark.parametrize("name", ["writing_in_c", "writing_half_a_line"])
+def test_half_a_line_is_not_held_back(name, monkeypatch):
+    # With it, Python takes the buffers of native code away too, and there is nothing to hold back.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    assert outcome_of(task(name, word="it"))[1].text() == "it without a newline"
+
+
+def test_a_crash_loses_no_line_of_native_code(monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    assert outcome_of(task("writing_in_c_and_dying"))[1].text() == "the last line\n"
+
+
+def test_a_logged_exception_has_its_traceback():
+    text = outcome_of(task("writing_a_traceback"))[1].text()
+    assert text.startswith("ERROR lib: it failed\nTraceback (most recent call last):\n")
+    assert text.endswith("KeyError: 'LOST'\n")
+
+
+def test_much_text_comes_whole_in_pieces():
+    _, watched = outcome_of(task("writing_much", size=500_000))
+    assert watched.text() == "é" * 500_000
+    assert max(len(said.encode()) for _, said in watched.said) <= 64 * 1024
+
+
+def test_bytes_that_are_no_text_are_replaced_and_a_character_that_was_cut_is_not_the_next_tasks():
+    async def main(executor: Executor, watched: Watched) -> tuple[str, str]:
+        await executor.execute(task("writing_bytes", "1"))
+        await executor.execute(task("writing_in_c", "2", word="C"))
+        return watched.text("1"), watched.text("2")
+
+    assert with_processes(main) == ("a\\x00b\ufffdc\ufffd", "C without a newline")
+
+
+# ── of the loop and of threads ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def screen() -> Iterator[list[str]]:
+    """Capture, with streams in place of the screen; at the end, what they got. No fixture: pytest has its own streams."""
+    streams = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
+    got: list[str] = []
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]), task_log_capture.capture():
+        yield got
+    for stream in streams:
+        stream.seek(0)
+        got.append(stream.read())
+
+
+def write(word: str) -> None:
+    print(f"{word} printed")
+    sys.stderr.writelines([f"{word} on", " stderr\n"])
+    sys.stdout.flush()
+    sys.stdout.buffer.write(f"{word} as bytes\n".encode())
+    logging.getLogger("lib").info("%s logged", word)
+    logging.getLogger("lib").debug("%s whispered", word)
+
+
+WRITTEN = "{0} printed\n{0} on stderr\n{0} as bytes\nINFO lib: {0} logged\n"
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_a_handler_of_this_process_writes_is_its_tasks(plain):
+    def function() -> None:
+        write("it")
+
+    async def coroutine() -> None:
+        write("it")
+        await asyncio.to_thread(print, "from a thread of its own")
+
+    heard = Heard()
+    with screen() as got:
+        assert run(function if plain else coroutine, reports=heard) == Succeeded({})
+    text = "".join(said for _, said in heard.said)
+    assert text == WRITTEN.format("it") + ("" if plain else "from a thread of its own\n")
+    assert heard.threads == {threading.get_ident()}
+    assert got == ["", ""]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_tasks_that_run_at_once_are_not_mixed(plain):
+    started = threading.Barrier(2, timeout=A_WHILE)
+    meeting = asyncio.Barrier(2)
+
+    def function(word: str) -> None:
+        for _ in range(3):
+            started.wait()
+            write(word)
+
+    async def coroutine(word: str) -> None:
+        for _ in range(3):
+            await meeting.wait()
+            write(word)
+
+    heard = Watched()
+
+    async def main(executor: Executor) -> None:
+        await asyncio.gather(*(executor.execute(a_task(word, params={"word": word})) for word in ("a", "b")))
+
+    with screen():
+        with_executor(function if plain else coroutine, main, reports=heard)
+    for word in ("a", "b"):
+        assert heard.text(word) == WRITTEN.format(word) * 3
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_text_and_reports_keep_their_order(plain):
+    def function(ctx: HandlerContext) -> None:
+        print("one")
+        ctx.progress(1)
+        print("two")
+
+    async def coroutine(ctx: HandlerContext) -> None:
+        function(ctx)
+
+    heard = Heard()
+    with screen():
+        run(function if plain else coroutine, reports=heard)
+    said = [said for _, said in heard.said]
+    assert "".join(one for one in said if isinstance(one, str)) == "one\ntwo\n"
+    # From a thread, what follows a report may have come before the loop had time to look.
+    assert "".join(map(str, said[: said.index(Progress(1))])).startswith("one\n")
+    assert plain or said == ["one\n", Progress(1), "two\n"]
+
+
+def test_text_after_the_outcome_is_not_heard():
+    left: list[asyncio.Task[None]] = []
+    release = asyncio.Event()
+
+    async def later() -> None:
+        await release.wait()
+        print("late")
+
+    async def function() -> None:
+        print("in time")
+        left.append(asyncio.create_task(later()))
+
+    heard = Watched()
+
+    async def main(executor: Executor) -> None:
+        await executor.execute(a_task())
+        release.set()
+        await left[0]
+        await asyncio.sleep(0)
+
+    with screen():
+        with_executor(function, main, reports=heard)
+    assert heard.text() == "in time\n"
+
+
+def test_who_listens_may_print_and_fail_and_that_is_not_the_tasks():
+    class Loud(Heard):
+        def log(self, task: TaskMessage, text: str) -> None:
+            super().log(task, text)
+            print("heard", text, end="")
+            raise OSError("no line")
+
+    async def function() -> None:
+        print("it")
+
+    heard = Loud()
+    with screen() as got:
+        assert run(function, reports=heard) == Succeeded({})
+    assert heard.said == [("1", "it\n")]
+    assert got[0] == "heard it\n"
+
+
+def test_text_of_no_task_goes_where_it_went():
+    with screen() as got:
+        write("nobody")
+    assert got == ["nobody printed\nnobody as bytes\n", "nobody on stderr\n"]
+
+
+def test_without_a_capture_nothing_is_taken(capsys):
+    async def function() -> None:
+        print("to the screen")
+
+    heard = Heard()
+    run(function, reports=heard)
+    assert heard.said == []
+    assert capsys.readouterr().out == "to the screen\n"
+
+
+def test_a_capture_that_ends_leaves_everything_as_it_was():
+    root = logging.getLogger()
+    before = sys.stdout, sys.stderr, root.level, list(root.handlers)
+    with task_log_capture.capture(), task_log_capture.capture():
+        assert task_log_capture.capturing()
+        assert sys.stdout is not before[0]
+        assert root.level == logging.INFO
+    assert not task_log_capture.capturing()
+    assert (sys.stdout, sys.stderr, root.level, list(root.handlers)) == before
+
+
+def test_a_warning_outside_of_tasks_is_still_seen(monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with screen() as got:
+        logging.getLogger("lib").warning("of nobody")
+        logging.getLogger("lib").info("too quiet")
+    assert got == ["", "of nobody\n"]
+
+
+@pytest.mark.parametrize("text", ["", "a" * 200_000, "€" * 50_000, "\0" * 70_000, "\ud800x"])
+def test_pieces_are_small_and_whole(text):
+    found = list(task_log_capture.pieces(text))
+    assert "".join(found) == text.replace("\0", "\\x00").replace("\ud800", "\\ud800")
+    assert all(len(piece.encode()) <= task_log_capture.MAX_PIECE for piece in found)
+
+
+def test_a_captured_task_leaves_nothing_for_the_garbage_collector():
+    async def function() -> None:
+        print("it")
+
+    async def main() -> int:
+        executor = Executor(Registry([handler("it")(function)]))
+        await executor.execute(a_task())
+        gc.collect()
+        for number in range(50):
+            await executor.execute(a_task(str(number)))
+        found = gc.collect()
+        await executor.close()
+        return found
+
+    with screen():
+        assert asyncio.run(main()) < 50

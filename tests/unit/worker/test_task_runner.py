@@ -1,0 +1,42 @@
+"""From a claimed task to its report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from dagmaster.ports.store import ClaimedTask, TaskReport
+from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+from dagmaster.store.memory.database import MemoryBlobs
+from dagmaster.worker.task_runner import TaskRunner
+from dagmaster.worker.telemetry_buffer import Notes
+
+
+class Large:
+    """Gives a large output, another one each time."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def version_of(self, _handler: str) -> str:
+        return "1"
+
+    async def execute(self, _message: TaskMessage) -> Outcome:
+        self.times += 1
+        return Succeeded({"time": self.times, "text": "x" * 100_000})
+
+
+def test_two_claims_of_one_task_write_two_blobs():
+    """So whichever report is accepted, its output is its own: the other's is nobody's."""
+    blobs, executor = MemoryBlobs(), Large()
+    given: Any = executor
+    runner = TaskRunner(given, notes=Notes(), blobs=blobs, secrets=lambda _name: None)
+
+    async def main() -> list[int]:
+        tasks = [ClaimedTask("5", token, "1", "a", 1, "large", "{}", None, 60.0, 0.0, None) for token in (7, 8)]
+        reports: list[TaskReport] = [await runner.run(task) for task in tasks]
+        refs = [report.output.ref or "" for report in reports if report.output is not None]
+        return [json.loads(await blobs.read(ref))["time"] for ref in refs]
+
+    assert asyncio.run(main()) == [1, 2]
