@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.stack import ROOT, connect
-from dagmaster.application.submission import Intake, Submission
+from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.bootstrap import find_handlers
 from dagmaster.store.postgres.client_store import PostgresSubmitStore
-from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.connection import DatabaseConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -61,7 +61,7 @@ class Client:
     """One connection to submit, one to watch."""
 
     store: PostgresSubmitStore
-    intake: Intake
+    intake: JobSubmitter
     watching: asyncpg.Connection[Any]
 
     async def run(
@@ -124,11 +124,11 @@ class Client:
 @contextlib.asynccontextmanager
 async def client(dsn: str) -> AsyncIterator[Client]:
     """A client, for as long as it is used."""
-    store = PostgresSubmitStore(Address(dsn=dsn))
+    store = PostgresSubmitStore(DatabaseConfig(dsn=dsn))
     await store.open()
     watching = await connect(dsn)
     try:
-        yield Client(store, Intake(store, store.identity.ids), watching)
+        yield Client(store, JobSubmitter(store, store.identity.ids), watching)
     finally:
         await watching.close()
         await store.close()
@@ -157,16 +157,16 @@ async def jobs_one_by_one(dsn: str, graph: Graph, count: int, clients: int) -> J
     """Submit small jobs, each alone, from clients that have a connection each and await each acceptance."""
     async with contextlib.AsyncExitStack() as opened:
         watcher = await opened.enter_async_context(client(dsn))
-        stores = [PostgresSubmitStore(Address(dsn=dsn)) for _ in range(clients)]
+        stores = [PostgresSubmitStore(DatabaseConfig(dsn=dsn)) for _ in range(clients)]
         for store in stores:
             await store.open()
             opened.push_async_callback(store.close)
-        intakes = [Intake(store, store.identity.ids) for store in stores]
+        intakes = [JobSubmitter(store, store.identity.ids) for store in stores]
         for intake in intakes:
             await intake.keep(graph)
         left = iter(range(count))
 
-        async def submit(intake: Intake) -> None:
+        async def submit(intake: JobSubmitter) -> None:
             for _ in left:
                 await intake.submit([Submission(graph=graph, inputs={})])
 

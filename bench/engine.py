@@ -55,7 +55,7 @@ def _job(children: int) -> Job:
     advance(job, ValuesLoaded("work", scope), 0.0)
     while job.nodes["work"].wake_at is not None:
         advance(job, TimerFired("work"), 0.0)
-    job.take_changed()
+    job.drain_changed()
     return job
 
 

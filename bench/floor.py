@@ -43,9 +43,9 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, at = excluded.at
 
 _BEGIN = """
 WITH job AS (
-    INSERT INTO dag_jobs (id, workflow_id, version, content_hash, status, inputs, owner_id, owner_epoch, event_seq,
-                          created_at, started_at)
-    VALUES ($1, 'fan_out', 1, 'floor', 'RUNNING', '{}', $2, 1, 1, now(), now())
+    INSERT INTO dag_jobs (id, name, workflow_id, version, content_hash, status, inputs, owner_id, owner_epoch,
+                          event_seq, created_at, started_at)
+    VALUES ($1, 'fan_out', 'fan_out', 1, 'floor', 'RUNNING', '{}', $2, 1, 1, now(), now())
 )
 INSERT INTO dag_node_states (job_id, node_id, status, source, source_count)
 VALUES ($1, 'work', 'RUNNING', $3::json, $4)

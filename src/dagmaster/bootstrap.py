@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.compiler.compile import Compiled
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.local.runner import Answers, Observer, OneProcess
+    from dagmaster.local.runner import Answers, InProcessRunner, Observer
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import Blobs
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
     from dagmaster.worker.service import Worker
 
 T = TypeVar("T")
@@ -49,8 +49,8 @@ def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, i
 
     A file that has this id and cannot run is `WorkflowInvalid`: it is there, and that is what is to be told.
     """
-    from dagmaster.authoring.compiler.compile import compile_file  # noqa: PLC0415 - slow to import
-    from dagmaster.authoring.source_document import read_file  # noqa: PLC0415 - likewise
+    from dagmaster.authoring.compiler.compile import compile_file
+    from dagmaster.authoring.source_document import read_file
 
     known: dict[str, list[pathlib.Path]] = {}
     compiled: dict[pathlib.Path, Graph] = {}
@@ -79,7 +79,7 @@ def compile_with_children(
     path: pathlib.Path, handlers: Registry, *, allow_missing_handlers: bool = False
 ) -> tuple[Compiled, list[Graph]]:
     """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
-    from dagmaster.authoring.compiler.compile import compile_file  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.compiler.compile import compile_file
 
     compiled = compile_file(path, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
     find = workflows_beside(path, handlers)
@@ -107,24 +107,24 @@ def _children_of(graph: Graph) -> Iterator[tuple[str, int | None]]:
 @contextlib.contextmanager
 def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
     """Give the address of the database: the operator's server, else the embedded one, for as long as it is used."""
-    with reached(settings or load_settings(), data_dir) as address:
+    with open_database(settings or load_settings(), data_dir) as address:
         yield address.dsn
 
 
 @contextlib.contextmanager
-def reached(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[Address]:
+def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[DatabaseConfig]:
     """Give the way to the database for as long as it is used; an embedded server that dies is started again."""
-    from dagmaster.store.postgres.connection import Address  # noqa: PLC0415 - a run in memory needs none
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
     if settings.database_url is not None and data_dir is None:
         direct = settings.database_direct_url
-        yield Address(
+        yield DatabaseConfig(
             dsn=settings.database_url.get_secret_value(),
             is_pooled=settings.database_pooled,
             direct=None if direct is None else direct.get_secret_value(),
         )
         return
-    from dagmaster.store.embedded.server import EmbeddedPostgres  # noqa: PLC0415 - likewise
+    from dagmaster.store.embedded.server import EmbeddedPostgres
 
     embedded = EmbeddedPostgres(data_dir or settings.data_dir)
     one_at_a_time = threading.Lock()
@@ -134,12 +134,12 @@ def reached(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterato
             embedded.start()
 
     with embedded as server:
-        yield Address(dsn=server.dsn, revive=revive)
+        yield DatabaseConfig(dsn=server.dsn, revive=revive)
 
 
-async def prepare(address: Address, *, migrate: bool) -> None:
+async def ensure_schema(address: DatabaseConfig, *, migrate: bool) -> None:
     """Make sure that the schema fits: bring it there, or say what to do."""
-    from dagmaster.store.postgres import schema_version as schema  # noqa: PLC0415 - likewise
+    from dagmaster.store.postgres import schema_version as schema
 
     if migrate and await schema.current(address.dsn) in (None, *schema.OLDER):
         await asyncio.to_thread(schema.upgrade, address.dsn)
@@ -151,7 +151,7 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
     """Where large outputs are kept."""
     if settings.blob_dir is not None:
         return settings.blob_dir
-    from dagmaster.store.embedded.server import default_data_dir  # noqa: PLC0415 - a run in memory needs none
+    from dagmaster.store.embedded.server import default_data_dir
 
     beside = data_dir or settings.data_dir or default_data_dir()
     return beside.with_name(f"{beside.name}-blobs")
@@ -160,18 +160,18 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
 def large_outputs(settings: Settings, folder: pathlib.Path) -> Blobs:
     """Outputs that are too long for a row: in an object store if one is named, else in this folder."""
     if settings.outputs_url is None:
-        from dagmaster.adapters.output_blobs_local import LocalBlobs  # noqa: PLC0415 - a run in memory needs none
+        from dagmaster.adapters.output_blobs_local import LocalBlobs
 
         return LocalBlobs(folder)
-    from dagmaster.adapters.output_blobs_remote import StoredBlobs  # noqa: PLC0415 - likewise
-    from dagmaster.adapters.storage.router import ObjectStorage  # noqa: PLC0415 - likewise
+    from dagmaster.adapters.output_blobs_remote import StoredBlobs
+    from dagmaster.adapters.storage.router import ObjectStorage
 
     storage = ObjectStorage({"outputs": settings.outputs_url})
     return StoredBlobs(storage, storage.in_zone("outputs"))
 
 
 def make_orchestrator(
-    address: Address,
+    address: DatabaseConfig,
     blobs: Blobs,
     settings: Settings,
     *,
@@ -179,9 +179,9 @@ def make_orchestrator(
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
     """Wire an orchestrator."""
-    from dagmaster.orchestrator.service import Orchestrator, Timing  # noqa: PLC0415 - likewise
-    from dagmaster.redaction import redact_value  # noqa: PLC0415 - likewise
-    from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore  # noqa: PLC0415 - likewise
+    from dagmaster.orchestrator.service import Orchestrator, Timing
+    from dagmaster.redaction import redact_value
+    from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
     store = PostgresOrchestratorStore(address, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
@@ -195,7 +195,7 @@ def make_orchestrator(
 
 
 def make_worker(
-    address: Address,
+    address: DatabaseConfig,
     blobs: Blobs,
     settings: Settings,
     *,
@@ -206,9 +206,9 @@ def make_worker(
     home: pathlib.Path | None = None,
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
-    from dagmaster.store.postgres.worker_store import PostgresWorkerStore  # noqa: PLC0415 - likewise
-    from dagmaster.worker.process_pool import HandlerProcesses  # noqa: PLC0415 - likewise
-    from dagmaster.worker.service import Worker  # noqa: PLC0415 - likewise
+    from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+    from dagmaster.worker.process_pool import HandlerProcesses
+    from dagmaster.worker.service import Worker
 
     registry = registry or find_handlers(modules, settings)
     concurrency = concurrency or settings.concurrency
@@ -276,7 +276,7 @@ def lending(
 
 def open_services(config: dict[str, Any]) -> Services:
     """Open what was lent, in the process that uses it. Each is opened when it is first asked for."""
-    from dagmaster.adapters.handler_services import OpenServices  # noqa: PLC0415 - most processes need none
+    from dagmaster.adapters.handler_services import OpenServices
 
     return OpenServices(config)
 
@@ -284,7 +284,7 @@ def open_services(config: dict[str, Any]) -> Services:
 def run_service(work: Coroutine[Any, Any, T]) -> T:
     """Run a service on the fastest loop there is. Handlers have a loop of their own, of Python's kind."""
     try:
-        from uvloop import new_event_loop  # noqa: PLC0415 - 10 ms, and only services want it
+        from uvloop import new_event_loop
     except ModuleNotFoundError:
         # There is none for Windows, nor for some interpreters.
         return asyncio.run(work)
@@ -310,12 +310,12 @@ def one_process(
     observer: Observer | None = None,
     concurrency: int | None = None,
     settings: Settings | None = None,
-) -> OneProcess:
+) -> InProcessRunner:
     """Wire a runner for one workflow file."""
-    from dagmaster.local.runner import OneProcess  # noqa: PLC0415 - slow to import
+    from dagmaster.local.runner import InProcessRunner
 
     settings = settings or load_settings()
-    return OneProcess(
+    return InProcessRunner(
         handlers,
         workflows=workflows_beside(path, handlers),
         answers=answers,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 FIRST_SECONDS: Final = 0.1
 
 
-class Outage:
+class ConnectionBackoff:
     """Whether the other side is away, and how long to rest until the next try."""
 
     def __init__(self, logger: logging.Logger, *, most_seconds: float = 5.0) -> None:

@@ -76,11 +76,11 @@ class EvaluationFailed(DagmasterError):
         self.path = path
 
 
-class TransitionForbidden(DagmasterError):
+class InvalidTransition(DagmasterError):
     """The transition table does not allow this step."""
 
 
-class HandlerUnknown(DagmasterError):
+class HandlerNotFound(DagmasterError):
     """No handler has this name."""
 
 
@@ -113,7 +113,7 @@ class DatabaseUnavailable(DagmasterError):
     """The database cannot be reached."""
 
 
-class SchemaWrong(DagmasterError):
+class SchemaVersionMismatch(DagmasterError):
     """The schema of the database does not fit this version of dagmaster."""
 
 
@@ -121,19 +121,19 @@ class OwnershipLost(DagmasterError):
     """Others may believe that this process is dead."""
 
 
-class WorkflowUnknown(DagmasterError):
+class WorkflowNotFound(DagmasterError):
     """No workflow has this name, or not this version."""
 
 
-class JobUnknown(DagmasterError):
+class JobNotFound(DagmasterError):
     """No job has this id."""
 
 
-class SubmitRefused(DagmasterError):
+class SubmissionRejected(DagmasterError):
     """The job was not accepted."""
 
 
-class BlobMissing(DagmasterError):
+class BlobNotFound(DagmasterError):
     """There is no such blob."""
 
 
@@ -156,11 +156,11 @@ class TablesUnavailable(DagmasterError):
     """The place of tables does not answer."""
 
 
-class ServicesMissing(PermanentError):
+class ServicesNotFound(PermanentError):
     """The handler was called without the services that it asks for."""
 
 
-class CommandRefused(DagmasterError):
+class CommandRejected(DagmasterError):
     """What was asked of a job cannot be."""
 
 

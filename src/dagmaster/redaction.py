@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.text_format import storable_text
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,8 +34,8 @@ def redacted(outcome: Outcome, secrets: Collection[str]) -> Outcome:
             ours = {key: _replaced(item, hide) for key, item in outcome.error.items() if key in _OUR_KEYS}
             details = {key: item for key, item in outcome.error.items() if key not in _OUR_KEYS}
             return Failed({**_replaced(details, hide), **ours}, outcome.permanent)
-        case HandedBack():
-            return HandedBack(hide(outcome.reason))
+        case Released():
+            return Released(hide(outcome.reason))
 
 
 def redact_value(value: Any, secrets: Collection[str]) -> Any:

@@ -114,6 +114,6 @@ def test_it_goes_on_where_it_was_on_another_worker(place: Place, name: str, numb
     assert "COMPLETED" in json.dumps(node)
     events = place.run("jobs", "events", job, "--json").stdout
     # Neither uses up a retry; and who was asked had the time to say so.
-    expected, other = ("AttemptHandedBack", "AttemptLost")[:: 1 if number == signal.SIGTERM else -1]
+    expected, other = ("AttemptReleased", "AttemptLost")[:: 1 if number == signal.SIGTERM else -1]
     assert (expected in events, other in events, "AttemptFailed" in events) == (True, False, False)
     assert ('"asked": true' in json.dumps(node)) is (number == signal.SIGTERM)

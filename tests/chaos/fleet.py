@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, PostgresError
 
-from dagmaster.application.submission import Intake, Submission
+from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresSubmitStore
-from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.connection import DatabaseConfig
 from tests.chaos.book import HANDLERS, Book
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Fleet:
     # ── Jobs ──
 
     async def new_client(self, dsn: str | None = None) -> PostgresSubmitStore:
-        client = PostgresSubmitStore(Address(dsn=dsn or self.server.dsn))
+        client = PostgresSubmitStore(DatabaseConfig(dsn=dsn or self.server.dsn))
         await client.open()
         self._clients.append(client)
         return client
@@ -215,7 +215,7 @@ class Fleet:
         store = client or self.client
         graph = compile_text(text).graph
         wanted = [Submission(graph=graph, inputs={}, idempotency_key=key, submitted_by="chaos") for _ in range(times)]
-        accepted = await Intake(store, store.identity.ids).submit(wanted)
+        accepted = await JobSubmitter(store, store.identity.ids).submit(wanted)
         self._expected.update(int(each.job_id) for each in accepted)
         return accepted
 

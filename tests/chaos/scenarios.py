@@ -313,7 +313,7 @@ async def terminate_services(times: int, nodes: int, chance: random.Random) -> D
             await codes
             assert (owner.code, worker.code) == (0, 0), "who is told to stop ends in peace"
         await fleet.over(job)
-        used = await fleet.value("SELECT count(*) FROM dag_node_states WHERE tries_used > 0 OR lost_used > 0")
+        used = await fleet.value("SELECT count(*) FROM dag_node_states WHERE failed_attempts > 0 OR lost_attempts > 0")
         assert used == 0, f"{used} nodes used up a try or a loss"
         await fleet.check()
     return done

@@ -16,13 +16,13 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.audit_log import events_of
 from dagmaster.orchestrator.inbox import of_result
-from dagmaster.orchestrator.owned_job import HeldJob
-from dagmaster.orchestrator.turn import take_turn
-from dagmaster.orchestrator.turn_commit import carry
-from dagmaster.ports.store import JobTurn, JsonText, NewJob, NewTask, TaskReport
+from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.orchestrator.turn import run_turn
+from dagmaster.orchestrator.turn_commit import to_commit
+from dagmaster.ports.store import JsonText, NewJob, NewTask, TaskReport, TurnCommit
 
 if TYPE_CHECKING:
-    from dagmaster.engine.events import Happening
+    from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.store import ClaimedJob, ClaimedTask, OrchestratorStore, SubmitStore, WorkerStore
@@ -51,12 +51,12 @@ async def submitted(world: World, client: SubmitStore, graph: Graph = ONE, **fie
     return accepted.job_id
 
 
-def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> JobTurn:
+def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> TurnCommit:
     """A turn of a running job in which nothing was decided but what is given."""
     job = Job.rebuild(graph, claimed.row, claimed.nodes)
     job.status = JobStatus.RUNNING
     seq = claimed.event_seq + len(fields.get("events", ()))
-    return JobTurn(job, claimed.epoch, seq, claimed.priority, **fields)
+    return TurnCommit(job, claimed.epoch, seq, claimed.priority, **fields)
 
 
 def a_task(world: World, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> NewTask:
@@ -101,14 +101,14 @@ class Scene:
 
     async def results(self) -> list[tuple[str, int, str]]:
         """What was reported and not yet taken."""
-        found = await self.orchestrator.take_results(100)
+        found = await self.orchestrator.read_results(100)
         return [(each.node_id, each.attempt, each.status) for each in found]
 
 
 class Played:
     """A job that the engine decides, carried from door to door by hand as the services do."""
 
-    def __init__(self, world: World, orchestrator: OrchestratorStore, worker: WorkerStore, held: HeldJob) -> None:
+    def __init__(self, world: World, orchestrator: OrchestratorStore, worker: WorkerStore, held: OwnedJob) -> None:
         self.world = world
         self.orchestrator = orchestrator
         self.worker = worker
@@ -124,19 +124,19 @@ class Played:
         (claimed,) = await orchestrator.claim(10)
         definition = await orchestrator.definition(claimed.content_hash)
         assert definition is not None
-        played = cls(world, orchestrator, worker, HeldJob(claimed, compile_definition(definition), orchestrator))
+        played = cls(world, orchestrator, worker, OwnedJob(claimed, compile_definition(definition), orchestrator))
         await played.turn(JobStarted())
         return played
 
     async def turn(
         self,
-        *happenings: Happening,
+        *happenings: EngineEvent,
         reported: dict[tuple[str, int], JsonText] | None = None,
         results: list[int] | None = None,
-    ) -> JobTurn:
+    ) -> TurnCommit:
         """Take a turn and write it."""
         held, now = self.held, self.orchestrator.clock.now()
-        writes = await take_turn(
+        writes = await run_turn(
             held.job,
             happenings,
             reported=reported or {},
@@ -145,7 +145,7 @@ class Played:
             now=now,
             recall=held.recall,
         )
-        turn = await carry(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
+        turn = await to_commit(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
         turn.results = results or []
         turn.events = events_of(held.job, writes, {}, {})
         held.event_seq += len(turn.events)
@@ -154,13 +154,13 @@ class Played:
         assert await self.orchestrator.write([turn], now) == {self.job_id}
         return turn
 
-    async def gather(self) -> JobTurn:
+    async def gather(self) -> TurnCommit:
         """Take every result, in one turn."""
-        found = await self.orchestrator.take_results(1000)
+        found = await self.orchestrator.read_results(1000)
         reported = {(each.node_id, each.attempt): each.output for each in found if each.output is not None}
         return await self.turn(*map(of_result, found), reported=reported, results=[each.id for each in found])
 
-    async def work(self, outputs: dict[str, Any]) -> JobTurn:
+    async def work(self, outputs: dict[str, Any]) -> TurnCommit:
         """Claim what is ready, report these outputs (an exception is a failure), and take the turn that follows."""
         claimed = await self.worker.claim(1000)
         assert sorted(task.node_id for task in claimed) == sorted(outputs)

@@ -20,7 +20,7 @@ from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.store.postgres.client_store import PostgresSubmitStore
-from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dagmaster.ports.store import OrchestratorStore, StoredWorkflow, SubmitStore, WorkerStore
-    from dagmaster.store.postgres.connection import Session
+    from dagmaster.store.postgres.connection import Connection
 
 
 class SeenJob(NamedTuple):
@@ -230,7 +230,7 @@ class PostgresWorld:
         return connection
 
     async def client(self) -> PostgresSubmitStore:
-        store = PostgresSubmitStore(Address(dsn=self.dsn))
+        store = PostgresSubmitStore(DatabaseConfig(dsn=self.dsn))
         self._doors.append(store)
         await store.open()
         return store
@@ -239,7 +239,7 @@ class PostgresWorld:
         self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
     ) -> PostgresOrchestratorStore:
         store = PostgresOrchestratorStore(
-            Address(dsn=self.dsn),
+            DatabaseConfig(dsn=self.dsn),
             blobs=self.blobs,
             lease_seconds=lease_seconds,
             worker_lease_seconds=worker_lease_seconds,
@@ -249,7 +249,7 @@ class PostgresWorld:
         return store
 
     async def worker(self, *queues: str) -> PostgresWorkerStore:
-        store = PostgresWorkerStore(Address(dsn=self.dsn))
+        store = PostgresWorkerStore(DatabaseConfig(dsn=self.dsn))
         self._doors.append(store)
         await store.register(queues, 4)
         return store
@@ -353,7 +353,7 @@ class _Later:
         raise NotImplementedError
 
 
-def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresSubmitStore) -> list[Session]:
+def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresSubmitStore) -> list[Connection]:
     if isinstance(door, PostgresSubmitStore):
         return [door.session]
     if isinstance(door, PostgresOrchestratorStore):

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.clock import SystemClock
 from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.store import NewTask, TaskReport, Withdrawal
@@ -214,10 +214,10 @@ class Alike(RuleBasedStateMachine):
             task = NewTask(self.ids.new(), node, attempt, "q", "h", "{}", None, 60.0)
             return [{"tasks": [task]}, {"tasks": [task]}]
         if kind == "take":
-            found = self.both(lambda place: owner.doors[place].take_results(100))
+            found = self.both(lambda place: owner.doors[place].read_results(100))
             mine = [[each for each in results if each.job_id == job_id] for results in found]
             assert [_result(each) for each in mine[0]] == [_result(each) for each in mine[1]]
-            asked = self.both(lambda place: owner.doors[place].take_commands(100))
+            asked = self.both(lambda place: owner.doors[place].read_commands(100))
             return [
                 {
                     "results": [each.id for each in mine[place]],
@@ -229,12 +229,12 @@ class Alike(RuleBasedStateMachine):
             return [{"stops": out}, {"stops": out}]
         if kind == "withdraw":
             queued = self.alike(lambda place: self.worlds[place].queued())
-            taken = [Withdrawal(task_id, "HANDED_BACK") for task_id in sorted(queued)]
+            taken = [Withdrawal(task_id, "RELEASED") for task_id in sorted(queued)]
             return [{"withdrawals": taken}, {"withdrawals": taken}]
         return [{"release": kind == "release"}, {"release": kind == "release"}]
 
     async def written(self, door: Any, claim: ClaimedJob, kind: str, fields: dict[str, Any]) -> set[str]:
-        turn = a_turn(claim, events=[Event(EventType.JOB_STARTED)], **fields)
+        turn = a_turn(claim, events=[AuditEvent(EventType.JOB_STARTED)], **fields)
         if kind == "finish":
             turn.job.status = JobStatus.COMPLETED
             turn.finished = FinishJob(JobStatus.COMPLETED)
@@ -256,7 +256,7 @@ class Alike(RuleBasedStateMachine):
         for pair in zip(first, second, strict=True):
             worker.held[pair[0].task_id] = list(pair)
 
-    @rule(data=st.data(), status=st.sampled_from(["COMPLETED", "FAILED", "HANDED_BACK"]), wrong=st.booleans())
+    @rule(data=st.data(), status=st.sampled_from(["COMPLETED", "FAILED", "RELEASED"]), wrong=st.booleans())
     def report(self, data: st.DataObject, status: str, wrong: bool) -> None:
         worker = data.draw(st.sampled_from(self.workers))
         held = sorted({task for each in self.workers for task in each.held} if wrong else worker.held)

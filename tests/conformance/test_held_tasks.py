@@ -28,7 +28,7 @@ async def test_a_stop_reaches_the_heartbeat_of_who_holds_the_task(world):
     assert await worker.heartbeat(held, {}) == {one.task_id}
     assert await other.heartbeat([], {}) == set()
     assert not other.stops.is_set()
-    assert await worker.report([TaskReport(one.task_id, one.token, "HANDED_BACK")]) == {one.task_id}
+    assert await worker.report([TaskReport(one.task_id, one.token, "RELEASED")]) == {one.task_id}
 
 
 async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world):
@@ -39,7 +39,7 @@ async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world
     assert await worker.claim(5) == []
     assert await scene.orchestrator.sweep_stopped() == 1
     assert await scene.orchestrator.sweep_stopped() == 0
-    assert await scene.results() == [("a", 1, "HANDED_BACK")]
+    assert await scene.results() == [("a", 1, "RELEASED")]
     assert await world.queued() == set()
 
 
@@ -50,7 +50,7 @@ async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_is_claimed_by_
     await scene.write(tasks=[task], born_stopped={task.task_id})
     assert await worker.claim(5) == []
     assert await scene.orchestrator.sweep_stopped() == 1
-    assert await scene.results() == [("a", 1, "HANDED_BACK")]
+    assert await scene.results() == [("a", 1, "RELEASED")]
 
 
 async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_result(world):
@@ -61,12 +61,12 @@ async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_resul
     last = await scene.dispatch("b")
     await world.settle()
     two.woken.clear()
-    assert await one.release([TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False)]) == {first}
+    assert await one.release([TaskReport(task.task_id, task.token, "RELEASED", begun=False)]) == {first}
     await heard(two.woken)
     assert await scene.results() == []
     # It is nobody's now.
     assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
-    assert await one.release([TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False)]) == set()
+    assert await one.release([TaskReport(task.task_id, task.token, "RELEASED", begun=False)]) == set()
     again = await two.claim(5)
     assert [(each.task_id, each.attempt) for each in again] == [(first, 1), (last, 1)]
     assert await two.report([TaskReport(first, again[0].token, COMPLETED)]) == {first}
@@ -80,9 +80,9 @@ async def test_what_another_holds_or_what_is_to_stop_is_not_let_go(world):
     await scene.dispatch("b")
     stopped, held = await one.claim(2)
     await scene.write(stops=[stopped.task_id])
-    given = [TaskReport(each.task_id, each.token, "HANDED_BACK", begun=False) for each in (stopped, held)]
+    given = [TaskReport(each.task_id, each.token, "RELEASED", begun=False) for each in (stopped, held)]
     assert await two.release(given) == set()
-    wrong = TaskReport(held.task_id, held.token + 1, "HANDED_BACK", begun=False)
+    wrong = TaskReport(held.task_id, held.token + 1, "RELEASED", begun=False)
     assert await one.release([wrong]) == set()
     assert await one.release(given) == {held.task_id}
     assert await one.report([given[0]]) == {stopped.task_id}
@@ -102,7 +102,7 @@ async def test_only_the_owner_of_its_job_stops_or_takes_back_a_task(world):
     scene = await Scene.begin(world)
     task = await scene.dispatch("a")
     outsider = await Scene.begin(world, await world.orchestrator())
-    await outsider.write(stops=[task], withdrawals=[Withdrawal(task, "HANDED_BACK")])
+    await outsider.write(stops=[task], withdrawals=[Withdrawal(task, "RELEASED")])
     assert await scene.orchestrator.sweep_stopped() == 0
     assert await scene.results() == []
     assert await world.queued() == {task}
@@ -115,8 +115,8 @@ async def test_a_task_is_taken_back_only_if_nobody_holds_it(world):
     held = await scene.dispatch("b", queue="held")
     await worker.claim(1)
     error = '{"kind": "timeout", "message": "no worker"}'
-    await scene.write(withdrawals=[Withdrawal(waiting, "FAILED", error), Withdrawal(held, "HANDED_BACK")])
-    (result,) = await scene.orchestrator.take_results(10)
+    await scene.write(withdrawals=[Withdrawal(waiting, "FAILED", error), Withdrawal(held, "RELEASED")])
+    (result,) = await scene.orchestrator.read_results(10)
     assert (result.node_id, result.status, result.claimed_at) == ("a", "FAILED", None)
     assert json.loads(result.error or "") == json.loads(error)
     assert await world.queued() == {held}
@@ -135,7 +135,7 @@ async def test_the_next_attempt_gets_the_newest_checkpoint(world):
         CheckpointWrite(task.task_id, task.token, "two", "2", ()),
         CheckpointWrite(task.task_id, task.token, "three", '{"at": 3}', ("x/1", "x/2")),
     ])  # fmt: skip
-    await worker.report([TaskReport(task.task_id, task.token, "HANDED_BACK")])
+    await worker.report([TaskReport(task.task_id, task.token, "RELEASED")])
     await scene.dispatch("a", attempt=2)
     await scene.dispatch("b", attempt=2)
     again, other = await worker.claim(2)
@@ -174,7 +174,7 @@ async def test_progress_is_kept_with_the_task_and_then_with_the_attempt(world):
     await worker.progress({task.task_id: (task.token, '{"percent": 20}')})
     assert await world.progress(task.task_id) == {"percent": 20}
     await worker.report([TaskReport(task.task_id, task.token, "FAILED", error='{"kind": "error"}')])
-    (result,) = await scene.orchestrator.take_results(10)
+    (result,) = await scene.orchestrator.read_results(10)
     await scene.write(results=[result.id])
     (attempt,) = await world.attempts(scene.job_id)
     assert (attempt.progress, attempt.error) == ({"percent": 20}, {"kind": "error"})
@@ -191,7 +191,7 @@ async def test_what_is_said_with_a_stale_token_is_not_kept(world):
     await worker.progress({task.task_id: (stale, "1")})
     assert await world.log(task.task_id) == []
     assert await world.progress(task.task_id) is None
-    await worker.report([TaskReport(task.task_id, task.token, "HANDED_BACK")])
+    await worker.report([TaskReport(task.task_id, task.token, "RELEASED")])
     await worker.append_logs([LogChunk(task.task_id, task.token, 0, "no")])
     await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "no", "1", ())])
     await scene.dispatch("a", attempt=2)
@@ -210,7 +210,7 @@ async def test_a_worker_is_told_to_stop_what_it_does_not_hold_any_more(world):
     # Its claim was lost with the database, and it may be claimed again here.
     waiting = await scene.dispatch("b", attempt=2)
     await other.claim(1)
-    await worker.report([TaskReport(over.task_id, over.token, "HANDED_BACK")])
+    await worker.report([TaskReport(over.task_id, over.token, "RELEASED")])
     held = [over.task_id, mine.task_id, theirs, waiting]
     assert await worker.heartbeat(held, {}) == {over.task_id, theirs}
 
@@ -237,7 +237,7 @@ async def test_nothing_is_kept_of_what_a_worker_says_of_a_task_that_it_lost(worl
     assert await world.progress(task.task_id) == 2
     assert await world.log(lost.task_id) + await world.log(task.task_id) == []
     assert await scene.results() == [("a", 1, "LOST")]
-    await alive.report([TaskReport(task.task_id, task.token, "HANDED_BACK")])
+    await alive.report([TaskReport(task.task_id, task.token, "RELEASED")])
     await scene.dispatch("a", attempt=3, queue="again")
     (third,) = await alive.claim(1)
     assert json.loads(third.checkpoint or "")["phase"] == "newer"
@@ -271,7 +271,7 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
     stopped = await scene.dispatch("a", queue="nobody")
     await scene.dispatch("b")
     await scene.write(stops=[stopped])
-    worker.look_around()
+    worker.rescan_queues()
     (task,) = await worker.claim(1)
     await world.settle()
     owner.woken.clear()
@@ -299,7 +299,7 @@ async def test_a_task_is_served_elsewhere_by_who_lives_has_its_queue_and_its_han
     worker = await world.worker()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
-    assert not await worker.is_served_elsewhere(task.task_id)
+    assert not await worker.other_worker_has_handler(task.task_id)
     for queues, handlers, expected in [
         (["q"], {"other": "1"}, False),
         (["another"], {"h": "1"}, False),
@@ -308,8 +308,8 @@ async def test_a_task_is_served_elsewhere_by_who_lives_has_its_queue_and_its_han
     ]:
         other = await world.worker()
         await other.register(queues, 1, handlers)
-        assert await worker.is_served_elsewhere(task.task_id) is expected
+        assert await worker.other_worker_has_handler(task.task_id) is expected
         await other.heartbeat([], {"draining": True})
-        assert not await worker.is_served_elsewhere(task.task_id)
+        assert not await worker.other_worker_has_handler(task.task_id)
         await other.leave()
-    assert not await worker.is_served_elsewhere(task.task_id)
+    assert not await worker.other_worker_has_handler(task.task_id)

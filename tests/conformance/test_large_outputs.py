@@ -9,7 +9,7 @@ import pytest
 from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.adapters.output_blobs_remote import StoredBlobs
 from dagmaster.bootstrap import large_outputs
-from dagmaster.errors import BlobMissing, BlobsUnavailable
+from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.settings import Settings
 from tests.conformance.storages import place_of, served
 
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_and_may_be_written_over(blobs):
 
 @pytest.mark.parametrize("name", ["nothing", "../x", "/x", "a//b", "", "a b", ".hidden", "a\x00", "ü"])
 def test_what_is_not_there_or_no_plain_name_is_missing(blobs, name):
-    with pytest.raises(BlobMissing):
+    with pytest.raises(BlobNotFound):
         asyncio.run(blobs.read(name))
 
 

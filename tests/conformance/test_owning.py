@@ -9,14 +9,14 @@ import pytest
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.store import JsonText
 from tests.conformance.jobs import Scene, a_job, a_turn, heard, submitted
 
 
 async def finished(scene: Scene, result: str = '{"n": 1}') -> None:
     """End the job of a scene."""
-    turn = a_turn(await scene.now(), events=[Event(EventType.JOB_FINISHED)])
+    turn = a_turn(await scene.now(), events=[AuditEvent(EventType.JOB_FINISHED)])
     turn.job.status = JobStatus.COMPLETED
     turn.finished, turn.result = FinishJob(JobStatus.COMPLETED, {"n": 1}), JsonText(result)
     assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
@@ -84,7 +84,7 @@ async def test_a_job_that_is_over_is_claimed_again_only_if_somebody_asks_somethi
     await scene.client.send(scene.job_id, "resume", {}, "ada")
     (claimed,) = await scene.orchestrator.claim(10)
     assert (claimed.row.id, claimed.row.status) == (scene.job_id, JobStatus.COMPLETED)
-    assert [command.kind for command in await scene.orchestrator.take_commands(10)] == ["resume"]
+    assert [command.kind for command in await scene.orchestrator.read_commands(10)] == ["resume"]
 
 
 async def test_what_a_job_gave_stays_when_it_refuses_a_command_after_its_end(world):
@@ -93,8 +93,8 @@ async def test_what_a_job_gave_stays_when_it_refuses_a_command_after_its_end(wor
     before = await world.job(scene.job_id)
     await scene.client.send(scene.job_id, "cancel", {}, "ada")
     (claimed,) = await scene.orchestrator.claim(10)
-    (command,) = await scene.orchestrator.take_commands(10)
-    turn = a_turn(claimed, commands=[command.id], events=[Event(EventType.COMMAND_REFUSED)])
+    (command,) = await scene.orchestrator.read_commands(10)
+    turn = a_turn(claimed, commands=[command.id], events=[AuditEvent(EventType.COMMAND_REJECTED)])
     turn.job.status = JobStatus.COMPLETED
     assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
     after = await world.job(scene.job_id)
@@ -126,19 +126,19 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     (again,) = await scene.orchestrator.claim(10)
     assert again.epoch == (await world.job(scene.job_id)).epoch > stale.epoch
     await scene.client.send(scene.job_id, "cancel", {}, "")
-    (command,) = await scene.orchestrator.take_commands(10)
+    (command,) = await scene.orchestrator.read_commands(10)
     told = await world.events(scene.job_id)
 
-    old = a_turn(stale, events=[Event(EventType.JOB_STARTED)], commands=[command.id], release=True)
+    old = a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)], commands=[command.id], release=True)
     old.job.run = 7
     old.added.append(old.job.nodes["a"])
-    good = a_turn(await other.now(), events=[Event(EventType.JOB_STARTED)])
+    good = a_turn(await other.now(), events=[AuditEvent(EventType.JOB_STARTED)])
     written = await scene.orchestrator.write([old, good], scene.orchestrator.clock.now())
 
     assert written == {other.job_id}
     assert (await world.events(other.job_id))[-1].type == "JobStarted"
     assert await world.events(scene.job_id) == told
-    assert await scene.orchestrator.take_commands(10) == [command]
+    assert await scene.orchestrator.read_commands(10) == [command]
     assert (await world.job(scene.job_id)).epoch == again.epoch
     now = await scene.now()
     assert (now.row.run, now.nodes) == (1, ())
@@ -150,15 +150,17 @@ async def test_a_turn_of_before_a_job_was_loaded_again_writes_nothing(world):
     stale = await scene.now()
     fresh = await scene.now()
     now = scene.orchestrator.clock.now()
-    assert await scene.orchestrator.write([a_turn(stale, events=[Event(EventType.JOB_STARTED)])], now) == set()
-    assert await scene.orchestrator.write([a_turn(fresh, events=[Event(EventType.JOB_STARTED)])], now) == {scene.job_id}
+    assert await scene.orchestrator.write([a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)])], now) == set()
+    assert await scene.orchestrator.write([a_turn(fresh, events=[AuditEvent(EventType.JOB_STARTED)])], now) == {
+        scene.job_id
+    }
 
 
 async def test_a_turn_that_leaves_out_events_or_tells_them_twice_writes_nothing(world):
     scene = await Scene.begin(world)
     held, told = await scene.now(), await world.events(scene.job_id)
     for wrong in (-1, 1):
-        turn = a_turn(held, events=[Event(EventType.JOB_STARTED)])
+        turn = a_turn(held, events=[AuditEvent(EventType.JOB_STARTED)])
         turn.event_seq += wrong
         assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
     assert await world.events(scene.job_id) == told
@@ -173,7 +175,7 @@ async def test_an_owner_knows_which_jobs_are_its_own(world):
 async def test_a_turn_of_another_owner_writes_nothing(world):
     scene = await Scene.begin(world)
     other = await world.orchestrator()
-    turn = a_turn(await scene.now(), events=[Event(EventType.JOB_STARTED)])
+    turn = a_turn(await scene.now(), events=[AuditEvent(EventType.JOB_STARTED)])
     assert await other.write([turn], other.clock.now()) == set()
     assert (await world.job(scene.job_id)).status == "PENDING"
 

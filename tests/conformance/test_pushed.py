@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.ports.audit_events import Event, EventType
-from dagmaster.ports.result_notifications import FEW, MAX_CHARACTERS, spell_results
+from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.result_notifications import FEW, MAX_CHARACTERS, encode_results
 from dagmaster.ports.store import JsonText, TaskReport
 from tests.conformance.jobs import Scene, a_task, a_turn, heard
 
@@ -50,7 +50,7 @@ async def test_what_is_pushed_is_what_would_be_read(world):
     odd = json.dumps(["ä😀", 'a"b\\', " x ", None, 1e300])
     pushed = await reported(scene, "1", odd, "null")
     assert scene.orchestrator.waiting == set()
-    assert pushed == await scene.orchestrator.take_results(10)
+    assert pushed == await scene.orchestrator.read_results(10)
     assert pushed[1].output == JsonText(odd)
 
 
@@ -74,7 +74,7 @@ async def test_a_failure_is_pushed_with_its_reason(world):
 async def test_what_is_too_much_for_a_wake_up_is_left_to_be_read(world: World, texts):
     scene = await Scene.begin(world)
     pushed = await reported(scene, *texts)
-    found = await scene.orchestrator.take_results(100)
+    found = await scene.orchestrator.read_results(100)
     assert len(found) == len(texts)
     if pushed:
         # Small here, and maybe large when it is spelled: then it is as it was said.
@@ -95,7 +95,7 @@ FORGED = {
     "number": lambda said: replace(said, id=said.id + 1_000),
     "node": lambda said: replace(said, node_id="b"),
     "attempt": lambda said: replace(said, attempt=2),
-    "status": lambda said: replace(said, status="HANDED_BACK"),
+    "status": lambda said: replace(said, status="RELEASED"),
     "permanent": lambda said: replace(said, permanent=True),
     "output": lambda said: replace(said, output=JsonText("2")),
     "no output": lambda said: replace(said, output=None),
@@ -117,7 +117,7 @@ async def test_a_turn_with_something_that_is_not_stored_so_changes_nothing(world
         results=[pushed.id],
         pushed=[forged(pushed)],
         tasks=[a_task(world, "b")],
-        events=[Event(EventType.JOB_STARTED)],
+        events=[AuditEvent(EventType.JOB_STARTED)],
     )
     assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
     assert await world.events(scene.job_id) == before
@@ -152,7 +152,7 @@ async def test_what_was_pushed_to_who_lost_the_job_is_left_to_the_next(world):
     other = await world.orchestrator()
     await other.claim(10)
     assert await scene.orchestrator.write([stale], scene.orchestrator.clock.now()) == set()
-    assert await other.take_results(10) == [pushed]
+    assert await other.read_results(10) == [pushed]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ async def test_what_is_spelled_is_read_as_it_was(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, '{"a": [1, "ä"]}')
     scene.orchestrator.pushed.clear()
-    await world.say(scene.orchestrator, f"results {spell_results([pushed])}")
+    await world.say(scene.orchestrator, f"results {encode_results([pushed])}")
     await world.settle()
     assert scene.orchestrator.pushed == [pushed]

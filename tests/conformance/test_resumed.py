@@ -6,8 +6,8 @@ import pytest
 
 from dagmaster.engine.events import JobStarted, ResumeRequested
 from dagmaster.errors import PermanentError
-from dagmaster.orchestrator.owned_job import HeldJob
-from dagmaster.ports.reusable_results import PastNode
+from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.ports.reusable_results import SourceNode
 from dagmaster.ports.store import JsonText, TaskReport
 from tests.conformance.jobs import Played, a_job, submitted
 
@@ -52,8 +52,8 @@ async def test_the_past_is_what_completed_with_its_fingerprint_and_the_version_t
     nodes = job.held.job.nodes
     assert past.job_id == job.job_id
     assert sorted(past.nodes) == [
-        PastNode("a", nodes["a"].fingerprint or b"", "7", 1),
-        PastNode("f__0", nodes["f__0"].fingerprint or b"", "7", 1),
+        SourceNode("a", nodes["a"].fingerprint or b"", "7", 1),
+        SourceNode("f__0", nodes["f__0"].fingerprint or b"", "7", 1),
     ]
     assert len({nodes[name].fingerprint for name in ("a", "f__0", "f__1")}) == 3
 
@@ -67,7 +67,7 @@ async def test_an_output_of_the_past_is_given_while_it_is_what_it_was(world):
     assert await job.orchestrator.past_outputs(job.job_id, others) == {}
     await (await world.client()).send(job.job_id, "resume", {}, "")
     (claimed,) = await job.orchestrator.claim(10)
-    job.held = HeldJob(claimed, job.held.job.graph, job.orchestrator)
+    job.held = OwnedJob(claimed, job.held.job.graph, job.orchestrator)
     await job.turn(ResumeRequested(("a",)))
     assert await job.orchestrator.past_outputs(job.job_id, past.nodes) == {}
 
@@ -77,7 +77,7 @@ async def test_an_output_of_the_past_is_given_with_the_version_and_the_attempt_t
     past = await job.orchestrator.past(job.job_id)
     await (await world.client()).send(job.job_id, "resume", {}, "")
     (claimed,) = await job.orchestrator.claim(10)
-    job.held = HeldJob(claimed, job.held.job.graph, job.orchestrator)
+    job.held = OwnedJob(claimed, job.held.job.graph, job.orchestrator)
     await job.turn(ResumeRequested(("a",)))
     await job.work({"a": {"x": 1}})
     again = await job.orchestrator.past(job.job_id)
@@ -115,7 +115,7 @@ async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_s
     await submitted(world, await world.client(), graph, resumed_from=old.job_id)
     (claimed,) = await orchestrator.claim(10)
     past = await orchestrator.past(old.job_id)
-    held = HeldJob(claimed, graph, orchestrator, past=past, pasts=orchestrator)
+    held = OwnedJob(claimed, graph, orchestrator, past=past, pasts=orchestrator)
     await (await world.worker()).register((), 4, {"h": deployed})
     await Played(world, orchestrator, old.worker, held).turn(JobStarted())
     assert held.job.nodes["a"].status.value == status

@@ -18,7 +18,7 @@ import pytest
 import rasterio
 
 from dagmaster.adapters.byte_streams import PIECE
-from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
+from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.handlers.gdal import gdal, opened
 from dagmaster.ports.handler_services import Share
 from dagmaster.ports.storage import UNFINISHED, BlobUri
@@ -267,9 +267,9 @@ def test_what_is_not_there_is_missing(place, tmp_path):
     uri = place.storage.in_zone("bronze", "nothing/here")
     assert place.storage.find(uri) is None
     assert not place.storage.delete(uri)
-    with pytest.raises(BlobMissing, match=r"there is nothing at .*nothing/here"):
+    with pytest.raises(BlobNotFound, match=r"there is nothing at .*nothing/here"):
         place.storage.read(uri)
-    with pytest.raises(BlobMissing, match="there is nothing at"):
+    with pytest.raises(BlobNotFound, match="there is nothing at"):
         place.storage.fetch(uri, tmp_path / "got")
     assert list(tmp_path.glob("*got*")) == []
 
@@ -320,7 +320,7 @@ def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):
         lambda: list(place.storage.under(uri)),
         lambda: place.storage.delete(uri),
     ):
-        with pytest.raises(BlobMissing, match=said):
+        with pytest.raises(BlobNotFound, match=said):
             read()
     with pytest.raises(BlobsUnavailable, match=said):
         place.storage.publish(a_file(tmp_path, b"1"), uri)

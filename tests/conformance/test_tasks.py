@@ -62,7 +62,7 @@ async def test_a_worker_without_queues_serves_every_queue_but_that_of_a_run_that
     everybody, runs = await world.worker(), await world.worker("run:7")
     assert [task.task_id for task in await everybody.claim(5)] == [one]
     await runs.leave()
-    everybody.look_around()
+    everybody.rescan_queues()
     assert [task.task_id for task in await everybody.claim(5)] == [theirs]
 
 
@@ -117,7 +117,7 @@ async def test_a_report_leaves_a_result_and_takes_the_task_away(world):
     (task,) = await worker.claim(1)
     report = TaskReport(task.task_id, task.token, COMPLETED, output=JsonText('{"b": 1, "a": null}'), metrics="{}")
     assert await worker.report([report]) == {task.task_id}
-    (result,) = await scene.orchestrator.take_results(10)
+    (result,) = await scene.orchestrator.read_results(10)
     assert (result.job_id, result.node_id, result.attempt) == (scene.job_id, "a", 1)
     assert (result.status, result.permanent, result.error) == (COMPLETED, False, None)
     assert result.output == JsonText('{"b": 1, "a": null}')
@@ -137,7 +137,7 @@ async def test_a_failure_and_a_blob_are_reported_as_they_are(world):
         TaskReport(one.task_id, one.token, "FAILED", permanent=True, error=error),
         TaskReport(two.task_id, two.token, COMPLETED, output=JsonText(ref="blobs/x")),
     ])  # fmt: skip
-    failed, good = sorted(await scene.orchestrator.take_results(10), key=lambda result: result.node_id)
+    failed, good = sorted(await scene.orchestrator.read_results(10), key=lambda result: result.node_id)
     assert (failed.status, failed.permanent, failed.output) == ("FAILED", True, None)
     assert json.loads(failed.error or "") == json.loads(error)
     assert good.output == JsonText(ref="blobs/x")
@@ -185,12 +185,12 @@ async def test_results_stay_until_the_turn_that_takes_them_is_written(world):
     await scene.dispatch("b")
     one, two = await worker.claim(2)
     await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in (one, two)])
-    found = await scene.orchestrator.take_results(10)
-    assert await scene.orchestrator.take_results(1) == found[:1]
+    found = await scene.orchestrator.read_results(10)
+    assert await scene.orchestrator.read_results(1) == found[:1]
     await scene.write(results=[found[0].id])
-    assert await scene.orchestrator.take_results(10) == found[1:]
+    assert await scene.orchestrator.read_results(10) == found[1:]
     await scene.write(results=[found[1].id])
-    assert await scene.orchestrator.take_results(10) == []
+    assert await scene.orchestrator.read_results(10) == []
     assert [(each.node, each.attempt, each.status) for each in await world.attempts(scene.job_id)] == [
         ("a", 1, COMPLETED),
         ("b", 1, COMPLETED),
@@ -204,9 +204,9 @@ async def test_results_of_a_job_wait_for_its_next_owner(world):
     (task,) = await worker.claim(1)
     await scene.orchestrator.leave()
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
-    assert await other.take_results(10) == []
+    assert await other.read_results(10) == []
     await other.claim(10)
-    assert [(result.node_id, result.status) for result in await other.take_results(10)] == [("a", COMPLETED)]
+    assert [(result.node_id, result.status) for result in await other.read_results(10)] == [("a", COMPLETED)]
 
 
 # ── Dying ──
@@ -226,7 +226,7 @@ async def test_tasks_are_lost_only_when_their_workers_lease_is_over_and_once(wor
     assert await scene.orchestrator.lose() == 0
     assert await scene.results() == [("a", 1, "LOST")]
     assert await world.queued() == {waiting}
-    (result,) = await scene.orchestrator.take_results(10)
+    (result,) = await scene.orchestrator.read_results(10)
     await scene.write(results=[result.id])
     (attempt,) = await world.attempts(scene.job_id)
     assert (attempt.status, attempt.progress) == ("LOST", {"done": 3})
@@ -302,7 +302,7 @@ async def test_a_worker_that_leaves_hands_back_what_it_holds(world):
     (kept,) = await staying.claim(1)
     waiting = await scene.dispatch("a", attempt=2)
     await leaving.leave()
-    assert await scene.results() == [("a", 1, "HANDED_BACK")]
+    assert await scene.results() == [("a", 1, "RELEASED")]
     assert await world.queued() == {kept.task_id, waiting}
     # It said goodbye: nobody has to give it up.
     await world.move(7)

@@ -12,7 +12,7 @@ from dagmaster.engine.events import CancelRequested, ResumeRequested, SignalRece
 from dagmaster.engine.model import Job
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
-from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.store import MAX_INLINE, CheckpointWrite, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
@@ -148,7 +148,7 @@ async def test_an_error_and_a_timer_are_the_same_from_the_rows(world):
     await played.check_rows()
     node = (await played.stored()).nodes["a"]
     assert node.wake_at is not None
-    assert (node.attempt, node.tries_used) == (1, 1)
+    assert (node.attempt, node.failed_attempts) == (1, 1)
     # Time has come: the error of the attempt before is gone, and so is the timer.
     node = played.held.job.nodes["a"]
     node.wake_at = 1.5
@@ -266,7 +266,7 @@ async def test_the_trail_has_no_gaps_after_many_turns(world):
 
 async def test_an_event_says_who_if_it_was_somebody_else(world):
     scene = await Scene.begin(world)
-    event = Event(EventType.APPROVED, "a", 1, '{"comment": "ok"}', "ada")
+    event = AuditEvent(EventType.APPROVED, "a", 1, '{"comment": "ok"}', "ada")
     await scene.write(events=[event])
     told = (await world.events(scene.job_id))[-1]
     assert (told.seq, told.type, told.by, told.node, told.attempt) == (3, "Approved", "ada", "a", 1)
@@ -338,13 +338,13 @@ async def test_the_parent_of_a_job_that_is_over_is_told_how_it_ended(world):
     await world.settle()
     scene.orchestrator.woken.clear()
     scene.orchestrator.waiting.clear()
-    turn = a_turn(claimed, events=[Event(EventType.JOB_FINISHED)], parent=claimed.parent)
+    turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
     turn.job.status = JobStatus.FAILED
     turn.finished = FinishJob(JobStatus.FAILED, None, {"kind": "error", "message": "no"})
     assert await other.write([turn], other.clock.now()) == {child}
     await heard(scene.orchestrator.woken)
     assert scene.orchestrator.waiting == {"commands"}
-    (command,) = await scene.orchestrator.take_commands(10)
+    (command,) = await scene.orchestrator.read_commands(10)
     assert command.kind == "child_finished"
     assert command.body == {
         "node": "a",
@@ -362,7 +362,7 @@ async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, e
     if ended is not None:
         other = await world.orchestrator()
         (claimed,) = await other.claim(10)
-        turn = a_turn(claimed, events=[Event(EventType.JOB_FINISHED)], parent=claimed.parent)
+        turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
         turn.job.status, turn.finished = ended, FinishJob(ended, None, None)
         assert await other.write([turn], other.clock.now()) == {child}
     places = [(scene.job_id, "a"), (scene.job_id, "b")]
@@ -382,7 +382,7 @@ async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked,
     await scene.write(cancelled_children=asked)
     if hears:
         await heard(other.woken)
-    found = await other.take_commands(10)
+    found = await other.read_commands(10)
     assert [(command.job_id, command.kind) for command in found] == [(child, kind) for kind in hears]
 
 
@@ -397,8 +397,8 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
     (task,) = await worker.claim(1)
     await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
     await scene.client.send(scene.job_id, "cancel", {}, "")
-    (result,) = await scene.orchestrator.take_results(10)
-    (command,) = await scene.orchestrator.take_commands(10)
+    (result,) = await scene.orchestrator.read_results(10)
+    (command,) = await scene.orchestrator.read_commands(10)
     stale = await scene.now()
     await scene.write(release=True)
     await other.claim(10)
@@ -409,7 +409,7 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
             ((await world.job(job_id))._replace(epoch=0), await world.events(job_id))
             for job_id in (scene.job_id, child)
         ]
-        taken = await other.take_results(10), await other.take_commands(10)
+        taken = await other.read_results(10), await other.read_commands(10)
         loaded = [replace(each, epoch=0) for each in await other.mine()]
         return [jobs, taken, loaded, await world.queued(), await world.attempts(scene.job_id)]
 
@@ -419,11 +419,11 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
         results=[result.id],
         commands=[command.id],
         tasks=[a_task(world)],
-        withdrawals=[Withdrawal(waiting, "HANDED_BACK")],
+        withdrawals=[Withdrawal(waiting, "RELEASED")],
         stops=[kept],
         children=[a_job(world, parent=ParentNode(scene.job_id, "b", 1), depth=1)],
         cancelled_children=[("a", 1)],
-        events=[Event(EventType.JOB_FINISHED)],
+        events=[AuditEvent(EventType.JOB_FINISHED)],
         # As if it were its own child's child.
         parent=ParentNode(child, "a", 1),
         finished=FinishJob(JobStatus.COMPLETED),
@@ -459,7 +459,7 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     await submitted(world, client, submitted_by="NULL", inputs=json.dumps(odd), env=json.dumps({"e": odd[5]}))
     (claimed,) = await orchestrator.claim(10)
     assert (claimed.inputs, claimed.env) == (odd, {"e": "{a,b}"})
-    events = [Event(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd]
+    events = [AuditEvent(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd]
     task = a_task(world, params=json.dumps({"odd": odd}))
     await orchestrator.write([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
     told = (await world.events(claimed.row.id))[2:]
@@ -470,5 +470,5 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     await worker.append_logs([LogChunk(held.task_id, held.token, place, text) for place, text in enumerate(odd)])
     assert await world.log(held.task_id) == odd
     await worker.report([TaskReport(held.task_id, held.token, "COMPLETED", output=JsonText(json.dumps(odd)))])
-    (result,) = await orchestrator.take_results(1)
+    (result,) = await orchestrator.read_results(1)
     assert result.output == JsonText(json.dumps(odd))

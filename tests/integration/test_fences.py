@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.store import Accepted, JsonText, TaskReport, Withdrawal
 from dagmaster.store.postgres.named_queries import queries
 from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, heard, submitted
@@ -53,7 +53,7 @@ async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: Po
     """A worker's claim that has not committed yet."""
     query = queries("worker")["claim"]
     given = {
-        "queues": ["q"], "most": 10, "apart": [], "most_apart": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,
+        "queues": ["q"], "most": 10, "apart": [], "process_slots": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,
     }  # fmt: skip
     await connection.execute("BEGIN")
     assert len(await connection.fetch(query.sql, *query.arguments(given))) == 1
@@ -182,7 +182,7 @@ async def test_a_withdrawal_that_meets_a_claim_leaves_the_task_to_who_holds_it(w
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     task = await scene.dispatch("a")
     await begin_claim(elsewhere, worker)
-    taken_back = asyncio.create_task(scene.write(withdrawals=[Withdrawal(task, "HANDED_BACK")]))
+    taken_back = asyncio.create_task(scene.write(withdrawals=[Withdrawal(task, "RELEASED")]))
     await until_waiting(world)
     await elsewhere.execute("COMMIT")
     await taken_back
@@ -198,7 +198,7 @@ async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world)
     scene, elsewhere = await Scene.begin(world), await world.connect()
     other = await Scene.begin(world, scene.orchestrator)
     lost, kept = [
-        a_turn(await each.now(), tasks=[a_task(world)], events=[Event(EventType.JOB_STARTED)])
+        a_turn(await each.now(), tasks=[a_task(world)], events=[AuditEvent(EventType.JOB_STARTED)])
         for each in (scene, other)
     ]
     await elsewhere.execute("BEGIN")
@@ -222,7 +222,7 @@ async def test_a_turn_with_what_was_pushed_waits_for_another_that_takes_it_and_g
     await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
     await heard(scene.orchestrator.woken)
     (pushed,) = scene.orchestrator.pushed
-    turn = a_turn(await scene.now(), results=[pushed.id], pushed=[pushed], events=[Event(EventType.JOB_STARTED)])
+    turn = a_turn(await scene.now(), results=[pushed.id], pushed=[pushed], events=[AuditEvent(EventType.JOB_STARTED)])
     # As an owner that was believed dead does, whose turn is under way.
     await elsewhere.execute("BEGIN")
     await elsewhere.execute(f"UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {scene.job_id}")
@@ -247,8 +247,8 @@ async def test_a_submit_waits_for_another_of_its_key_and_goes_by_what_became_of_
     first, second = a_job(world, idempotency_key="k"), a_job(world, idempotency_key="k")
     await elsewhere.execute("BEGIN")
     await elsewhere.execute(
-        "INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, idempotency_key, created_at)"
-        f" VALUES ({first.id}, 'one', 1, '{ONE.content_hash}', '{{}}', 'k', now())"
+        "INSERT INTO dag_jobs (id, name, workflow_id, version, content_hash, inputs, idempotency_key, created_at)"
+        f" VALUES ({first.id}, 'one', 'one', 1, '{ONE.content_hash}', '{{}}', 'k', now())"
     )
     submit = asyncio.create_task(client.submit([second]))
     await until_waiting(world)

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 from asyncpg.exceptions import CheckViolationError, InsufficientPrivilegeError, UniqueViolationError
 
-from dagmaster.errors import DatabaseUnavailable, SchemaWrong
+from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 
@@ -81,7 +81,7 @@ def described(dsn: str) -> list[str]:
 
 def test_an_empty_database_has_no_version_and_is_refused_with_what_to_do(empty):
     assert asyncio.run(schema_version.current(empty)) is None
-    with pytest.raises(SchemaWrong, match="run `dagmaster migrate`"):
+    with pytest.raises(SchemaVersionMismatch, match="run `dagmaster migrate`"):
         asyncio.run(schema_version.require_current(empty))
 
 
@@ -108,12 +108,12 @@ def test_down_and_up_again_gives_the_same_schema(empty):
 def test_an_older_or_newer_schema_is_refused_with_what_to_do(empty, version, said):
     schema_version.upgrade(empty)
     do(empty, f"UPDATE alembic_version SET version_num = '{version}'")
-    with pytest.raises(SchemaWrong, match=said):
+    with pytest.raises(SchemaVersionMismatch, match=said):
         asyncio.run(schema_version.require_current(empty))
 
 
 def test_an_unknown_version_is_answered_with_the_known_ones(empty):
-    with pytest.raises(SchemaWrong, match="base, 0001"):
+    with pytest.raises(SchemaVersionMismatch, match="base, 0001"):
         schema_version.upgrade(empty, "nope")
 
 
@@ -138,6 +138,7 @@ GRAPH = "INSERT INTO dag_graphs VALUES ('h', '{}') ON CONFLICT DO NOTHING"
 def a_job(**columns: str) -> str:
     row = {
         "id": "1",
+        "name": "'w'",
         "workflow_id": "'w'",
         "version": "1",
         "content_hash": "'h'",
@@ -172,7 +173,7 @@ def refused(*errors: type[Exception]):
         a_node(finished_seq="1"),
         a_node(status="'SKIPPED'", finished_seq="1"),
         a_node(skip_reason="'not_taken'"),
-        a_node(tries_used="1"),
+        a_node(failed_attempts="1"),
         a_node(wake_at="now()"),
         a_node(output="'{}'", output_ref="'x'"),
         "INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at, worker_id) VALUES (1, 1, 'n', 1, 'q', 5, 'h', '{}', 1, now(), 7)",

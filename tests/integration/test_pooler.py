@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.named_queries import compiled
 from tests.conformance.server import TEMPLATE, shared_server
 
@@ -61,7 +61,7 @@ def test_the_schema_is_looked_at_and_migrated_by_processes_that_share_a_connecti
 
 def test_statements_of_sessions_that_share_a_connection_are_not_mixed_up(pooled):
     async def ask(number):
-        session = Session(Address(dsn=pooled, is_pooled=True), f"client {number}")
+        session = Connection(DatabaseConfig(dsn=pooled, is_pooled=True), f"client {number}")
         query = compiled("ask", f"SELECT {number} AS number, :given::integer AS given", "")
         rows = [await session.fetch(query, {"given": given}) for given in range(20)]
         await session.close()

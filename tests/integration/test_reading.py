@@ -16,14 +16,14 @@ import pytest
 
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.cli.commands.fleet import serving
-from dagmaster.cli.snapshots import look
-from dagmaster.errors import SchemaWrong
+from dagmaster.cli.snapshots import load_job_view
+from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.store import StoredWorkflow
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.client_store import PostgresSubmitStore
-from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.fleet import read_fleet
 from dagmaster.store.postgres.read_store import PostgresReadStore
 
@@ -41,7 +41,7 @@ NODES = list(DEFINITION["nodes"])
 
 @pytest.fixture(scope="module")
 def server():
-    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
+    # Not under pytest's own folder: as root the server runs as another user, who may not load_job_view into it.
     place = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     place.chmod(0o755)
     try:
@@ -73,7 +73,7 @@ def do(dsn: str, statement: str, *arguments: Any) -> None:
 
 def read(dsn: str, question: Any) -> Any:
     async def work() -> Any:
-        store = PostgresReadStore(Address(dsn=dsn))
+        store = PostgresReadStore(DatabaseConfig(dsn=dsn))
         try:
             return await question(store)
         finally:
@@ -84,7 +84,7 @@ def read(dsn: str, question: Any) -> Any:
 
 def a_job(dsn: str, job_id: int, status: str = "RUNNING", **columns: Any) -> None:
     over = status in ("COMPLETED", "FAILED", "CANCELLED")
-    given = {"workflow_id": "flow", "submitted_by": "ada", "inputs": "{}"} | columns
+    given = {"name": "flow", "workflow_id": "flow", "submitted_by": "ada", "inputs": "{}"} | columns
     names = ", ".join(given)
     values = ", ".join(f"${place}" for place in range(4, 4 + len(given)))
     do(
@@ -274,7 +274,7 @@ def test_a_snapshot_says_who_serves_the_queues(dsn):
     async def question(store: PostgresReadStore) -> Any:
         head = await store.job("1")
         assert head is not None
-        return await look(store, head, compile_definition(DEFINITION))
+        return await load_job_view(store, head, compile_definition(DEFINITION))
 
     found = read(dsn, question)
     assert [(wait.queue, wait.tasks, wait.workers) for wait in found.waits] == [("light", 1, 0)]
@@ -393,7 +393,7 @@ def test_the_same_content_again_is_as_old_as_it_was(dsn):
 
     def age_after(content_hash: str) -> float:
         async def publish() -> None:
-            store = PostgresSubmitStore(Address(dsn=dsn))
+            store = PostgresSubmitStore(DatabaseConfig(dsn=dsn))
             try:
                 await store.publish(StoredWorkflow("flow", 1, content_hash))
             finally:
@@ -422,7 +422,7 @@ def test_an_end_is_heard(dsn):
 
 def test_a_database_without_tables_is_told_so(server):
     do(server, "CREATE DATABASE empty")
-    with pytest.raises(SchemaWrong, match="dagmaster migrate"):
+    with pytest.raises(SchemaVersionMismatch, match="dagmaster migrate"):
         read(server.replace("/dagmaster?", "/empty?"), lambda store: store.jobs())
 
 
@@ -431,7 +431,7 @@ def test_one_that_was_seen_to_be_dead_died_when_it_was_heard_last(dsn):
     do(dsn, "UPDATE dag_orchestrators SET host = $1, pid = 4", socket.gethostname())
 
     async def bury() -> None:
-        store = PostgresSubmitStore(Address(dsn=dsn))
+        store = PostgresSubmitStore(DatabaseConfig(dsn=dsn))
         try:
             # Twice: what is known is not forgotten.
             for _ in range(2):

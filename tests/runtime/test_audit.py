@@ -61,7 +61,7 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
         {"trail_is_in_order"},
     ),
     "a job that never started": (
-        "UPDATE dag_job_events SET type = 'CommandRefused' WHERE job_id = {done} AND type = 'JobStarted'",
+        "UPDATE dag_job_events SET type = 'CommandRejected' WHERE job_id = {done} AND type = 'JobStarted'",
         {"trail_is_in_order"},
     ),
     "a dead owner wrote": (
@@ -134,22 +134,22 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
         {"attempts_are_numbered"},
     ),
     "an attempt that ended otherwise": (
-        "UPDATE dag_task_attempts SET status = 'HANDED_BACK' WHERE job_id = {done} AND node_id = 'p'",
+        "UPDATE dag_task_attempts SET status = 'RELEASED' WHERE job_id = {done} AND node_id = 'p'",
         {"attempts_are_told"},
     ),
     "an attempt that ended twice": (
         (
-            "UPDATE dag_job_events SET type = 'AttemptHandedBack', node_id = 'p', attempt = 1, data = NULL"
+            "UPDATE dag_job_events SET type = 'AttemptReleased', node_id = 'p', attempt = 1, data = NULL"
             " WHERE job_id = {done} AND type = 'SignalReceived'"
         ),
         {"attempts_are_told"},
     ),
     "a try that was not counted": (
-        "UPDATE dag_node_states SET tries_used = 0 WHERE job_id = {done} AND node_id = 't'",
+        "UPDATE dag_node_states SET failed_attempts = 0 WHERE job_id = {done} AND node_id = 't'",
         {"budgets_are_what_was_used"},
     ),
     "a loss that never was": (
-        "UPDATE dag_node_states SET lost_used = 1 WHERE job_id = {done} AND node_id = 'p'",
+        "UPDATE dag_node_states SET lost_attempts = 1 WHERE job_id = {done} AND node_id = 'p'",
         {"budgets_are_what_was_used"},
     ),
     "a task that is held by nobody known": (f"{HELD} 1 WHERE node_id = 'q'", {"what_is_queued_is_wanted"}),
@@ -169,7 +169,7 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
         (
             "UPDATE dag_node_states SET parent_node_id = 'f', status = 'PENDING', attempt = 0, task_id = NULL"
             " WHERE job_id = {open} AND node_id = 'f__0'; DELETE FROM dag_task_queue WHERE node_id = 'f__0';"
-            " UPDATE dag_job_events SET type = 'CommandRefused' WHERE job_id = {open} AND node_id = 'f__0'"
+            " UPDATE dag_job_events SET type = 'CommandRejected' WHERE job_id = {open} AND node_id = 'f__0'"
         ),
         {"open_nodes_can_move"},
     ),
@@ -385,13 +385,13 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: W
         await world.until("SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(parent), owner_of(owner_of_parent))
         # And a person may have any name.
         await world.send(child, "approve", by="orchestrator Ada", node="w")
-        await world.until_told(child, "CommandRefused")
+        await world.until_told(child, "CommandRejected")
         await world.send(parent, "cancel")
         assert (await world.over(parent)).status == "CANCELLED"
         assert (await world.over(child)).status == "CANCELLED"
-        told = await world.events(child, "CommandRefused", "CancelRequested", "JobFinished")
+        told = await world.events(child, "CommandRejected", "CancelRequested", "JobFinished")
         assert [(row["type"], row["by"]) for row in told] == [
-            ("CommandRefused", "orchestrator Ada"),
+            ("CommandRejected", "orchestrator Ada"),
             ("CancelRequested", f"orchestrator {owner_of(owner_of_parent)}"),
             ("JobFinished", f"orchestrator {owner_of(owner_of_child)}"),
         ]

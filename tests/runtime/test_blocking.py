@@ -74,7 +74,7 @@ async def test_a_handler_that_blocks_its_loop_fails_and_its_neighbours_lose_no_r
     assert error["kind"] == "blocked"
     assert "blocks the event loop: it did not await for" in error["message"]
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
-    assert await world.attempts(report.job_id, "b") == ["HANDED_BACK", "COMPLETED"]
+    assert await world.attempts(report.job_id, "b") == ["RELEASED", "COMPLETED"]
     log = await world.log(report.job_id, "a")
     assert log.index("about to block") < log.index("blocks the event loop") < log.index("in _block")
     # The thread that is left behind comes to itself: nobody listens.

@@ -114,8 +114,8 @@ async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: W
     job = await world.submit(APPROVAL)
     await world.until_told(job, "ApprovalRequested")
     await world.send(job, "approve", by=by, **body)
-    await world.until_told(job, "CommandRefused")
-    (event,) = await world.events(job, "CommandRefused")
+    await world.until_told(job, "CommandRejected")
+    (event,) = await world.events(job, "CommandRejected")
     assert event["by"] == by
     assert said in read(event["data"])["reason"]
     await world.send(job, "approve", node="ok")
@@ -133,7 +133,7 @@ async def test_an_approval_that_nobody_answers_in_time(world: World, what: str, 
 async def test_an_answer_after_the_job_is_over_changes_nothing_and_is_told(world: World):
     report = await world.run("{name: n, nodes: {ok: {type: approval, timeout_seconds: 0.1, on_timeout: approve}}}")
     await world.send(report.job_id, "reject", node="ok")
-    await world.until_told(report.job_id, "CommandRefused")
+    await world.until_told(report.job_id, "CommandRejected")
     assert (await world.over(report.job_id)).status == "COMPLETED"
 
 
@@ -148,9 +148,9 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
     report = await world.over(job)
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["status"] == "CANCELLED"
-    assert await world.attempts(job, "a") == ["HANDED_BACK"]
-    (back,) = await world.events(job, "AttemptHandedBack")
-    assert read(back["data"]) == {"called_off": True}
+    assert await world.attempts(job, "a") == ["RELEASED"]
+    (back,) = await world.events(job, "AttemptReleased")
+    assert read(back["data"]) == {"cancelled": True}
     (event,) = await world.events(job, "CancelRequested")
     assert event["by"] == "bob"
 
@@ -249,7 +249,7 @@ async def test_a_job_that_waits_is_cancelled_at_once(world: World):
 async def test_a_cancel_of_a_job_that_is_over_changes_nothing(world: World):
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
     await world.send(report.job_id, "cancel")
-    await world.until_told(report.job_id, "CommandRefused")
+    await world.until_told(report.job_id, "CommandRejected")
     after = await world.over(report.job_id)
     assert (after.status, after.nodes) == (report.status, report.nodes)
 
@@ -350,7 +350,7 @@ async def test_one_child_of_a_fan_out_can_be_tried_again(world: World):
 async def test_a_resume_of_a_job_that_completed_is_refused_or_ignored(world: World):
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
     await world.send(report.job_id, "resume")
-    await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type IN ('StaleReportIgnored', 'CommandRefused')")
+    await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type IN ('StaleReportIgnored', 'CommandRejected')")
     assert (await world.over(report.job_id)).status == "COMPLETED"
     assert await world.attempts(report.job_id, "a") == ["COMPLETED"]
 

@@ -12,7 +12,7 @@ import pytest
 from dagmaster.application.submission import Submission
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
-from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmitRefused
+from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
 from dagmaster.orchestrator import service
 from tests.runtime.world import read
 
@@ -70,7 +70,7 @@ async def test_whatever_is_asked_at_whatever_time_jobs_come_to_an_end(
     world: World, seed: int, asked: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """What is promised of all jobs is looked at when the world ends."""
-    monkeypatch.setattr(service, "TROUBLE_SECONDS", 0.2)
+    monkeypatch.setattr(service, "QUARANTINE_SECONDS", 0.2)
     chance = random.Random(seed)
     await world.orchestrator()
     await world.orchestrator()
@@ -142,7 +142,7 @@ async def test_an_output_as_deep_as_it_may_be_is_stored(world: World):
 async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: World):
     graph = world.graph("{name: n, inputs: {n: {type: integer, default: 1}}, nodes: {a: {handler: echo}}}")
     await world.intake.submit([Submission(graph=graph, inputs={"n": 1}, idempotency_key="k")])
-    with pytest.raises(SubmitRefused):
+    with pytest.raises(SubmissionRejected):
         await world.intake.submit(
             [Submission(graph=graph, inputs={}), Submission(graph=graph, inputs={"n": 2}, idempotency_key="k")]
         )

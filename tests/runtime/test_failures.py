@@ -92,11 +92,11 @@ async def test_a_task_is_left_to_the_worker_that_has_its_handler(world: World):
 
     new.store.claim = later  # type: ignore[assignment, method-assign]
     job = await world.submit("{name: n, nodes: {a: {handler: only_there, retry: none}}}")
-    await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type = 'AttemptHandedBack'")
+    await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type = 'AttemptReleased'")
     may_claim.open()
     assert (await world.over(job)).status == "COMPLETED"
     attempts = await world.attempts(job, "a")
-    assert (attempts[0], attempts[-1], "FAILED" in attempts) == ("HANDED_BACK", "COMPLETED", False)
+    assert (attempts[0], attempts[-1], "FAILED" in attempts) == ("RELEASED", "COMPLETED", False)
 
 
 async def test_an_async_handler_that_takes_too_long_is_stopped_and_tried_again(world: World):

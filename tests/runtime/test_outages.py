@@ -27,14 +27,14 @@ from asyncpg.exceptions import (
 )
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.cli.local_run import DurableRun
+from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.render.live import NoDisplay
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
 from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import Address, Session, translated
+from dagmaster.store.postgres.connection import Connection, DatabaseConfig, translated
 from dagmaster.store.postgres.named_queries import Query
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.runtime.world import A_LONG_WHILE, Gate, World
@@ -240,7 +240,7 @@ async def test_who_leaves_or_is_cancelled_has_lost_nothing(world: World):
         nonlocal lost
         lost += 1
 
-    session = Session(Address(dsn=world.dsn), "test", lost=count)
+    session = Connection(DatabaseConfig(dsn=world.dsn), "test", lost=count)
     slow = asyncio.create_task(session.fetch(Query("slow", "Wait.", "SELECT pg_sleep(60)", ()), {}))
     await world.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
     slow.cancel()
@@ -352,7 +352,7 @@ class TestAServerThatDies:
     ],
 )
 def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: PostgresError, means: type[Exception]):
-    told = Session(Address(dsn=""), "test")._translated(error, "turn")
+    told = Connection(DatabaseConfig(dsn=""), "test")._translated(error, "turn")
     assert type(told) is means
     assert "canary" not in str(told)
 
@@ -374,7 +374,7 @@ async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World
 
     monkeypatch.setattr(PostgresWorkerStore, "register", refused)
     graph = world.graph("{name: n, nodes: {a: {handler: echo}}}")
-    run = DurableRun(
+    run = LocalRun(
         [graph],
         registry=world.registry(),
         modules=(),
@@ -384,4 +384,4 @@ async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World
     )
     with pytest.raises(StatementFailed, match="permission denied"):
         async with asyncio.timeout(A_LONG_WHILE):
-            await run.run(Address(dsn=world.dsn), world.blobs.root, {}, {})
+            await run.run(DatabaseConfig(dsn=world.dsn), world.blobs.root, {}, {})

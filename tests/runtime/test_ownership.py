@@ -12,7 +12,7 @@ import pytest
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.events import CancelRequested
 from dagmaster.orchestrator import service
-from dagmaster.orchestrator.pending_events import Gathered
+from dagmaster.orchestrator.pending_events import PendingEvents
 from dagmaster.ports.handler_context import HandlerContext
 from tests.runtime.world import Gate, owner_of, read
 
@@ -150,7 +150,7 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
 
 
 def _cancelling() -> Any:
-    what = Gathered()
+    what = PendingEvents()
     what.happenings.append(CancelRequested())
     return what
 
@@ -252,7 +252,7 @@ async def test_a_job_that_is_owned_and_not_known_is_loaded(world: World):
 async def test_a_job_that_cannot_be_advanced_rests_also_when_a_timer_of_it_is_due(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(service, "TROUBLE_SECONDS", 0.3)
+    monkeypatch.setattr(service, "QUARANTINE_SECONDS", 0.3)
     owner = await world.orchestrator()
     job = await world.submit("{name: n, nodes: {w: {type: wait, seconds: 0.1}}}")
     await world.until_node(job, "w", "WAITING")

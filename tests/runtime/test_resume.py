@@ -10,7 +10,7 @@ import pytest
 
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.model import Job
-from dagmaster.engine.resume_plan import Circumstances, Fate, plan_of_new_job
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job
 from dagmaster.orchestrator.dry_run import rehearse
 from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
@@ -76,7 +76,7 @@ async def resumed(
 
 
 async def plan(
-    world: World, text: str, old: str, inputs: Mapping[str, Any], around: Circumstances
+    world: World, text: str, old: str, inputs: Mapping[str, Any], around: ResumeContext
 ) -> dict[str, tuple[str, str]]:
     """What is said before."""
     store = PostgresOrchestratorStore(world.address, blobs=world.blobs)
@@ -212,13 +212,13 @@ async def test_another_version_of_a_handler_makes_its_results_anew(world: World)
     assert newer.took() == {"list 2024": 1, "tile 1": 1, "last 1": 1}
 
 
-async def circumstances(world: World, **given: Any) -> Circumstances:
+async def circumstances(world: World, **given: Any) -> ResumeContext:
     store = PostgresOrchestratorStore(world.address, blobs=world.blobs)
     try:
         handlers = await store.handlers()
     finally:
         await store.close()
-    return Circumstances(versions=handlers.versions, served=handlers.served, **given)
+    return ResumeContext(versions=handlers.versions, served=handlers.served, **given)
 
 
 async def test_an_answer_is_used_again_only_while_what_was_approved_is_the_same(world: World):
@@ -353,7 +353,7 @@ async def test_the_dry_run_says_what_then_happens(world: World):
     it.broken = set()
     inputs = {"tiles": [1, 7, 2, 3, 4], "year": 2024}
     # One that failed has no version of its own, which is no other version.
-    around = Circumstances(inputs=frozenset({"tiles"}), versions={"tile": frozenset({"1"})})
+    around = ResumeContext(inputs=frozenset({"tiles"}), versions={"tile": frozenset({"1"})})
     said = await plan(world, TILES, before.job_id, inputs, around)
     assert said == {
         "list": ("reused", "nothing that it depends on changed"),
@@ -393,7 +393,7 @@ async def test_the_dry_run_says_why(  # noqa: PLR0917 - a table
 ):
     await ran(world)
     before = await world.run(SMALL)
-    changed = Circumstances(inputs=frozenset({"year"} if inputs["year"] != 1 else ()))
+    changed = ResumeContext(inputs=frozenset({"year"} if inputs["year"] != 1 else ()))
     said = await plan(world, SMALL.replace(*edit), before.job_id, inputs, changed)
     assert said[node][0] == fate
     assert said[node][1].startswith(reason[:30])
@@ -402,6 +402,6 @@ async def test_the_dry_run_says_why(  # noqa: PLR0917 - a table
 async def test_the_dry_run_knows_which_handlers_nobody_has(world: World):
     await ran(world)
     before = await world.run(SMALL)
-    around = Circumstances(served=frozenset({"echo"}), inputs=frozenset({"year"}))
+    around = ResumeContext(served=frozenset({"echo"}), inputs=frozenset({"year"}))
     said = await plan(world, SMALL, before.job_id, {"year": 2}, around)
-    assert said["a"] == (Fate.IMPOSSIBLE.value, "no live worker has the handler `count`")
+    assert said["a"] == (ReuseKind.IMPOSSIBLE.value, "no live worker has the handler `count`")

@@ -52,7 +52,7 @@ async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_a
     file = place / "go"
     one = await world.worker(processes=1, patience_seconds=0.1)
     # It believes that its tasks are quick.
-    for room in (one._room, one._apart):
+    for room in (one._budget, one._process_budget):
         room.speed, room._since = 20.0, loop_time() + 3600
     job = await world.submit(waiting(2, file))
     await world.until_held(2)
@@ -63,14 +63,14 @@ async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_a
     file.touch()
     assert (await world.over(job)).status == "COMPLETED"
     # Nobody is told of what never began.
-    assert await world.types(job, "AttemptFailed", "AttemptLost", "AttemptHandedBack") == []
+    assert await world.types(job, "AttemptFailed", "AttemptLost", "AttemptReleased") == []
 
 
 async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the_new_claim(world: World, place: Path):
     await world.orchestrator()
     file = place / "go"
     one = await world.worker(processes=1, patience_seconds=0.1)
-    for room in (one._room, one._apart):
+    for room in (one._budget, one._process_budget):
         room.speed, room._since = 40.0, loop_time() + 3600
     release, again = one.store.release, asyncio.Event()
 
@@ -89,7 +89,7 @@ async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the
     await again.wait()
     file.touch()
     assert (await world.over(job)).status == "COMPLETED"
-    assert await world.types(job, "AttemptHandedBack", "AttemptLost") == []
+    assert await world.types(job, "AttemptReleased", "AttemptLost") == []
 
 
 async def test_a_process_that_is_free_is_given_what_waited_in_the_queue_and_no_poll_is_waited_for(

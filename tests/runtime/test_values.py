@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.errors import SubmitRefused
+from dagmaster.errors import SubmissionRejected
 from dagmaster.ports.handler_context import HandlerContext, HandlerResult
 from tests.runtime.world import Gate
 
@@ -251,7 +251,7 @@ async def test_the_same_key_for_something_else_is_refused_and_changes_nothing(wo
     text = "{name: n, inputs: {n: {type: integer, default: 1}}, nodes: {a: {handler: echo}}}"
     await world.accept(text, {"n": 1}, idempotency_key="k")
     for other, inputs in ((text, {"n": 2}), (text.replace("name: n", "name: m"), {"n": 1})):
-        with pytest.raises(SubmitRefused, match="this idempotency key was used for another job"):
+        with pytest.raises(SubmissionRejected, match="this idempotency key was used for another job"):
             await world.accept(other, inputs, idempotency_key="k")
     assert (await world.accept(text, {"n": 2}, idempotency_key="k", submitted_by="bob")).is_new
     assert await world.value("SELECT count(*) FROM dag_jobs") == 2

@@ -17,13 +17,13 @@ from tests.runtime.world import Gate, read
 
 if TYPE_CHECKING:
     from dagmaster.store.postgres.fleet import Fleet
-    from dagmaster.worker.prefetch import Room
+    from dagmaster.worker.prefetch import PrefetchBudget
     from tests.runtime.world import World
 
 ECHO = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
 
 
-def hurry(room: Room) -> None:
+def hurry(room: PrefetchBudget) -> None:
     """Let a worker believe that its tasks are quick, from now on: it holds more than it runs."""
     room.speed, room._since = 20.0, loop_time() + 3600
 
@@ -60,7 +60,7 @@ async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world
     world.handlers.append(gated_by(gate))
     await world.orchestrator()
     worker = await world.worker(concurrency=1, heartbeat_seconds=0.05)
-    hurry(worker._room)
+    hurry(worker._budget)
     job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
     await world.until_held(3)
     # What was claimed long before the last heartbeat was either begun, or not.
@@ -79,7 +79,7 @@ async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world
 async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
     await world.orchestrator()
     worker = await world.worker(processes=1, heartbeat_seconds=0.05)
-    hurry(worker._apart)
+    hurry(worker._process_budget)
     job = await world.submit(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
     )
@@ -260,9 +260,9 @@ async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypat
     monkeypatch.setattr(service, "take_turn", stumble)
     await world.orchestrator()
     job = await world.submit(ECHO)
-    await world.until("SELECT jsonb_exists(counters -> 'troubled', $1) FROM dag_orchestrators", job)
+    await world.until("SELECT jsonb_exists(counters -> 'quarantined', $1) FROM dag_orchestrators", job)
     head = (await world.why(job)).head()
-    assert (head.code, head.data["error"]) == (ReasonCode.TROUBLED, "KeyError")
+    assert (head.code, head.data["error"]) == (ReasonCode.ADVANCE_FAILED, "KeyError")
     # The auditor looks at every job that is left.
     for table, column in (("dag_node_states", "job_id"), ("dag_job_events", "job_id"), ("dag_jobs", "id")):
         await world.rows(f"DELETE FROM {table} WHERE {column} = $1", int(job))
@@ -278,7 +278,7 @@ async def test_a_job_whose_rows_make_no_sense_is_explained_nevertheless(world: W
     await world.orchestrator()
     await world.until("SELECT owner_id IS NOT NULL FROM dag_jobs WHERE id = $1", int(job))
     head = (await world.why(job)).head()
-    assert (head.code, head.data["error"]) == (ReasonCode.TROUBLED, "KeyError")
+    assert (head.code, head.data["error"]) == (ReasonCode.ADVANCE_FAILED, "KeyError")
     # The auditor looks at every job that is left.
     for table, column in (("dag_node_states", "job_id"), ("dag_job_events", "job_id"), ("dag_jobs", "id")):
         await world.rows(f"DELETE FROM {table} WHERE {column} = $1", int(job))

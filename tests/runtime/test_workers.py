@@ -146,8 +146,8 @@ async def test_a_worker_that_drains_hands_back_the_rest_and_no_retry_is_used_up(
     await world.worker()
     report = await world.over(job)
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 2})
-    assert await world.attempts(job, "a") == ["HANDED_BACK", "COMPLETED"]
-    assert await world.types(job, "AttemptHandedBack", "AttemptLost", "AttemptFailed") == ["AttemptHandedBack"]
+    assert await world.attempts(job, "a") == ["RELEASED", "COMPLETED"]
+    assert await world.types(job, "AttemptReleased", "AttemptLost", "AttemptFailed") == ["AttemptReleased"]
 
 
 async def test_a_result_that_comes_while_a_worker_drains_is_reported_and_no_work_is_done_twice(world: World):
@@ -195,7 +195,7 @@ async def test_a_task_that_is_asked_to_stop_saves_a_checkpoint_and_goes_on_elsew
     await world.worker()
     report = await world.over(job)
     assert report.nodes["a"]["output"] == {"data": {"row": 13}}
-    assert await world.attempts(job, "a") == ["HANDED_BACK", "COMPLETED"]
+    assert await world.attempts(job, "a") == ["RELEASED", "COMPLETED"]
 
 
 async def test_a_database_that_does_not_answer_keeps_no_worker_from_leaving(world: World):
@@ -226,7 +226,7 @@ async def test_a_task_that_is_handed_back_again_and_again_is_tried_again_and_aga
         await world.stop(worker)
     await world.worker()
     assert (await world.over(job)).status == "COMPLETED"
-    assert await world.attempts(job, "a") == ["HANDED_BACK"] * 5 + ["COMPLETED"]
+    assert await world.attempts(job, "a") == ["RELEASED"] * 5 + ["COMPLETED"]
 
 
 async def test_plain_functions_are_handed_back_as_well_and_their_processes_end(world: World):
@@ -237,7 +237,7 @@ async def test_plain_functions_are_handed_back_as_well_and_their_processes_end(w
     await world.stop(worker)
     assert worker._processes is not None
     assert worker._processes.pids() == []
-    await world.until("SELECT count(*) = 1 FROM dag_task_attempts WHERE status = 'HANDED_BACK'")
+    await world.until("SELECT count(*) = 1 FROM dag_task_attempts WHERE status = 'RELEASED'")
     await world.send(job, "cancel")
     assert (await world.over(job)).status == "CANCELLED"
 

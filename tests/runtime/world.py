@@ -17,7 +17,7 @@ import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatalogNameError, PostgresError
 
 from dagmaster.adapters.output_blobs_local import LocalBlobs
-from dagmaster.application.submission import Intake, Submission
+from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_definition, compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
@@ -26,7 +26,7 @@ from dagmaster.ports.store import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresSubmitStore
-from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.diagnosis_reader import Explaining
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
@@ -113,7 +113,7 @@ class World:
             await self._close_eyes()
         self.client = PostgresSubmitStore(self.address)
         await self.client.open()
-        self.intake = Intake(self.client, self.client.identity.ids)
+        self.intake = JobSubmitter(self.client, self.client.identity.ids)
 
     async def _take_database(self) -> None:
         while self._eyes is None:
@@ -144,8 +144,8 @@ class World:
             await eyes.close()
 
     @property
-    def address(self) -> Address:
-        return Address(dsn=self.dsn, revive=self.revive)
+    def address(self) -> DatabaseConfig:
+        return DatabaseConfig(dsn=self.dsn, revive=self.revive)
 
     # ── Who lives ──
 

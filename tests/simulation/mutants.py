@@ -19,14 +19,14 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.ports.store import ClaimedJob, ClaimedTask, JobTurn, TaskReport
-    from dagmaster.store.memory.database import TaskRecord
+    from dagmaster.ports.store import ClaimedJob, ClaimedTask, TaskReport, TurnCommit
+    from dagmaster.store.memory.database import StoredTask
 
 
 class NoEpochCheck(MemoryOrchestratorStore):
     """A turn is written whoever holds the job by now, as long as the owner has the right name."""
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         jobs = self._database.jobs
         return await super().write([replace(turn, epoch=jobs[turn.job.id].epoch) for turn in turns], now)
 
@@ -48,7 +48,7 @@ class NoTokenCheck(MemoryWorkerStore):
 class PublishBeforeCommit(MemoryOrchestratorStore):
     """Tasks are in the queue a moment before the state that caused them, whether or not that is ever written."""
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         for turn in turns:
             turn_writer._dispatch(self._database, self._database.jobs[turn.job.id], turn, now)
         await Breath(0.01)
@@ -58,14 +58,14 @@ class PublishBeforeCommit(MemoryOrchestratorStore):
 class ClaimWithoutLock(MemoryWorkerStore):
     """Tasks are looked for, and taken a moment later."""
 
-    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
+    async def claim(self, limit: int, apart: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
         database = self._database
         ready = {task_id: task for task_id, task in database.queue.items() if task.worker_id is None}
         await Breath(0.005)
         for task_id, task in ready.items():
             if task_id in database.queue:
                 task.worker_id = None
-        return await super().claim(limit, apart, most_apart)
+        return await super().claim(limit, apart, process_slots)
 
 
 class LeaseByHostClock(MemoryOrchestratorStore):
@@ -92,7 +92,7 @@ class LostWakeUp(MemoryWorkerStore):
 class RetryThatDoubles(MemoryOrchestratorStore):
     """A second attempt is put into the queue twice."""
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         written = await super().write(turns, now)
         queue = self._database.queue
         for turn in turns:
@@ -119,7 +119,7 @@ class ReportWithoutDeleting(MemoryWorkerStore):
     """A task stays in its queue when it was reported."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
-        before: dict[str, TaskRecord] = dict(self._database.queue)
+        before: dict[str, StoredTask] = dict(self._database.queue)
         taken = await super().report(reports)
         self._database.queue.update({task_id: before[task_id] for task_id in taken})
         return taken
@@ -134,7 +134,7 @@ class DoubleExpansion(MemoryOrchestratorStore):
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         return [_unexpanded(each) for each in await super().claim(limit, queue)]
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         for turn in turns:
             nodes = self._database.jobs[turn.job.id].nodes
             for node in turn.added:

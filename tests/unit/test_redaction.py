@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagmaster.errors import PermanentError
-from dagmaster.ports.task_messages import Failed, HandedBack, Succeeded
+from dagmaster.ports.task_messages import Failed, Released, Succeeded
 from dagmaster.redaction import redact_value, redacted
 from dagmaster.worker.task_outcomes import failure_of
 
@@ -40,7 +40,7 @@ def test_a_secret_that_is_the_name_of_a_field_leaves_the_error_readable():
 
 
 def test_what_was_handed_back_has_no_secret_either():
-    assert redacted(HandedBack("for hush"), ["hush"]) == HandedBack("for ***")
+    assert redacted(Released("for hush"), ["hush"]) == Released("for ***")
 
 
 @pytest.mark.parametrize(

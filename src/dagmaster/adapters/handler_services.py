@@ -23,7 +23,7 @@ class OpenServices:
     @cached_property
     def blobs(self) -> Storage:
         """Data by URI."""
-        from dagmaster.adapters.storage.router import ObjectStorage  # noqa: PLC0415 - opened when asked for
+        from dagmaster.adapters.storage.router import ObjectStorage
 
         config = self._config
         return ObjectStorage(
@@ -38,10 +38,10 @@ class OpenServices:
         """STAC: in a directory, or on a server."""
         place = self._config["catalog"]
         if "://" in place:
-            from dagmaster.adapters.catalog.pgstac_catalog import PgstacCatalog  # noqa: PLC0415 - likewise
+            from dagmaster.adapters.catalog.pgstac_catalog import PgstacCatalog
 
             return PgstacCatalog(place)
-        from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - likewise
+        from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
 
         return ParquetCatalog(Path(place))
 
@@ -50,10 +50,10 @@ class OpenServices:
         """Features: GeoParquet in a directory, or PostGIS."""
         place = self._config["tables"]
         if "://" in place:
-            from dagmaster.adapters.tables.postgis_tables import PostgisTables  # noqa: PLC0415 - likewise
+            from dagmaster.adapters.tables.postgis_tables import PostgisTables
 
             return PostgisTables(place)
-        from dagmaster.adapters.tables.parquet_tables import ParquetTables  # noqa: PLC0415 - likewise
+        from dagmaster.adapters.tables.parquet_tables import ParquetTables
 
         return ParquetTables(Path(place))
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dagmaster.adapters.atomic_files import replace
-from dagmaster.errors import BlobMissing, BlobsUnavailable
+from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.ports.output_blobs import check_plain
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LocalBlobs:
         try:
             return await asyncio.to_thread(self._path(name).read_bytes)
         except FileNotFoundError:
-            raise BlobMissing(f"there is no blob {name!r} below {self.root}") from None
+            raise BlobNotFound(f"there is no blob {name!r} below {self.root}") from None
         except OSError as error:
             raise BlobsUnavailable(f"the blob {name!r} below {self.root} cannot be read: {error}") from error
 

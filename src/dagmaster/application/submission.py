@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.errors import SubmitRefused
+from dagmaster.errors import SubmissionRejected
 from dagmaster.ports.store import NewJob
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_KEY: Final = 128
 MAX_SUBMITTER: Final = 64
+MAX_NAME: Final = 128
 PRIORITIES: Final = range(11)
 
 
@@ -29,6 +30,7 @@ class Submission:
 
     graph: Graph
     inputs: Mapping[str, Any]
+    name: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     priority: int = 5
     idempotency_key: str | None = None
@@ -41,7 +43,7 @@ class Submission:
     redo: tuple[str, ...] = ()
 
 
-class Intake:
+class JobSubmitter:
     """Accepts jobs. What it accepts is stored for good, once for each key."""
 
     def __init__(self, store: SubmitStore, ids: Snowflakes) -> None:
@@ -50,7 +52,7 @@ class Intake:
         self._stored: set[str] = set()
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Accept jobs, all or none. `InputsInvalid` and `SubmitRefused` say what does not fit."""
+        """Accept jobs, all or none. `InputsInvalid` and `SubmissionRejected` say what does not fit."""
         jobs = [self.job(each) for each in submissions]
         if len(jobs) > 1:
             _refuse_others(await self._store.taken(jobs))
@@ -69,14 +71,16 @@ class Intake:
     def job(self, wanted: Submission) -> NewJob:
         """Check what is wanted, and make the job."""
         if wanted.priority not in PRIORITIES:
-            raise SubmitRefused(f"a priority is between 0 and 10, 10 the most urgent, not {wanted.priority}")
+            raise SubmissionRejected(f"a priority is between 0 and 10, 10 the most urgent, not {wanted.priority}")
         key = wanted.idempotency_key
         if key is not None and not (1 <= len(key) <= MAX_KEY and key.isprintable()):
-            raise SubmitRefused(
+            raise SubmissionRejected(
                 f"an idempotency key has 1 to {MAX_KEY} characters that can be printed, not {key[:40]!r}"
             )
         if len(wanted.submitted_by) > MAX_SUBMITTER:
-            raise SubmitRefused(f"the name of a submitter has at most {MAX_SUBMITTER} characters")
+            raise SubmissionRejected(f"the name of a submitter has at most {MAX_SUBMITTER} characters")
+        if len(wanted.name) > MAX_NAME or not wanted.name.isprintable():
+            raise SubmissionRejected(f"a job name has at most {MAX_NAME} printable characters")
         graph = wanted.graph
         inputs = json.dumps(accept_inputs(graph, wanted.inputs))
         past = [] if wanted.resumed_from is None else [wanted.resumed_from, graph.content_hash, *sorted(wanted.redo)]
@@ -87,6 +91,7 @@ class Intake:
             version=graph.version,
             content_hash=graph.content_hash,
             inputs=inputs,
+            name=wanted.name,
             env=json.dumps(dict(wanted.env)),
             priority=wanted.priority,
             idempotency_key=key,
@@ -104,7 +109,7 @@ class Intake:
 def _refuse_others(answers: Sequence[Accepted]) -> None:
     for answer in answers:
         if not answer.same:
-            raise SubmitRefused(
+            raise SubmissionRejected(
                 f"this idempotency key was used for another job, {answer.job_id}, with other inputs or another workflow"
                 ": use a new key for a new job"
             )

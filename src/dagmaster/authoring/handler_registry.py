@@ -23,7 +23,7 @@ from dagmaster.authoring.handler_decorator import (
     spec_of,
 )
 from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.errors import HandlerInvalid, HandlerUnknown
+from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -105,11 +105,11 @@ class Registry:
         return both
 
     def get(self, name: str) -> HandlerSpec:
-        """The handler with this name or alias; else HandlerUnknown, with the nearest name."""
+        """The handler with this name or alias; else HandlerNotFound, with the nearest name."""
         spec = self.find(name)
         if spec is None:
             hint = did_you_mean(name, list(self.versions()))
-            raise HandlerUnknown(f"there is no handler {name!r}{f': {hint}' if hint else ''}")
+            raise HandlerNotFound(f"there is no handler {name!r}{f': {hint}' if hint else ''}")
         return spec
 
     def find(self, name: str) -> HandlerSpec | None:

@@ -30,7 +30,7 @@ def advice(job_id: str, reason: Reason, node_id: str | None) -> str:  # noqa: PL
             return f"dagmaster jobs logs {job_id} {node_id}"
         case ReasonCode.JOB_FAILED if data.get("root") is not None:
             return f"dagmaster jobs show {job_id} {data['root']}"
-        case ReasonCode.TROUBLED:
+        case ReasonCode.ADVANCE_FAILED:
             return f"dagmaster jobs events {job_id}"
         case _:
             return ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from dagmaster.errors import DagmasterError, JobUnknown
+from dagmaster.errors import DagmasterError, JobNotFound
 
 if TYPE_CHECKING:
     import pathlib
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.output_blobs import Blobs
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.connection import Address
-    from dagmaster.store.postgres.read_store import JobHead, PostgresReadStore
+    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.store.postgres.read_store import JobDetail, PostgresReadStore
 
 T = TypeVar("T")
 LAST: Final = "last"
@@ -26,28 +26,28 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 @dataclass(slots=True)
-class Onlooker:
+class ReadSession:
     """What a command reads with. `address` is for the few that write, too."""
 
-    address: Address
+    address: DatabaseConfig
     store: PostgresReadStore
     blobs: Blobs
 
-    async def job(self, job_id: str | None) -> JobHead:
+    async def job(self, job_id: str | None) -> JobDetail:
         """The job that was named: by its id, or as `last`."""
         wanted = await self.store.newest() if job_id in (None, LAST) else job_id
         if wanted is None:
-            raise JobUnknown("there is no job yet: `dagmaster submit WORKFLOW` makes one")
+            raise JobNotFound("there is no job yet: `dagmaster submit WORKFLOW` makes one")
         found = await self.store.job(wanted) if wanted.isascii() and wanted.isdigit() else None
         if found is None:
-            raise JobUnknown(f"there is no job {wanted!r}: `dagmaster jobs list` shows them, and `last` is the newest")
+            raise JobNotFound(f"there is no job {wanted!r}: `dagmaster jobs list` shows them, and `last` is the newest")
         return found
 
     async def value(self, value: Any, ref: str | None) -> Any:
         """A value that stands in its row, or in a blob. One that cannot be read is told by its name."""
         if ref is None:
             return value
-        from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
+        from dagmaster.authoring.inputs import read_json
 
         try:
             return read_json((await self.blobs.read(ref)).decode())
@@ -55,27 +55,30 @@ class Onlooker:
             return {"blob": ref, "unreadable": str(error)}
 
 
-def on_database(data_dir: pathlib.Path | None, work: Callable[[Onlooker], Awaitable[T]]) -> T:
+def on_database(data_dir: pathlib.Path | None, work: Callable[[ReadSession], Awaitable[T]]) -> T:
     """Do something with a database: DAGMASTER_DATABASE_URL, else the embedded one. What goes wrong is one sentence."""
-    from dagmaster.bootstrap import reached  # noqa: PLC0415 - slow to import
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import open_database
+    from dagmaster.settings import load_settings
 
     try:
         settings = load_settings()
-        with reached(settings, data_dir) as address:
+        with open_database(settings, data_dir) as address:
             return asyncio.run(look_at(address, settings, data_dir, work))
     except DagmasterError as error:
         raise click.ClickException(str(error)) from error
 
 
 async def look_at(
-    address: Address, settings: Settings, data_dir: pathlib.Path | None, work: Callable[[Onlooker], Awaitable[T]]
+    address: DatabaseConfig,
+    settings: Settings,
+    data_dir: pathlib.Path | None,
+    work: Callable[[ReadSession], Awaitable[T]],
 ) -> T:
-    """Do something with a database that was reached."""
-    from dagmaster.bootstrap import blob_directory, large_outputs, prepare  # noqa: PLC0415 - slow to import
-    from dagmaster.store.postgres.read_store import PostgresReadStore  # noqa: PLC0415 - likewise
+    """Do something with a database that was open_database."""
+    from dagmaster.bootstrap import blob_directory, ensure_schema, large_outputs
+    from dagmaster.store.postgres.read_store import PostgresReadStore
 
-    await prepare(address, migrate=False)
+    await ensure_schema(address, migrate=False)
     store = PostgresReadStore(
         address,
         lease_seconds=settings.orchestrator_lease_seconds,
@@ -83,6 +86,6 @@ async def look_at(
     )
     try:
         blobs = large_outputs(settings, blob_directory(settings, data_dir))
-        return await work(Onlooker(address, store, blobs))
+        return await work(ReadSession(address, store, blobs))
     finally:
         await store.close()

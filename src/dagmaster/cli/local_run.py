@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.main import INTERRUPTED
-from dagmaster.cli.options import who
+from dagmaster.cli.options import current_user
 from dagmaster.cli.render.live import LiveDisplay
 from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.status import NodeStatus
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job
     from dagmaster.local.runner import Answers
-    from dagmaster.orchestrator.turn import ApprovalRequest, TurnWrites
+    from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
     from dagmaster.ports.handler_context import Progress
     from dagmaster.ports.output_blobs import Blobs
     from dagmaster.ports.store import JobReport
     from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.client_store import PostgresSubmitStore
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 LOOK_SECONDS = 2.0
 
 
-class DurableRun:
+class LocalRun:
     """One job from its inputs to its end."""
 
     def __init__(
@@ -76,23 +76,23 @@ class DurableRun:
         self._commands.put_nowait((self.job_id, "cancel", {}))
 
     async def run(
-        self, address: Address, blob_dir: pathlib.Path, given: Mapping[str, Any], signals: Mapping[str, Any]
+        self, address: DatabaseConfig, blob_dir: pathlib.Path, given: Mapping[str, Any], signals: Mapping[str, Any]
     ) -> JobReport:
         """Submit the job, run it, and give its report."""
-        from dagmaster.application.submission import Intake, Submission  # noqa: PLC0415 - likewise
-        from dagmaster.bootstrap import allowed_env, large_outputs, prepare  # noqa: PLC0415 - slow to import
-        from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - likewise
+        from dagmaster.application.submission import JobSubmitter, Submission
+        from dagmaster.bootstrap import allowed_env, ensure_schema, large_outputs
+        from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
-        await prepare(address, migrate=address.revive is not None)
+        await ensure_schema(address, migrate=address.revive is not None)
         client = PostgresSubmitStore(address, "dagmaster run")
         await client.open()
         blobs = large_outputs(self.settings, blob_dir)
-        intake = Intake(client, client.identity.ids)
+        intake = JobSubmitter(client, client.identity.ids)
         submission = Submission(
             graph=self.graph,
             inputs=given,
             env=allowed_env(self.settings),
-            submitted_by=who()[:64],
+            submitted_by=current_user()[:64],
             queue=f"run:{client.identity.ids.new()}",
             workflows={child.workflow_id: child.content_hash for child in self.children},
         )
@@ -104,7 +104,7 @@ class DurableRun:
             async with self._services(address, blobs, blob_dir, str(submission.queue)):
                 self.job_id = (await intake.submit([submission]))[0].job_id
                 for name, payload in signals.items():
-                    await client.send(self.job_id, "signal", {"name": name, "payload": payload}, who())
+                    await client.send(self.job_id, "signal", {"name": name, "payload": payload}, current_user())
                 beside = [asyncio.create_task(self._send(client)), asyncio.create_task(self._look(client))]
                 with self._listening(), self.display:
                     await self._over.wait()
@@ -118,10 +118,10 @@ class DurableRun:
 
     @contextlib.asynccontextmanager
     async def _services(
-        self, address: Address, blobs: Blobs, blob_dir: pathlib.Path, queue: str
+        self, address: DatabaseConfig, blobs: Blobs, blob_dir: pathlib.Path, queue: str
     ) -> AsyncIterator[None]:
         """An orchestrator and a worker of this queue. Others leave its jobs alone once the worker is known."""
-        from dagmaster.bootstrap import make_orchestrator, make_worker  # noqa: PLC0415 - slow to import
+        from dagmaster.bootstrap import make_orchestrator, make_worker
 
         orchestrator = make_orchestrator(address, blobs, self.settings, queue=queue, observer=self)
         worker = make_worker(
@@ -171,7 +171,7 @@ class DurableRun:
         while True:
             job_id, kind, body = await self._commands.get()
             try:
-                await client.send(job_id, kind, body, who())
+                await client.send(job_id, kind, body, current_user())
             except DatabaseUnavailable:
                 # It comes back; what was asked is not forgotten.
                 self._commands.put_nowait((job_id, kind, body))
@@ -179,8 +179,8 @@ class DurableRun:
 
     # ── What happens ──
 
-    def turn(self, job: Job, writes: TurnWrites) -> None:
-        """A turn was written: show it, ask who is to be asked."""
+    def turn(self, job: Job, writes: TurnResult) -> None:
+        """A turn was written: show it, ask current_user is to be asked."""
         self.display.turn(job, writes)
         for request in writes.approvals:
             question = asyncio.create_task(self._ask(job.id, request))
@@ -201,7 +201,7 @@ class DurableRun:
         self.display.progress(task.job_id, task.node_id, progress)
 
     def _log(self, _task: TaskMessage, text: str) -> None:
-        # On a handler's thread, too. It is stored as well; here it is for who watches.
+        # On a handler's thread, too. It is stored as well; here it is for current_user watches.
         if isinstance(self.display, LiveDisplay):
             self.display.note(text.rstrip("\n"))
         else:

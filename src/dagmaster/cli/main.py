@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - only after a mistake
+            from dagmaster.authoring.suggestions import did_you_mean
 
             hint = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"{error.message} {hint.capitalize()}".strip(), ctx=ctx) from error
@@ -144,7 +144,7 @@ def _leave_pipe() -> None:
 
 
 def _code_of(error: click.ClickException) -> int:
-    from dagmaster.errors import (  # noqa: PLC0415 - after a mistake
+    from dagmaster.errors import (
         BlobsUnavailable,
         CatalogUnavailable,
         DatabaseUnavailable,

@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec
 from dagmaster.engine.text_format import counted
-from dagmaster.errors import CommandRefused
+from dagmaster.errors import CommandRejected
 
 if TYPE_CHECKING:
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.store.postgres.read_store import JobHead, NodeLine
+    from dagmaster.store.postgres.read_store import JobDetail, NodeRecord
 
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-async def named_node(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str) -> NodeLine:
-    """The row of a node. One that nothing happened to has none, and is PENDING. `CommandRefused` if it is not there."""
-    from dagmaster.store.postgres.read_store import NodeLine  # noqa: PLC0415 - slow to import
+async def named_node(onlooker: ReadSession, head: JobDetail, graph: Graph, node_id: str) -> NodeRecord:
+    """Return the row of a node, PENDING if it has none; raise `CommandRejected` if the node does not exist."""
+    from dagmaster.store.postgres.read_store import NodeRecord
 
     rows = {line.node_id: line for line in await onlooker.store.nodes(head.id, [node_id, *_above(node_id)])}
     if node_id in rows:
         return rows[node_id]
     if node_id in graph.specs:
-        return NodeLine(node_id=node_id, status="PENDING")
+        return NodeRecord(node_id=node_id, status="PENDING")
     fan, number = child_of(node_id) or ("", 0)
     count = rows[fan].source_count if fan in rows else None
     if count is None:
         if isinstance(spec_of(graph, fan), FanOutSpec):
-            raise CommandRefused(f"{fan} has no children yet: there is no {node_id}")
-        raise CommandRefused(no_node(graph, node_id))
+            raise CommandRejected(f"{fan} has no children yet: there is no {node_id}")
+        raise CommandRejected(no_node(graph, node_id))
     if number < count:
-        return NodeLine(node_id=node_id, status="PENDING", parent_node_id=fan)
-    raise CommandRefused(no_child(node_id, fan, count))
+        return NodeRecord(node_id=node_id, status="PENDING", parent_node_id=fan)
+    raise CommandRejected(no_child(node_id, fan, count))
 
 
 def child_of(node_id: str) -> tuple[str, int] | None:
@@ -67,7 +67,7 @@ def no_child(node_id: str, fan: str, count: int) -> str:
 
 def hint(wrong: str, right: list[str]) -> str:
     """Name what may be meant."""
-    from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - after a mistake
+    from dagmaster.authoring.suggestions import did_you_mean
 
     said = did_you_mean(wrong, right)
     return f"{said[:1].upper()}{said[1:]}"

@@ -51,7 +51,7 @@ def inputs_options(command: F) -> F:
 
 def load_registry(modules: Iterable[str]) -> Registry:
     """Find the handlers: those that ship, those of the settings, and those named on the command line."""
-    from dagmaster.bootstrap import find_handlers  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import find_handlers
 
     try:
         return find_handlers(tuple(modules))
@@ -59,7 +59,7 @@ def load_registry(modules: Iterable[str]) -> Registry:
         raise click.ClickException(str(error)) from error
 
 
-def who() -> str:
+def current_user() -> str:
     """Name the person at the command line. In a container, the user may have no name."""
     try:
         return getpass.getuser()
@@ -108,7 +108,7 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
     """Read an object from a JSON file; `-` is the standard input."""
     if path is None:
         return {}
-    from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.inputs import read_json
 
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
@@ -124,7 +124,7 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
 
 def json_or_text(key: str, text: str) -> Any:
     """Read a value as JSON if it is JSON, else as text."""
-    from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.inputs import read_json
 
     try:
         return read_json(text)

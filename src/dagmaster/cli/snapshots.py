@@ -1,4 +1,4 @@
-"""A job as it stands: what was read of it, as views, as sentences about what it waits for, and as a document."""
+"""A job as it stands: what was read of it, as views, as sentences about what it waits for, and as a to_dict."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dagmaster.cli.advice import advice
 from dagmaster.cli.render.job import FanView, JobView, NodeView, describe, duration
 from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.diagnosis.active_nodes import approval, child_job, nobody_moves, pause, queued, retry
-from dagmaster.engine.diagnosis.context import ChildJob, QueueState, Service, Surroundings
+from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, QueueState, Service
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
 from dagmaster.engine.text_format import age, counted
 from dagmaster.ports.handler_context import Progress
-from dagmaster.store.postgres.read_store import Alive, ChildCounts, NodeLine
+from dagmaster.store.postgres.read_store import ChildCounts, FleetCounts, NodeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
-    from dagmaster.store.postgres.read_store import JobHead, PostgresReadStore, Question, QueueWait, WaitingCommand
+    from dagmaster.store.postgres.read_store import JobDetail, PendingCommand, PostgresReadStore, QueueBacklog, WaitInfo
 
 MASKED: Final = "***"
 _OVER: Final = frozenset(status.value for status in TERMINAL_NODE)
@@ -35,20 +35,20 @@ _MOST_SENTENCES: Final = 6
 class Snapshot:
     """What was read of a job at one moment."""
 
-    head: JobHead
+    head: JobDetail
     graph: Graph
-    nodes: dict[str, NodeLine]
+    nodes: dict[str, NodeRecord]
     children: dict[str, ChildCounts] = field(default_factory=dict)
-    questions: dict[str, Question] = field(default_factory=dict)
-    waits: list[QueueWait] = field(default_factory=list)
-    alive: Alive = field(default_factory=lambda: Alive(0, 0))
+    questions: dict[str, WaitInfo] = field(default_factory=dict)
+    waits: list[QueueBacklog] = field(default_factory=list)
+    alive: FleetCounts = field(default_factory=lambda: FleetCounts(0, 0))
     child_jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
     lease_seconds: float = 15.0
-    commands: list[WaitingCommand] = field(default_factory=list)
+    commands: list[PendingCommand] = field(default_factory=list)
 
-    def line(self, node_id: str) -> NodeLine:
+    def line(self, node_id: str) -> NodeRecord:
         """A node's row. One that nothing happened to has none, and is PENDING."""
-        return self.nodes.get(node_id) or NodeLine(node_id=node_id, status="PENDING")
+        return self.nodes.get(node_id) or NodeRecord(node_id=node_id, status="PENDING")
 
     @property
     def status(self) -> str:
@@ -81,7 +81,7 @@ class Snapshot:
         seconds = self.head.seconds
         return max(self.head.now - self.head.created_at, 0.0) if seconds is None else seconds
 
-    def started(self, line: NodeLine) -> float | None:
+    def started(self, line: NodeRecord) -> float | None:
         """When a node started, if that is known: a start of an earlier run is not that of what this run did."""
         children, began = self.children.get(line.node_id), line.started_at
         first = None if children is None else children.first_started_at
@@ -95,7 +95,9 @@ class Snapshot:
         return None if children is None else max(resumed, first or resumed)
 
 
-async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before: Snapshot | None = None) -> Snapshot:
+async def load_job_view(
+    store: PostgresReadStore, head: JobDetail, graph: Graph, *, before: Snapshot | None = None
+) -> Snapshot:
     """Read a job. What was over in the snapshot `before` is not counted again."""
     rows = {line.node_id: line for line in await store.nodes(head.id, list(graph.specs))}
     snapshot = Snapshot(head, graph, rows, lease_seconds=store.leases["lease_seconds"])
@@ -125,7 +127,7 @@ async def look(store: PostgresReadStore, head: JobHead, graph: Graph, *, before:
     return snapshot
 
 
-def _is_settled(line: NodeLine, before: NodeLine | None) -> bool:
+def _is_settled(line: NodeRecord, before: NodeRecord | None) -> bool:
     return before is not None and line.status in _OVER and line.status == before.status
 
 
@@ -158,7 +160,7 @@ def view_of(snapshot: Snapshot, node_id: str, *, rate: float | None = None) -> N
     )
 
 
-def _fan_view(line: NodeLine, children: ChildCounts, rate: float | None) -> FanView:
+def _fan_view(line: NodeRecord, children: ChildCounts, rate: float | None) -> FanView:
     counts = children.counts
     running = counts.get("RUNNING", 0)
     return FanView(
@@ -172,7 +174,7 @@ def _fan_view(line: NodeLine, children: ChildCounts, rate: float | None) -> FanV
     )
 
 
-def _note(snapshot: Snapshot, line: NodeLine) -> str:
+def _note(snapshot: Snapshot, line: NodeRecord) -> str:
     spec = snapshot.graph.specs[line.node_id]
     question = snapshot.questions.get(line.node_id)
     if line.status == "WAITING" and isinstance(spec, ApprovalSpec):
@@ -197,14 +199,14 @@ def job_view(snapshot: Snapshot, *, rate: float | None = None) -> JobView:
         nodes=sum(counts.values()),
         seconds=snapshot.seconds,
         rate=rate,
-        hints=waits_for(snapshot),
+        hints=blocking_reasons(snapshot),
     )
 
 
 # ── What it waits for ──
 
 
-def waits_for(snapshot: Snapshot) -> list[str]:
+def blocking_reasons(snapshot: Snapshot) -> list[str]:
     """Say why a job is not moving, and what to do about it."""
     said = [*of_commands(snapshot.commands, snapshot.alive.orchestrators)]
     if snapshot.head.is_over:
@@ -214,7 +216,7 @@ def waits_for(snapshot: Snapshot) -> list[str]:
     return said if more <= 0 else [*said[:_MOST_SENTENCES], f"and {more} more"]
 
 
-def of_commands(commands: Sequence[WaitingCommand], orchestrators: int) -> Iterator[str]:
+def of_commands(commands: Sequence[PendingCommand], orchestrators: int) -> Iterator[str]:
     """Say what was asked of a job and waits: for an orchestrator that lives, or for long."""
     for each in commands:
         by, since = f" by {each.by}" if each.by else "", age(each.seconds)
@@ -231,7 +233,7 @@ def _of_the_owner(snapshot: Snapshot) -> Iterator[str]:
     if head.owner_id is not None:
         silent, where = head.silent_seconds or 0.0, f"{head.host}:{head.pid}"
         owner = Service(id=head.owner_id, where=where, silent_seconds=silent, lease_seconds=lease)
-    around = Surroundings(
+    around = DiagnosisContext(
         now=head.now,
         created_at=head.created_at,
         owner=owner,
@@ -261,7 +263,7 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[str]:
             yield _said(snapshot, node_id, reason)
 
 
-def _of_node(snapshot: Snapshot, line: NodeLine) -> Reason | None:
+def _of_node(snapshot: Snapshot, line: NodeRecord) -> Reason | None:
     """Why a node waits that somebody, or a time, has to move."""
     spec, now = snapshot.graph.specs[line.node_id], snapshot.head.now
     child = snapshot.child_jobs.get(line.node_id)
@@ -272,7 +274,7 @@ def _of_node(snapshot: Snapshot, line: NodeLine) -> Reason | None:
         return pause(spec, line.wake_at, now)
     if line.status == "READY" and line.wake_at is not None and isinstance(spec, TaskSpec):
         most = spec.retry.max_attempts
-        return retry(line.error or {}, line.tries_used + 1, most, wake_at=line.wake_at, now=now)
+        return retry(line.error or {}, line.failed_attempts + 1, most, wake_at=line.wake_at, now=now)
     if child is not None and line.status not in _OVER:
         return child_job(ChildJob(id=child[0], status=child[1]))
     return None
@@ -294,7 +296,9 @@ def visible_inputs(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def document(snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[NodeLine] | None = None) -> dict[str, Any]:
+def to_dict(
+    snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[NodeRecord] | None = None
+) -> dict[str, Any]:
     """All of a job, for programs. `lines`: the rows of all nodes, if children of fan-outs are wanted, too."""
     head, counts = snapshot.head, snapshot.counts()
     shown = [snapshot.line(node_id) for node_id in snapshot.graph.specs]
@@ -323,7 +327,7 @@ def document(snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[Nod
         "event_seq": head.event_seq,
         "attempts": attempts,
         "counts": counts,
-        "waits_for": waits_for(snapshot),
+        "blocking_reasons": blocking_reasons(snapshot),
         "inputs": visible_inputs(snapshot),
         "result": result,
         "error": head.error,
@@ -331,7 +335,7 @@ def document(snapshot: Snapshot, result: Any, attempts: int, lines: Sequence[Nod
     }
 
 
-def _node_document(snapshot: Snapshot, line: NodeLine) -> dict[str, Any]:
+def _node_document(snapshot: Snapshot, line: NodeRecord) -> dict[str, Any]:
     children = snapshot.children.get(line.node_id)
     found: dict[str, Any] = {
         "status": line.status,

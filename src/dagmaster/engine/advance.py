@@ -11,9 +11,9 @@ from typing import Final
 from dagmaster.engine import fanout
 from dagmaster.engine.apply import APPLY
 from dagmaster.engine.decisions import Decision, Ignore
-from dagmaster.engine.events import Happening, ItemsReinjected, ResumeRequested, RetryRequested
+from dagmaster.engine.events import EngineEvent, ItemsReinjected, ResumeRequested, RetryRequested
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
-from dagmaster.engine.job_completion import conclude, sweep
+from dagmaster.engine.job_completion import cancel_remaining, finish_if_done
 from dagmaster.engine.model import Job, Node, leaf_outcome
 from dagmaster.engine.node_start import need_of, start
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus, SkipReason
@@ -22,7 +22,7 @@ from dagmaster.engine.step import Step
 _REOPENING: Final = frozenset({ResumeRequested, RetryRequested, ItemsReinjected})
 
 
-def advance(job: Job, happening: Happening, now: float) -> list[Decision]:
+def advance(job: Job, happening: EngineEvent, now: float) -> list[Decision]:
     """Apply one happening to a job. `now` is in seconds since the epoch, by the database's clock."""
     out: list[Decision] = []
     step = Step(job, now, out)
@@ -32,13 +32,13 @@ def advance(job: Job, happening: Happening, now: float) -> list[Decision]:
         return out
     APPLY[kind](step, happening)
     if step.settled or step.ready or step.sweep:
-        _carry_on(step)
+        _propagate(step)
     if job.open == 0 and job.status is JobStatus.RUNNING and not (out and isinstance(out[-1], Ignore)):
-        conclude(step)
+        finish_if_done(step)
     return out
 
 
-def outstanding(job: Job) -> list[Decision]:
+def pending_needs(job: Job) -> list[Decision]:
     """Give the needs that no shell has answered yet. A shell asks once, after it loaded a job."""
     step = Step(job, 0.0, [])
     for node in job.nodes.values():
@@ -46,12 +46,12 @@ def outstanding(job: Job) -> list[Decision]:
             # Also where nothing is needed any more (a node before it was retried): it is `advance` that decides.
             step.out.append(need_of(job, node))
     if job.open == 0 and job.status is JobStatus.RUNNING:
-        conclude(step)
+        finish_if_done(step)
     return step.out
 
 
-def _carry_on(step: Step) -> None:
-    """Tell of each settled node, sweep if the job is ending, start what is ready; until nothing is left."""
+def _propagate(step: Step) -> None:
+    """Tell of each settled node, cancel_remaining if the job is ending, start what is ready; until nothing is left."""
     settled, ready = step.settled, step.ready
     told = started = 0
     while True:
@@ -59,12 +59,12 @@ def _carry_on(step: Step) -> None:
             node = settled[told]
             told += 1
             if node.parent is None:
-                _tell_dependents(step, node)
+                _notify_dependents(step, node)
             else:
                 fanout.child_settled(step, node.parent, node)
         if step.sweep:
             step.sweep = False
-            sweep(step)
+            cancel_remaining(step)
         elif started < len(ready):
             node = ready[started]
             started += 1
@@ -74,7 +74,7 @@ def _carry_on(step: Step) -> None:
             return
 
 
-def _tell_dependents(step: Step, node: Node) -> None:
+def _notify_dependents(step: Step, node: Node) -> None:
     job = step.job
     dependents = job.graph.wiring.dependents.get(node.id, ())
     if job.added:

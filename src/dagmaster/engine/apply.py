@@ -21,18 +21,18 @@ from dagmaster.engine.events import (
     RetryRequested,
     SignalReceived,
     TaskFailed,
-    TaskHandedBack,
     TaskLost,
+    TaskReleased,
     TaskSucceeded,
     TimerFired,
     ValuesLoaded,
 )
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec
-from dagmaster.engine.job_completion import HELD, finish, work_out_result
+from dagmaster.engine.job_completion import HELD, compute_result, finish
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
-from dagmaster.engine.retry import chance_of, retry_delay
+from dagmaster.engine.retry import jitter_for, retry_delay
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import JOB_MOVES, Move
@@ -48,7 +48,7 @@ def _job_started(step: Step, _: JobStarted) -> None:
         return
     job.status = JOB_MOVES[job.status][Move.START]
     reruns.set_deadline(step)
-    reruns.start_what_can(step)
+    reruns.start_ready_nodes(step)
 
 
 def _held(step: Step, node_id: str, attempt: int) -> Node | None:
@@ -85,7 +85,7 @@ def _task_failed(step: Step, happening: TaskFailed) -> None:
     node = _held(step, happening.node, happening.attempt)
     if node is None:
         return
-    node.tries_used += 1
+    node.failed_attempts += 1
     if _is_stopping(step.job, node):
         step.cancel(node, happening.error)
         return
@@ -94,13 +94,13 @@ def _task_failed(step: Step, happening: TaskFailed) -> None:
         happening.permanent
         or step.job.ending
         or not isinstance(spec, TaskSpec)
-        or node.tries_used >= spec.retry.max_attempts
+        or node.failed_attempts >= spec.retry.max_attempts
     ):
         step.fail(node, happening.error)
         return
     step.move(node, Move.REQUEUE)
     node.error = happening.error
-    delay = retry_delay(spec.retry, node.tries_used, chance_of(step.job.id, node.id, node.attempt))
+    delay = retry_delay(spec.retry, node.failed_attempts, jitter_for(step.job.id, node.id, node.attempt))
     step.wait_until(node, step.now + delay)
 
 
@@ -108,20 +108,20 @@ def _task_lost(step: Step, happening: TaskLost) -> None:
     node = _held(step, happening.node, happening.attempt)
     if node is None:
         return
-    node.lost_used += 1
+    node.lost_attempts += 1
     spec = node.spec
     limit = spec.retry.max_lost if isinstance(spec, TaskSpec) else 0
-    times = "once" if node.lost_used == 1 else f"{node.lost_used} times"
+    times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"
     error = failure("lost", f"the worker was lost {times} (at most {limit} allowed)")
     if _is_stopping(step.job, node):
         step.cancel(node, error)
-    elif node.lost_used > limit or step.job.ending:
+    elif node.lost_attempts > limit or step.job.ending:
         step.fail(node, error)
     else:
         _again(step, node)
 
 
-def _task_handed_back(step: Step, happening: TaskHandedBack) -> None:
+def _task_released(step: Step, happening: TaskReleased) -> None:
     node = _held(step, happening.node, happening.attempt)
     if node is None:
         return
@@ -195,7 +195,7 @@ def _timer_fired(step: Step, happening: TimerFired) -> None:
 def _values_loaded(step: Step, happening: ValuesLoaded) -> None:
     if happening.node is None:
         if step.job.open == 0 and step.job.status is JobStatus.RUNNING:
-            work_out_result(step, happening.scope)
+            compute_result(step, happening.scope)
         else:
             step.ignore("the job's outputs are not due")
         return
@@ -329,7 +329,7 @@ APPLY: Final[dict[type, Callable[[Step, Any], None]]] = {
     ResultReused: _result_reused,
     TaskFailed: _task_failed,
     TaskLost: _task_lost,
-    TaskHandedBack: _task_handed_back,
+    TaskReleased: _task_released,
     DispatchRejected: _dispatch_rejected,
     TimerFired: _timer_fired,
     ValuesLoaded: _values_loaded,

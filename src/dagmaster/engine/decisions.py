@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dagmaster.engine.events import ReusedFrom, TaskFailed, TaskHandedBack
+    from dagmaster.engine.events import ReusedFrom, TaskFailed, TaskReleased
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
     from dagmaster.engine.status import JobStatus, SkipReason
 
@@ -123,7 +123,7 @@ class Withdraw:
 
     node: str
     attempt: int
-    then: TaskHandedBack | TaskFailed
+    then: TaskReleased | TaskFailed
 
 
 @dataclass(slots=True)

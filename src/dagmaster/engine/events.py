@@ -63,7 +63,7 @@ class TaskLost:
 
 
 @dataclass(slots=True)
-class TaskHandedBack:
+class TaskReleased:
     """The attempt came back unfinished through nobody's fault: a worker drained, or the work was withdrawn."""
 
     node: str
@@ -176,13 +176,13 @@ class RetryRequested:
     node: str
 
 
-Happening = (
+EngineEvent = (
     JobStarted
     | TaskSucceeded
     | ResultReused
     | TaskFailed
     | TaskLost
-    | TaskHandedBack
+    | TaskReleased
     | DispatchRejected
     | TimerFired
     | ValuesLoaded

@@ -173,8 +173,8 @@ def forget(node: Node) -> None:
     node.error = None
     node.wake_at = None
     node.finished_seq = None
-    node.tries_used = 0
-    node.lost_used = 0
+    node.failed_attempts = 0
+    node.lost_attempts = 0
     node.upstream = None
     node.branch = None
     node.fingerprint = None

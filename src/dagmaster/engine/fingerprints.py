@@ -32,7 +32,7 @@ def digest(*parts: str | bytes) -> bytes:
     return made.digest()
 
 
-def followed(job: Job, node: Node) -> bytes:
+def upstream_digest(job: Job, node: Node) -> bytes:
     """Give the fingerprint of all that a node follows: what each leaf of its gate came to. A child's: its fan-out's."""
     top = node.top
     leaves, gates = job.leaves(top.id), job.gates(top.id)
@@ -43,10 +43,10 @@ def followed(job: Job, node: Node) -> bytes:
         names: Iterable[str] = () if top.upstream is None else (top.upstream,)
     else:
         names = sorted({leaf.node for leaf, _ in leaves})
-    return digest(*(part for name in names for part in (name, came_to(job, job.nodes[name]))))
+    return digest(*(part for name in names for part in (name, outcome_digest(job, job.nodes[name]))))
 
 
-def came_to(job: Job, node: Node) -> bytes:
+def outcome_digest(job: Job, node: Node) -> bytes:
     """Give what a node means to those that follow it. One that has no fingerprint is like no other."""
     if node.status is NodeStatus.COMPLETED:
         return (node.fingerprint or job.id.encode()) + (node.handler_version or "").encode()
@@ -56,9 +56,9 @@ def came_to(job: Job, node: Node) -> bytes:
 def of_engine_node(job: Job, node: Node) -> bytes:
     """Give the fingerprint of what the engine itself completed. Its values are in the params of who uses them."""
     spec = node.spec
-    parts: list[str | bytes] = [spec.kind, followed(job, node)]
+    parts: list[str | bytes] = [spec.kind, upstream_digest(job, node)]
     if isinstance(node, FanOut):
-        parts += [came_to(job, child) for child in node.children[: node.expanded]]
+        parts += [outcome_digest(job, child) for child in node.children[: node.expanded]]
     elif isinstance(spec, ConditionalSpec):
         parts.append(node.branch or "")
     elif isinstance(spec, WaitSpec) and spec.signal is not None:

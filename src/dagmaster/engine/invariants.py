@@ -130,7 +130,7 @@ def only_open_nodes_wake(job: Job) -> Iterator[str]:
 def budgets_are_attempts(job: Job) -> Iterator[str]:
     """What a node used of its budgets, it used in attempts."""
     for node in job.nodes.values():
-        if node.attempt < node.tries_used + node.lost_used:
+        if node.attempt < node.failed_attempts + node.lost_attempts:
             yield node.id
 
 

@@ -1,4 +1,4 @@
-"""How a job ends: the sweep when it must end early, the result when it is done."""
+"""How a job ends: the cancel_remaining when it must end early, the result when it is done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine import fanout
 from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
-from dagmaster.engine.events import TaskHandedBack
+from dagmaster.engine.events import TaskReleased
 from dagmaster.engine.json_size import check_size
 from dagmaster.engine.model import FanOut, Job, fails_job
 from dagmaster.engine.status import NodeStatus, SkipReason
@@ -21,7 +21,7 @@ HELD: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
 _NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 
 
-def sweep(step: Step) -> None:
+def cancel_remaining(step: Step) -> None:
     """Settle everything that has not started, once, when a job is ending."""
     job = step.job
     for node in job.walk():
@@ -37,13 +37,13 @@ def sweep(step: Step) -> None:
             if job.stopping:
                 step.out.append(Stop(node.id, node.attempt))
             elif node.status is NodeStatus.DISPATCHED:
-                step.out.append(Withdraw(node.id, node.attempt, TaskHandedBack(node.id, node.attempt)))
+                step.out.append(Withdraw(node.id, node.attempt, TaskReleased(node.id, node.attempt)))
     for node in job.walk():
         if isinstance(node, FanOut):
             fanout.close_if_done(step, node)
 
 
-def conclude(step: Step) -> None:
+def finish_if_done(step: Step) -> None:
     """Finish a job whose nodes are all over. A completed one has a result to work out first."""
     job = step.job
     if job.cancel_requested:
@@ -60,7 +60,7 @@ def conclude(step: Step) -> None:
         if refs:
             step.out.append(Need(None, refs))
         else:
-            work_out_result(step, {})
+            compute_result(step, {})
 
 
 def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
@@ -70,7 +70,7 @@ def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
     return tuple(("nodes", node_id, "output") for node_id in completed)
 
 
-def work_out_result(step: Step, scope: Mapping[str, Any]) -> None:
+def compute_result(step: Step, scope: Mapping[str, Any]) -> None:
     """Complete the job with its result; one that cannot be worked out fails it."""
     try:
         result = _result(step.job, scope)

@@ -26,17 +26,17 @@ class Node:
         "attempt",
         "branch",
         "error",
+        "failed_attempts",
         "fingerprint",
         "finished_seq",
         "handler_version",
         "id",
         "index",
-        "lost_used",
+        "lost_attempts",
         "parent",
         "skip_reason",
         "spec",
         "status",
-        "tries_used",
         "upstream",
         "wake_at",
     )
@@ -49,8 +49,8 @@ class Node:
         self.status = NodeStatus.PENDING
         self.skip_reason: SkipReason | None = None
         self.attempt = 0
-        self.tries_used = 0
-        self.lost_used = 0
+        self.failed_attempts = 0
+        self.lost_attempts = 0
         self.upstream: str | None = None
         self.branch: str | None = None
         self.wake_at: float | None = None
@@ -133,8 +133,8 @@ class NodeRow(NamedTuple):
     fan_out_index: int = -1
     skip_reason: SkipReason | None = None
     attempt: int = 0
-    tries_used: int = 0
-    lost_used: int = 0
+    failed_attempts: int = 0
+    lost_attempts: int = 0
     upstream: str | None = None
     branch: str | None = None
     wake_at: float | None = None
@@ -159,8 +159,8 @@ def row_of(node: Node) -> NodeRow:
         node.index,
         node.skip_reason,
         node.attempt,
-        node.tries_used,
-        node.lost_used,
+        node.failed_attempts,
+        node.lost_attempts,
         node.upstream,
         node.branch,
         node.wake_at,
@@ -270,8 +270,8 @@ class Job:
         node.status = row.status
         node.skip_reason = row.skip_reason
         node.attempt = row.attempt
-        node.tries_used = row.tries_used
-        node.lost_used = row.lost_used
+        node.failed_attempts = row.failed_attempts
+        node.lost_attempts = row.lost_attempts
         node.upstream = row.upstream
         node.branch = row.branch
         node.wake_at = row.wake_at
@@ -299,7 +299,7 @@ class Job:
             added=tuple(self.added.values()),
         )
 
-    def take_changed(self) -> list[Node]:
+    def drain_changed(self) -> list[Node]:
         """Give the nodes that changed since the last time, each once."""
         changed = list(dict.fromkeys(self.changed))
         self.changed.clear()

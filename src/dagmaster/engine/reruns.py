@@ -171,7 +171,7 @@ def _open_run(step: Step, plan: _Plan) -> None:
     job.derive()
     step.out.append(Reopen(job.run, tuple(node.id for node in plan.opened if not is_dormant(node))))
     set_deadline(step)
-    start_what_can(step)
+    start_ready_nodes(step)
 
 
 def set_deadline(step: Step) -> None:
@@ -183,7 +183,7 @@ def set_deadline(step: Step) -> None:
         step.out.append(WaitUntil(None, job.deadline_at))
 
 
-def start_what_can(step: Step) -> None:
+def start_ready_nodes(step: Step) -> None:
     """Look at every node that is still to come, once: at the start of a run, nobody else will."""
     job = step.job
     for node in job.walk():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.advance import advance
 from dagmaster.engine.decisions import Ignore, Reopen
-from dagmaster.engine.fingerprints import came_to
+from dagmaster.engine.fingerprints import outcome_digest
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, EndSpec, FanOutSpec, StartSpec, TaskSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, row_of
 from dagmaster.engine.status import NodeStatus, SkipReason
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAMED_CHILDREN: Final = 3
 
 
-class Fate(StrEnum):
+class ReuseKind(StrEnum):
     """What becomes of a node. IMPOSSIBLE: its result can neither be reused nor made again as things are."""
 
     REUSED = "reused"
@@ -39,17 +39,17 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReuseDecision:
     """What becomes of one node, and why. `children`: how many of a fan-out's are reused, and how many redone."""
 
     node: str
-    fate: Fate
+    fate: ReuseKind
     reason: str
     children: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class ResumeContext:
     """What is another than it was, beside the graph. `served`: the handlers of live workers; None if nobody lives."""
 
     named: frozenset[str] = frozenset()
@@ -75,15 +75,17 @@ def with_followers(graph: Graph, names: Iterable[str]) -> frozenset[str]:
 
 
 def plan_of_run(
-    job: Job, happening: ResumeRequested | RetryRequested, now: float, around: Circumstances
-) -> list[Verdict] | str:
+    job: Job, happening: ResumeRequested | RetryRequested, now: float, around: ResumeContext
+) -> list[ReuseDecision] | str:
     """Say what a new run would do. Text: why there is none. The job is spent by it."""
     before = {node.id: row_of(node) for node in job.nodes.values()}
     decided = advance(job, happening, now)
     opened = next((frozenset(each.nodes) for each in decided if isinstance(each, Reopen)), None)
     if opened is None:
         ignored = next((each.reason for each in decided if isinstance(each, Ignore)), None)
-        return ignored or [Verdict(name, Fate.REDONE, "rests between attempts: tried at once") for name in around.named]
+        return ignored or [
+            ReuseDecision(name, ReuseKind.REDONE, "rests between attempts: tried at once") for name in around.named
+        ]
     return [
         _in_run(job, node, before, opened, around)
         for node in job.nodes.values()
@@ -92,28 +94,30 @@ def plan_of_run(
 
 
 def _in_run(
-    job: Job, node: Node, before: Mapping[str, NodeRow], opened: frozenset[str], around: Circumstances
-) -> Verdict:
+    job: Job, node: Node, before: Mapping[str, NodeRow], opened: frozenset[str], around: ResumeContext
+) -> ReuseDecision:
     row = before[node.id]
     if node.id not in opened:
-        return Verdict(node.id, Fate.REUSED, _stays(node, row, around))
+        return ReuseDecision(node.id, ReuseKind.REUSED, _stays(node, row, around))
     missing = _unserved(node, around)
     if missing is not None:
-        return Verdict(node.id, Fate.IMPOSSIBLE, missing)
+        return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, missing)
     reason = _opened_because(job, node, row, opened, around)
     if not isinstance(node, FanOut) or row.total is None:
-        return Verdict(node.id, Fate.REDONE, reason)
+        return ReuseDecision(node.id, ReuseKind.REDONE, reason)
     if node.total is None:
         made = sum(each.parent == node.id for each in before.values())
-        return Verdict(node.id, Fate.REDONE, f"{reason}: all children are made anew ({row.total:,} before)", (0, made))
+        return ReuseDecision(
+            node.id, ReuseKind.REDONE, f"{reason}: all children are made anew ({row.total:,} before)", (0, made)
+        )
     leaves = list(_last_children(node))
     redone = [child for child in leaves if child.id in opened]
     kept = len(leaves) - len(redone)
     why = [(child.id, _ended(before[child.id])) for child in redone]
-    return Verdict(node.id, Fate.REDONE, _of_children(kept, why), (kept, len(redone)))
+    return ReuseDecision(node.id, ReuseKind.REDONE, _of_children(kept, why), (kept, len(redone)))
 
 
-def _stays(node: Node, row: NodeRow, around: Circumstances) -> str:
+def _stays(node: Node, row: NodeRow, around: ResumeContext) -> str:
     if row.status is NodeStatus.COMPLETED:
         another = _other_version(node, row.handler_version, around)
         return "completed" if another is None else f"completed; {another}: --from {node.id} redoes it"
@@ -122,7 +126,7 @@ def _stays(node: Node, row: NodeRow, around: Circumstances) -> str:
     return "failed, which is allowed" if node.allows_failure else f"stays as it is: {row.status}"
 
 
-def _opened_because(job: Job, node: Node, row: NodeRow, opened: frozenset[str], around: Circumstances) -> str:
+def _opened_because(job: Job, node: Node, row: NodeRow, opened: frozenset[str], around: ResumeContext) -> str:
     if node.id in around.named:
         return "named with --from"
     if row.status is NodeStatus.FAILED and not node.allows_failure:
@@ -134,7 +138,7 @@ def _opened_because(job: Job, node: Node, row: NodeRow, opened: frozenset[str], 
 # ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_of_new_job(job: Job, before: Job, around: Circumstances) -> list[Verdict]:
+def plan_of_new_job(job: Job, before: Job, around: ResumeContext) -> list[ReuseDecision]:
     """Say what a job that was rehearsed reuses of the one before."""
     compared = _Compared(job, before, around)
     verdicts = {
@@ -143,7 +147,7 @@ def plan_of_new_job(job: Job, before: Job, around: Circumstances) -> list[Verdic
         if not isinstance(spec, StartSpec | EndSpec)
     }
     gone = [
-        Verdict(node_id, Fate.IMPOSSIBLE, f"version {job.graph.version} has no node `{node_id}`")
+        ReuseDecision(node_id, ReuseKind.IMPOSSIBLE, f"version {job.graph.version} has no node `{node_id}`")
         for node_id, spec in before.graph.specs.items()
         if node_id not in job.graph.specs and not isinstance(spec, StartSpec | EndSpec)
     ]
@@ -153,7 +157,7 @@ def plan_of_new_job(job: Job, before: Job, around: Circumstances) -> list[Verdic
 class _Compared:
     """A job that was rehearsed beside the one that it was resumed from."""
 
-    def __init__(self, job: Job, before: Job, around: Circumstances) -> None:
+    def __init__(self, job: Job, before: Job, around: ResumeContext) -> None:
         self.job = job
         self.before = before
         self.around = around
@@ -162,10 +166,10 @@ class _Compared:
             (node.top.id, node.fingerprint): node for node in before.nodes.values() if node.fingerprint is not None
         }
 
-    def verdict(self, node: Node) -> Verdict:
+    def verdict(self, node: Node) -> ReuseDecision:
         """What becomes of a node of the graph."""
         if node.status is NodeStatus.FAILED:
-            return Verdict(node.id, Fate.IMPOSSIBLE, (node.error or {}).get("message", "fails"))
+            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, (node.error or {}).get("message", "fails"))
         if node.status is NodeStatus.SKIPPED:
             return self._skipped(node)
         if node.status is NodeStatus.PENDING:
@@ -176,32 +180,32 @@ class _Compared:
             return self._completed(node)
         missing = _unserved(node, self.around)
         if missing is not None:
-            return Verdict(node.id, Fate.IMPOSSIBLE, missing)
-        return Verdict(node.id, Fate.REDONE, self.why(node))
+            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, missing)
+        return ReuseDecision(node.id, ReuseKind.REDONE, self.why(node))
 
-    def _completed(self, node: Node) -> Verdict:
+    def _completed(self, node: Node) -> ReuseDecision:
         if isinstance(node.spec, ConditionalSpec):
             old = self.before.nodes.get(node.id)
             if old is None or old.branch != node.branch:
                 was = "" if old is None or old.branch is None else f", took `{old.branch}`"
-                return Verdict(node.id, Fate.REDONE, f"takes branch `{node.branch}`{was}")
-            return Verdict(node.id, Fate.REUSED, f"takes branch `{node.branch}` again")
+                return ReuseDecision(node.id, ReuseKind.REDONE, f"takes branch `{node.branch}`{was}")
+            return ReuseDecision(node.id, ReuseKind.REUSED, f"takes branch `{node.branch}` again")
         if isinstance(node.spec, TaskSpec | WorkflowSpec | ApprovalSpec):
-            return Verdict(node.id, Fate.REUSED, "nothing that it depends on changed")
-        return Verdict(node.id, Fate.REUSED, "follows from what is reused")
+            return ReuseDecision(node.id, ReuseKind.REUSED, "nothing that it depends on changed")
+        return ReuseDecision(node.id, ReuseKind.REUSED, "follows from what is reused")
 
-    def _skipped(self, node: Node) -> Verdict:
+    def _skipped(self, node: Node) -> ReuseDecision:
         if node.skip_reason is not SkipReason.NOT_TAKEN:
             leaf = next(
                 (each.node for each, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[each.node])), ""
             )
-            return Verdict(node.id, Fate.IMPOSSIBLE, f"follows `{leaf}`, which is impossible")
+            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, f"follows `{leaf}`, which is impossible")
         old = self.before.nodes.get(node.id)
         if old is not None and old.status is NodeStatus.COMPLETED:
-            return Verdict(node.id, Fate.IMPOSSIBLE, "is not taken any more")
-        return Verdict(node.id, Fate.REUSED, "is not taken")
+            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, "is not taken any more")
+        return ReuseDecision(node.id, ReuseKind.REUSED, "is not taken")
 
-    def _pending(self, node: Node) -> Verdict:
+    def _pending(self, node: Node) -> ReuseDecision:
         leaves = [leaf for leaf, _ in self.job.leaves(node.id) if not self.job.nodes[leaf.node].is_terminal]
         first, old = leaves[0], self.before.nodes.get(node.id)
         came = self.before.nodes.get(first.node)
@@ -212,26 +216,26 @@ class _Compared:
             and all(_failed_before(self.before.nodes.get(leaf.node)) for leaf in leaves)
         ):
             # Whoever followed a failure that was allowed did so with that.
-            return Verdict(node.id, Fate.REDONE, f"redone unless `{first.node}` fails again")
+            return ReuseDecision(node.id, ReuseKind.REDONE, f"redone unless `{first.node}` fails again")
         waits = self.job.nodes[first.node].status is NodeStatus.WAITING and not isinstance(
             self.job.nodes[first.node].spec, ApprovalSpec
         )
         how = "which waits again" if waits else "which is redone"
         taken = "" if first.branch is None or (came is not None and came.branch == first.branch) else ", if it is taken"
-        return Verdict(node.id, Fate.REDONE, f"follows `{first.node}`, {how}{taken}")
+        return ReuseDecision(node.id, ReuseKind.REDONE, f"follows `{first.node}`, {how}{taken}")
 
-    def _fan_out(self, fan: FanOut) -> Verdict:
+    def _fan_out(self, fan: FanOut) -> ReuseDecision:
         children = list(_last_children(fan))
         redone = [child for child in children if child.status is not NodeStatus.COMPLETED]
         kept = len(children) - len(redone)
         if not redone and fan.status is NodeStatus.COMPLETED:
             all_of_them = f"all {counted(kept, 'child', 'children')}" if kept else "has no children"
-            return Verdict(fan.id, Fate.REUSED, all_of_them, (kept, 0))
+            return ReuseDecision(fan.id, ReuseKind.REUSED, all_of_them, (kept, 0))
         missing = next((said for child in redone if (said := _unserved(child, self.around)) is not None), None)
         if missing is not None:
-            return Verdict(fan.id, Fate.IMPOSSIBLE, missing, (kept, len(redone)))
+            return ReuseDecision(fan.id, ReuseKind.IMPOSSIBLE, missing, (kept, len(redone)))
         why = [(child.id, self.why(child)) for child in redone]
-        return Verdict(fan.id, Fate.REDONE, _of_children(kept, why), (kept, len(redone)))
+        return ReuseDecision(fan.id, ReuseKind.REDONE, _of_children(kept, why), (kept, len(redone)))
 
     def why(self, node: Node) -> str:
         """Say why a node that was about to start found no result."""
@@ -268,7 +272,7 @@ class _Compared:
             return found
         for leaf, _ in self.job.leaves(node.top.id):
             now, then = self.job.nodes[leaf.node], self.before.nodes.get(leaf.node)
-            if then is None or came_to(self.job, now) != came_to(self.before, then):
+            if then is None or outcome_digest(self.job, now) != outcome_digest(self.before, then):
                 return f"follows `{leaf.node}`, whose result is another"
         return "is new" if node.parent is not None else "its params are others"
 
@@ -310,7 +314,7 @@ def _of_children(kept: int, why: list[tuple[str, str]]) -> str:
     return f"{kept:,} of {kept + redone:,} children reused, {redone:,} redone: {named}"
 
 
-def _other_version(node: Node, was: str | None, around: Circumstances) -> str | None:
+def _other_version(node: Node, was: str | None, around: ResumeContext) -> str | None:
     spec = _innermost(node.spec)
     if not isinstance(spec, TaskSpec) or isinstance(node, FanOut):
         return None
@@ -320,7 +324,7 @@ def _other_version(node: Node, was: str | None, around: Circumstances) -> str | 
     return f"handler `{spec.handler}` is version {' and '.join(sorted(now))} now, was {was}"
 
 
-def _unserved(node: Node, around: Circumstances) -> str | None:
+def _unserved(node: Node, around: ResumeContext) -> str | None:
     spec = _innermost(node.spec)
     if around.served is None or not isinstance(spec, TaskSpec) or spec.handler in around.served:
         return None

@@ -48,6 +48,6 @@ def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> float:
     return delay * (0.5 + 0.5 * chance) if policy.jitter else delay
 
 
-def chance_of(job_id: str, node_id: str, attempt: int) -> float:
+def jitter_for(job_id: str, node_id: str, attempt: int) -> float:
     """Give a number in [0, 1) that is the same in every process for the same attempt."""
     return zlib.crc32(f"{job_id}/{node_id}/{attempt}".encode()) / 2**32

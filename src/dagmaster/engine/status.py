@@ -30,6 +30,15 @@ class NodeStatus(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+class AttemptStatus(StrEnum):
+    """How an attempt ended."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    LOST = "LOST"
+    RELEASED = "RELEASED"
+
+
 class SkipReason(StrEnum):
     """Why a node was skipped."""
 
@@ -41,3 +50,12 @@ class SkipReason(StrEnum):
 
 TERMINAL_NODE = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED})
 TERMINAL_JOB = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
+
+
+def displayed_status(status: JobStatus, *, waiting: int, active: int) -> JobStatus:
+    """Return WAITING for a RUNNING job of which only approvals, waits, signals or child jobs are open.
+
+    `waiting` counts its WAITING nodes, `active` those that are READY, DISPATCHED or RUNNING, without fan-outs. The SQL
+    of the read store asks the same, and one conformance suite compares both.
+    """
+    return JobStatus.WAITING if status is JobStatus.RUNNING and waiting and not active else status

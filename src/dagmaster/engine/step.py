@@ -11,7 +11,7 @@ from dagmaster.engine.decisions import Cancel, Complete, Decision, Fail, Ignore,
 from dagmaster.engine.graph import OnFailure
 from dagmaster.engine.model import FanOut, Job, Node, fails_job
 from dagmaster.engine.transitions import NODE_MOVES, Move
-from dagmaster.errors import EvaluationFailed, TransitionForbidden
+from dagmaster.errors import EvaluationFailed, InvalidTransition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Step:
         """Take a node to its next status, which the table must allow."""
         status = NODE_MOVES[node.status].get(move)
         if status is None:
-            raise TransitionForbidden(f"node {node.id} is {node.status}: it cannot {move}")
+            raise InvalidTransition(f"node {node.id} is {node.status}: it cannot {move}")
         node.status = status
         self.job.changed.append(node)
 

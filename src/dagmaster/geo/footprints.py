@@ -87,7 +87,7 @@ def tile_outline(zoom: int, x: int, y: int) -> dict[str, Any] | None:
 
 def _cell_outline(cell: str) -> dict[str, Any] | None:
     try:
-        import h3  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - of the extra [h3]
+        import h3  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:
         return None
     if not h3.is_valid_cell(cell):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
+from dagmaster.errors import BlobNotFound, BlobsUnavailable, PermanentError
 from dagmaster.handlers.stac_inputs import gathered
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SourceParams(BaseModel):
             uri = ctx.blobs.resolve(
                 data_href(_only(ctx, self.item)) if text is None else text, container=self.container_name
             )
-        except BlobMissing as error:
+        except BlobNotFound as error:
             raise PermanentError(str(error), kind="invalid_input") from error
         ctx.about = str(uri)
         return uri
@@ -133,7 +133,7 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
             return LocalFile(uri=uri, path=path, size=info.size, sha256=_sha256(uri, path, on_bytes))
         to = _place_for(ctx, uri)
         fetched = ctx.blobs.fetch(uri, to, on_bytes)
-    except BlobMissing as error:
+    except BlobNotFound as error:
         raise PermanentError(str(error), kind="invalid_input") from error
     return LocalFile(uri=uri, path=to, size=fetched.size, sha256=fetched.sha256)
 
@@ -184,7 +184,7 @@ def _sha256(uri: BlobUri, path: Path, on_bytes: Callable[[int], None]) -> str:
                 done += len(piece)
                 on_bytes(done)
     except FileNotFoundError:
-        raise BlobMissing(f"there is nothing at {uri}") from None
+        raise BlobNotFound(f"there is nothing at {uri}") from None
     except OSError as error:
         raise BlobsUnavailable(f"{uri} cannot be read: {error.strerror or error}") from error
     return digest.hexdigest()

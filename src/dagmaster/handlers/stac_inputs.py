@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobMissing
+from dagmaster.errors import BlobNotFound
 from dagmaster.geo.stac_rules import MAX_ITEM_BYTES, invalid
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _read(ctx: HandlerContext, href: str) -> Any:
         raise invalid(f"{uri} has {info.size:,} bytes: that is no STAC document of items")
     try:
         read = json.loads(ctx.blobs.read(uri))
-    except BlobMissing as error:
+    except BlobNotFound as error:
         raise invalid(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise invalid(f"{uri} is no STAC document: it is not JSON ({error})") from None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.orchestrator.turn import TurnWrites
+    from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_context import Checkpoint
     from dagmaster.ports.store import JsonText
 
@@ -44,7 +44,7 @@ class MemoryStore:
         stored = self.jobs[job.id] = StoredJob(job.graph, job.row(), rows)
         return stored
 
-    def save(self, job: Job, writes: TurnWrites) -> None:
+    def save(self, job: Job, writes: TurnResult) -> None:
         """Write a turn."""
         stored = self.jobs[job.id]
         stored.row = job.row()

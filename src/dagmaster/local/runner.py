@@ -20,12 +20,12 @@ from dagmaster.engine.events import (
     CancelRequested,
     ChildJobFinished,
     DispatchRejected,
-    Happening,
+    EngineEvent,
     JobStarted,
     Rejected,
     SignalReceived,
     TaskFailed,
-    TaskHandedBack,
+    TaskReleased,
     TaskSucceeded,
     TimerFired,
 )
@@ -36,12 +36,12 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import failure
 from dagmaster.errors import DagmasterError, PermanentError, WorkflowInvalid
 from dagmaster.local.memory_values import MemoryStore
-from dagmaster.orchestrator.expression_scopes import Scopes
-from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnWrites, take_turn
+from dagmaster.orchestrator.expression_scopes import ExpressionScopes
+from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnResult, run_turn
 from dagmaster.ports.clock import Clock, SystemClock
 from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.store import JobReport
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded, TaskMessage
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.redaction import redact_value, redacted
 from dagmaster.worker.executor import Executor
 
@@ -66,7 +66,7 @@ class Answers(Protocol):
 class Observer(Protocol):
     """Who watches a run. Called in the loop: it must be quick."""
 
-    def turn(self, job: Job, writes: TurnWrites) -> None:
+    def turn(self, job: Job, writes: TurnResult) -> None:
         """A turn was taken."""
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
@@ -80,7 +80,7 @@ class _Queued:
     task_id: str
 
 
-class OneProcess:
+class InProcessRunner:
     """A store, workers and a clock; jobs are run one after another, their children inside them."""
 
     def __init__(  # noqa: PLR0913 - what is wired together stands in one place
@@ -231,14 +231,14 @@ class OneProcess:
 class _Run:
     """One job: what happened to it, its timers, and what is out for it."""
 
-    def __init__(self, process: OneProcess, graph: Graph, inputs: Mapping[str, Any], *, depth: int) -> None:
+    def __init__(self, process: InProcessRunner, graph: Graph, inputs: Mapping[str, Any], *, depth: int) -> None:
         self.process = process
         self.depth = depth
         self.job = Job(process.ids.new(), graph)
         self.stored = process.store.add(self.job)
-        self.scopes = Scopes(self.job, inputs, process.env)
+        self.scopes = ExpressionScopes(self.job, inputs, process.env)
         self.wake = asyncio.Event()
-        self.inbox: deque[Happening] = deque([JobStarted()])
+        self.inbox: deque[EngineEvent] = deque([JobStarted()])
         self.reported: dict[tuple[str, int], Any] = {}
         self.timers: list[tuple[float, str | None]] = []
         self.out: dict[str, str] = {}
@@ -273,11 +273,11 @@ class _Run:
             # Others may be ready: workers, and the screen.
             await asyncio.sleep(0)
 
-    async def _turn(self, now: float) -> TurnWrites:
+    async def _turn(self, now: float) -> TurnResult:
         happenings, self.inbox = self.inbox, deque()
         reported, self.reported = self.reported, {}
         process = self.process
-        writes = await take_turn(
+        writes = await run_turn(
             self.job, happenings, reported=reported, scopes=self.scopes, values=process.store, now=now
         )
         self._keep_secrets(writes)
@@ -287,7 +287,7 @@ class _Run:
             process.observer.turn(self.job, writes)
         return writes
 
-    def _carry_out(self, writes: TurnWrites) -> None:
+    def _carry_out(self, writes: TurnResult) -> None:
         for task in writes.tasks:
             self.out[task.node] = self.process.enqueue(self, task)
         for decision in writes.decisions:
@@ -310,7 +310,7 @@ class _Run:
         for approval in writes.approvals:
             self._aside(approval.node, self._approval(approval))
 
-    def _keep_secrets(self, writes: TurnWrites) -> None:
+    def _keep_secrets(self, writes: TurnResult) -> None:
         """Take the secret inputs out of what the engine says went wrong. What handlers say was cleaned before."""
         if self.secrets:
             for decision in writes.decisions:
@@ -320,7 +320,7 @@ class _Run:
             if writes.finished is not None:
                 writes.finished.error = redact_value(writes.finished.error, self.secrets)
 
-    def _give_up_questions(self, writes: TurnWrites) -> None:
+    def _give_up_questions(self, writes: TurnResult) -> None:
         """Ask nobody any more about a node that does not wait any more: its time may be over."""
         over = {node.id for node in writes.changed if isinstance(node.spec, ApprovalSpec) and node.is_terminal}
         for task, node_id in self.side.items():
@@ -333,7 +333,7 @@ class _Run:
             _, node_id = heapq.heappop(self.timers)
             self.inbox.append(TimerFired(node_id or None))
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: EngineEvent) -> None:
         """Let something happen to the job."""
         self.inbox.append(happening)
         self.wake.set()
@@ -347,8 +347,8 @@ class _Run:
             self.tell(TaskSucceeded(node, attempt))
         elif isinstance(outcome, Failed):
             self.tell(TaskFailed(node, attempt, outcome.error, outcome.permanent))
-        elif isinstance(outcome, HandedBack):
-            self.tell(TaskHandedBack(node, attempt))
+        elif isinstance(outcome, Released):
+            self.tell(TaskReleased(node, attempt))
 
     def _stop(self, node: str, attempt: int) -> None:
         child = self.children.get(node)
@@ -358,7 +358,7 @@ class _Run:
         task_id = self.out.get(node, "")
         if self.process.withdraw(task_id):
             self.out.pop(node, None)
-            self.tell(TaskHandedBack(node, attempt))
+            self.tell(TaskReleased(node, attempt))
         else:
             self.process.stop(task_id)
 

@@ -10,15 +10,15 @@ from dagmaster.engine import events as h
 from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.graph import EndSpec, StartSpec, WaitSpec
 from dagmaster.engine.status import NodeStatus
-from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.audit_events import AuditEvent, EventType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagmaster.engine.decisions import Decision
-    from dagmaster.engine.events import Happening
+    from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.model import Job
-    from dagmaster.orchestrator.turn import TurnWrites
+    from dagmaster.orchestrator.turn import TurnResult
 
 
 class _Known(NamedTuple):
@@ -29,9 +29,9 @@ class _Known(NamedTuple):
     reused: Collection[str]
 
 
-def events_of(job: Job, writes: TurnWrites, children: Mapping[str, str], people: Mapping[int, str]) -> list[Event]:
+def events_of(job: Job, writes: TurnResult, children: Mapping[str, str], people: Mapping[int, str]) -> list[AuditEvent]:
     """Tell a turn. `children`: ids of the jobs that were started, by node; `people`: who sent the n-th happening."""
-    told: list[Event] = []
+    told: list[AuditEvent] = []
     decided, starts = writes.decisions, [place for place, _ in writes.happened]
     known = _Known(children, {request.node: request.message for request in writes.approvals}, writes.reused)
     for place in range(starts[0] if starts else len(decided)):
@@ -66,46 +66,46 @@ _COMMANDS = {
 }
 
 
-def _ignored(happening: Happening, decision: Decision, by: str | None) -> Event:
+def _ignored(happening: EngineEvent, decision: Decision, by: str | None) -> AuditEvent:
     command = _COMMANDS.get(type(happening))
-    kind = EventType.STALE_REPORT_IGNORED if command is None else EventType.COMMAND_REFUSED
+    kind = EventType.STALE_REPORT_IGNORED if command is None else EventType.COMMAND_REJECTED
     data = _json({"command": command, "reason": getattr(decision, "reason", "")})
-    return Event(kind, getattr(happening, "node", None), getattr(happening, "attempt", None), data, by)
+    return AuditEvent(kind, getattr(happening, "node", None), getattr(happening, "attempt", None), data, by)
 
 
-def _happened(happening: Happening, decided: list[Decision], by: str | None) -> Iterable[Event]:
+def _happened(happening: EngineEvent, decided: list[Decision], by: str | None) -> Iterable[AuditEvent]:
     match happening:
         case h.JobStarted():
-            yield Event(EventType.JOB_STARTED)
+            yield AuditEvent(EventType.JOB_STARTED)
         case h.TaskFailed(node, attempt, error) | h.DispatchRejected(node, attempt, error):
             data = {"error": error, **_retry(node, decided)}
-            yield Event(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
+            yield AuditEvent(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
         case h.TaskLost(node, attempt, worker):
-            yield Event(EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, **_retry(node, decided)}))
-        case h.TaskHandedBack(node, attempt):
+            yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, **_retry(node, decided)}))
+        case h.TaskReleased(node, attempt):
             is_off = any(isinstance(each, d.Cancel) and each.node == node for each in decided)
-            yield Event(EventType.ATTEMPT_HANDED_BACK, node, attempt, _json({"called_off": True}) if is_off else None)
+            yield AuditEvent(EventType.ATTEMPT_RELEASED, node, attempt, _json({"cancelled": True}) if is_off else None)
         case h.ChildJobFinished(node, attempt, status):
-            yield Event(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
+            yield AuditEvent(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
         case h.Approved(node, who, _, comment):
-            yield Event(EventType.APPROVED, node, data=_json({"comment": comment}), by=who)
+            yield AuditEvent(EventType.APPROVED, node, data=_json({"comment": comment}), by=who)
         case h.Rejected(node, who, _, comment):
-            yield Event(EventType.REJECTED, node, data=_json({"comment": comment}), by=who)
+            yield AuditEvent(EventType.REJECTED, node, data=_json({"comment": comment}), by=who)
         case h.SignalReceived(name):
-            yield Event(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}), by=by)
+            yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}), by=by)
         case h.CancelRequested():
-            yield Event(EventType.CANCEL_REQUESTED, by=by)
+            yield AuditEvent(EventType.CANCEL_REQUESTED, by=by)
         case h.NodesAdded(specs):
-            yield Event(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}), by=by)
+            yield AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}), by=by)
         case _:
             return
 
 
-def _signal_waits(writes: TurnWrites) -> Iterable[Event]:
+def _signal_waits(writes: TurnResult) -> Iterable[AuditEvent]:
     """A wait without an end has no timer, so no decision tells of it."""
     for node in writes.changed:
         if isinstance(node.spec, WaitSpec) and node.spec.signal and node.status is NodeStatus.WAITING:
-            yield Event(EventType.NODE_WAITING, node.id, data=_json({"signal": node.spec.signal}))
+            yield AuditEvent(EventType.NODE_WAITING, node.id, data=_json({"signal": node.spec.signal}))
 
 
 def _retry(node: str, decided: Iterable[Decision]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _retry(node: str, decided: Iterable[Decision]) -> dict[str, Any]:
     return {} if at is None else {"retry_at": rfc3339(at)}
 
 
-def _tell(told: list[Event], job: Job, decision: Decision, known: _Known) -> None:
+def _tell(told: list[AuditEvent], job: Job, decision: Decision, known: _Known) -> None:
     kind = type(decision)
     if kind is d.Complete:
         node = job.nodes[decision.node]  # type: ignore[union-attr, index]
@@ -123,39 +123,41 @@ def _tell(told: list[Event], job: Job, decision: Decision, known: _Known) -> Non
             # No attempt of this job made it, the last one that was told least of all: that may be lost.
             attempt = None
             data = _json({"reused_from": {"job_id": reused.job_id, "node": reused.node, "attempt": reused.attempt}})
-        told.append(Event(EventType.NODE_COMPLETED, node.id, attempt, data))
+        told.append(AuditEvent(EventType.NODE_COMPLETED, node.id, attempt, data))
     elif kind is d.Dispatch:
         if decision.node not in known.reused:  # type: ignore[union-attr, operator]
-            told.append(Event(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
+            told.append(AuditEvent(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
     elif kind is not d.Need and kind is not d.Ignore:
         event = _rarer(job, decision, known)
         if event is not None:
             told.append(event)
 
 
-def _rarer(job: Job, decision: Decision, known: _Known) -> Event | None:  # noqa: PLR0911 - one for each kind
+def _rarer(job: Job, decision: Decision, known: _Known) -> AuditEvent | None:  # noqa: PLR0911 - one for each kind
     match decision:
         case d.Fail(node, error):
-            return Event(EventType.NODE_FAILED, node, data=_json({"error": error}))
+            return AuditEvent(EventType.NODE_FAILED, node, data=_json({"error": error}))
         case d.Skip(node, reason):
-            return Event(EventType.NODE_SKIPPED, node, data=_json({"reason": reason.value}))
+            return AuditEvent(EventType.NODE_SKIPPED, node, data=_json({"reason": reason.value}))
         case d.Cancel(node):
-            return Event(EventType.NODE_CANCELLED, node)
+            return AuditEvent(EventType.NODE_CANCELLED, node)
         case d.Expand(node, first, count, total):
-            return Event(EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total}))
+            return AuditEvent(
+                EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
+            )
         case d.StartChildJob(node, attempt):
             # One that was refused is told as a failed attempt.
             data = _json({"job_id": known.children.get(node)})
-            return Event(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in known.children else None
+            return AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in known.children else None
         case d.RequestApproval(node) if node not in known.reused:
-            return Event(EventType.APPROVAL_REQUESTED, node, data=_json({"message": known.asked.get(node, "")}))
+            return AuditEvent(EventType.APPROVAL_REQUESTED, node, data=_json({"message": known.asked.get(node, "")}))
         case d.WaitUntil(node, at) if node is not None and isinstance(job.nodes[node].spec, WaitSpec):
             if job.nodes[node].status is NodeStatus.WAITING:
-                return Event(EventType.NODE_WAITING, node, data=_json({"until": rfc3339(at)}))
+                return AuditEvent(EventType.NODE_WAITING, node, data=_json({"until": rfc3339(at)}))
         case d.Reopen(run, nodes):
-            return Event(EventType.JOB_RESUMED, data=_json(_reopened(job, run, nodes)))
+            return AuditEvent(EventType.JOB_RESUMED, data=_json(_reopened(job, run, nodes)))
         case d.FinishJob(status, _, error):
-            return Event(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
+            return AuditEvent(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
         case _:
             return None
     return None

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.engine.events import ChildJobFinished, DispatchRejected, Happening
+from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
 from dagmaster.engine.step import failure
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.store import NewJob, ParentNode
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dagmaster.engine.graph import Graph, WorkflowSpec
-    from dagmaster.orchestrator.owned_job import HeldJob
-    from dagmaster.orchestrator.turn import ChildJobRequest, TurnWrites
-    from dagmaster.ports.reusable_results import PastNode
+    from dagmaster.orchestrator.owned_job import OwnedJob
+    from dagmaster.orchestrator.turn import ChildJobRequest, TurnResult
+    from dagmaster.ports.reusable_results import SourceNode
     from dagmaster.ports.store import OrchestratorStore
 
 MAX_DEPTH: Final = 8
 
 
-class Children:
+class ChildJobs:
     """Finds the workflows of child jobs and makes the jobs."""
 
     def __init__(self, store: OrchestratorStore, graph: Callable[[str], Awaitable[Graph]]) -> None:
         self._store = store
         self._graph = graph
 
-    async def start(self, held: HeldJob, writes: TurnWrites) -> tuple[list[NewJob], list[Happening]]:
+    async def start(self, held: OwnedJob, writes: TurnResult) -> tuple[list[NewJob], list[EngineEvent]]:
         """Make the child jobs of a turn, and say what happened to those that cannot be, or need not."""
         made: list[NewJob] = []
-        happened: list[Happening] = []
+        happened: list[EngineEvent] = []
         stopped = {(stop.node, stop.attempt) for stop in writes.stops}
-        recalled: dict[str, PastNode] = {}
+        recalled: dict[str, SourceNode] = {}
         before = await self._before(held, writes.child_jobs)
         for request in writes.child_jobs:
             node, attempt = request.node, request.attempt
@@ -56,14 +56,14 @@ class Children:
         made = [child for child in made if child.parent is None or child.parent.node_id not in again]
         return made, [*happened, *reused]
 
-    def _look_up(self, held: HeldJob, node_id: str, child: NewJob, recalled: dict[str, PastNode]) -> None:
+    def _look_up(self, held: OwnedJob, node_id: str, child: NewJob, recalled: dict[str, SourceNode]) -> None:
         node = held.job.nodes[node_id]
         node.fingerprint = held.recall.of_child_job(node, child.content_hash, child.inputs)
         found = held.recall.find(node)
         if found is not None:
             recalled[node_id] = found
 
-    async def _before(self, held: HeldJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
+    async def _before(self, held: OwnedJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
         """The child jobs that nodes had before and that did not work out. What is done in them stays done."""
         again = {(held.job.id, request.node) for request in requests if request.attempt > 1}
         first = [held.recall.place_before(held.job.nodes[each.node]) for each in requests if each.attempt == 1]
@@ -72,7 +72,7 @@ class Children:
         return {node_id: child for (_, node_id), child in found.items()}
 
     async def _make(
-        self, held: HeldJob, request: ChildJobRequest, before: Mapping[str, str]
+        self, held: OwnedJob, request: ChildJobRequest, before: Mapping[str, str]
     ) -> NewJob | dict[str, Any]:
         wanted = request.workflow
         if held.depth + 1 >= MAX_DEPTH:
@@ -101,7 +101,7 @@ class Children:
             resumed_from=before.get(request.node),
         )
 
-    async def _find(self, held: HeldJob, wanted: WorkflowSpec) -> Graph | None:
+    async def _find(self, held: OwnedJob, wanted: WorkflowSpec) -> Graph | None:
         brought = held.workflows.get(wanted.workflow_id)
         if brought is not None:
             graph = await self._graph(brought)

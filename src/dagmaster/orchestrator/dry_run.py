@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.events import Happening, JobStarted, TimerFired
+from dagmaster.engine.events import EngineEvent, JobStarted, TimerFired
 from dagmaster.engine.graph import FanOutSpec, OnFailure, WaitSpec
 from dagmaster.engine.model import FanOut, Job, JobRow
 from dagmaster.engine.status import NodeStatus
-from dagmaster.orchestrator.child_jobs import Children
-from dagmaster.orchestrator.graph_cache import Graphs
-from dagmaster.orchestrator.owned_job import HeldJob
-from dagmaster.orchestrator.turn import take_turn
+from dagmaster.orchestrator.child_jobs import ChildJobs
+from dagmaster.orchestrator.graph_cache import GraphCache
+from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.orchestrator.turn import run_turn
 from dagmaster.ports.node_values import ValueKind
 from dagmaster.ports.store import ClaimedJob, JsonText
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Node
-    from dagmaster.orchestrator.turn import TurnWrites
+    from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.node_values import ValueKey
-    from dagmaster.ports.reusable_results import PastJob
+    from dagmaster.ports.reusable_results import SourceJob
     from dagmaster.ports.store import OrchestratorStore
 
 
@@ -37,7 +37,7 @@ async def rehearse(
     inputs: Mapping[str, Any],
     env: Mapping[str, str],
     workflows: Mapping[str, str],
-    past: PastJob,
+    past: SourceJob,
     redo: tuple[str, ...] = (),
 ) -> Job:
     """Give the job as it stands when nothing more can be reused."""
@@ -47,13 +47,13 @@ async def rehearse(
         resumed_from=past.job_id, redo=redo,
     )  # fmt: skip
     stage = _Stage(store)
-    held = HeldJob(claimed, _all_at_once(graph), stage, past=past, pasts=store)
+    held = OwnedJob(claimed, _all_at_once(graph), stage, past=past, pasts=store)
     stage.job = held.job
-    children = Children(store, Graphs(store).get)
-    happenings: list[Happening] = [JobStarted()]
+    children = ChildJobs(store, GraphCache(store).get)
+    happenings: list[EngineEvent] = [JobStarted()]
     now = store.clock.now()
     while happenings:
-        writes = await take_turn(
+        writes = await run_turn(
             held.job, happenings, reported={}, scopes=held.scopes, values=held.values, now=now, recall=held.recall
         )
         stage.keep(writes)
@@ -92,7 +92,7 @@ class _Stage:
         self._outputs: dict[str, Any] = {}
         self._sources: dict[str, list[Any]] = {}
 
-    def keep(self, writes: TurnWrites) -> None:
+    def keep(self, writes: TurnResult) -> None:
         """Take what a turn made."""
         self._outputs.update(writes.outputs)
         self._sources.update(writes.sources)

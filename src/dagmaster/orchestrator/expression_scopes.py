@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Ref = tuple[str | int, ...]
 
 
-class Scopes:
+class ExpressionScopes:
     """The scopes of one job. What is the same for all children of a fan-out is put together once."""
 
     def __init__(self, job: Job, inputs: Mapping[str, Any], env: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_GRAPHS: Final = 200
 
 
-class Graphs:
+class GraphCache:
     """Compiles each graph once, and forgets those that nobody asked for lately."""
 
     def __init__(self, store: OrchestratorStore) -> None:

@@ -10,25 +10,25 @@ from dagmaster.engine.events import (
     Approved,
     CancelRequested,
     ChildJobFinished,
-    Happening,
+    EngineEvent,
     Rejected,
     ResumeRequested,
     RetryRequested,
     SignalReceived,
     TaskFailed,
-    TaskHandedBack,
     TaskLost,
+    TaskReleased,
     TaskSucceeded,
 )
 from dagmaster.engine.graph import ApprovalSpec
-from dagmaster.errors import CommandRefused
+from dagmaster.errors import CommandRejected
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job
     from dagmaster.ports.store import Command, TaskResult
 
 
-def of_result(result: TaskResult) -> Happening:
+def of_result(result: TaskResult) -> EngineEvent:
     """What a report means."""
     node, attempt = result.node_id, result.attempt
     if result.status == "COMPLETED":
@@ -38,11 +38,11 @@ def of_result(result: TaskResult) -> Happening:
         return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
     if result.status == "LOST":
         return TaskLost(node, attempt, json.loads(result.error).get("worker") if result.error else None)
-    return TaskHandedBack(node, attempt)
+    return TaskReleased(node, attempt)
 
 
-def of_command(job: Job, command: Command) -> Happening:
-    """What a command means. `CommandRefused` says why it cannot be."""
+def of_command(job: Job, command: Command) -> EngineEvent:
+    """What a command means. `CommandRejected` says why it cannot be."""
     body, kind = command.body, command.kind
     match kind:
         case "cancel":
@@ -59,22 +59,22 @@ def of_command(job: Job, command: Command) -> Happening:
             return ChildJobFinished(
                 body["node"], body["attempt"], body["status"], body.get("result"), body.get("error")
             )
-    raise CommandRefused(f"this version does not know the command {kind!r}")
+    raise CommandRejected(f"this version does not know the command {kind!r}")
 
 
-def _answer(job: Job, command: Command) -> Happening:
+def _answer(job: Job, command: Command) -> EngineEvent:
     node_id = _known(job, command.body.get("node"))
     spec = job.nodes[node_id].spec
     if not isinstance(spec, ApprovalSpec):
-        raise CommandRefused(f"node {node_id} is no approval")
+        raise CommandRejected(f"node {node_id} is no approval")
     if spec.approvers and command.sent_by not in spec.approvers:
         allowed = ", ".join(spec.approvers)
-        raise CommandRefused(f"{command.sent_by or 'somebody'} may not answer {node_id}: its approvers are {allowed}")
+        raise CommandRejected(f"{command.sent_by or 'somebody'} may not answer {node_id}: its approvers are {allowed}")
     answer = Approved if command.kind == "approve" else Rejected
     return answer(node_id, command.sent_by, rfc3339(command.at), str(command.body.get("comment", "")))
 
 
 def _known(job: Job, node_id: Any) -> str:
     if not isinstance(node_id, str) or node_id not in job.nodes:
-        raise CommandRefused(f"the job has no node {node_id!r}")
+        raise CommandRejected(f"the job has no node {node_id!r}")
     return node_id

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus
-from dagmaster.orchestrator.expression_scopes import Scopes
-from dagmaster.orchestrator.result_reuse import Recall
+from dagmaster.orchestrator.expression_scopes import ExpressionScopes
+from dagmaster.orchestrator.result_reuse import ResultReuse
 from dagmaster.ports.node_values import ValueKey, ValueKind
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.node_values import Values
-    from dagmaster.ports.reusable_results import PastJob, Pasts
+    from dagmaster.ports.reusable_results import ReusableResults, SourceJob
     from dagmaster.ports.store import ClaimedJob, JsonText
 
 
@@ -23,7 +23,7 @@ MIN_NUMBER: Final = 4
 """Digits of a secret number that is hidden."""
 
 
-class HeldJob:
+class OwnedJob:
     """One owned job. On any doubt it is dropped, and loaded again from its rows."""
 
     __slots__ = (
@@ -51,13 +51,13 @@ class HeldJob:
         graph: Graph,
         values: Values,
         *,
-        past: PastJob | None = None,
-        pasts: Pasts | None = None,
+        past: SourceJob | None = None,
+        pasts: ReusableResults | None = None,
     ) -> None:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
-        self.scopes = Scopes(self.job, claimed.inputs, claimed.env)
-        self.recall = Recall(self.job, claimed.inputs, past=past, pasts=pasts, redo=claimed.redo)
+        self.scopes = ExpressionScopes(self.job, claimed.inputs, claimed.env)
+        self.recall = ResultReuse(self.job, claimed.inputs, past=past, pasts=pasts, redo=claimed.redo)
         self.epoch = claimed.epoch
         self.event_seq = claimed.event_seq
         self.priority = claimed.priority
@@ -76,7 +76,7 @@ class HeldJob:
         ]
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[Any]] = {}
-        self.values = HeldValues(self, values)
+        self.values = CachedValues(self, values)
 
     def timers(self) -> Iterator[tuple[float, str]]:
         """Every timer that is set. The job's deadline is the one of node ''."""
@@ -113,12 +113,12 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-class HeldValues:
+class CachedValues:
     """The values of one job: what is at hand, else what the store has."""
 
     __slots__ = ("_held", "_store")
 
-    def __init__(self, held: HeldJob, store: Values) -> None:
+    def __init__(self, held: OwnedJob, store: Values) -> None:
         self._held = held
         self._store = store
 

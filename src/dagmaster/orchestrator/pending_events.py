@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from dagmaster.errors import CommandRefused
+from dagmaster.errors import CommandRejected
 from dagmaster.orchestrator.inbox import of_command, of_result
-from dagmaster.ports.audit_events import Event, EventType
+from dagmaster.ports.audit_events import AuditEvent, EventType
 
 if TYPE_CHECKING:
-    from dagmaster.engine.events import Happening
+    from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.model import Job
     from dagmaster.ports.store import Command, JsonText, TaskResult
 
 
-class Gathered:
+class PendingEvents:
     """Happenings, with what comes with them and what is taken by them."""
 
     __slots__ = ("commands", "events", "happenings", "people", "pushed", "reported", "results", "started", "takes_up")
 
     def __init__(self) -> None:
-        self.happenings: list[Happening] = []
+        self.happenings: list[EngineEvent] = []
         self.reported: dict[tuple[str, int], JsonText] = {}
         self.started: dict[str, float] = {}
         self.results: list[int] = []
@@ -30,7 +30,7 @@ class Gathered:
         self.commands: list[int] = []
         # Who sent the n-th happening.
         self.people: dict[int, str] = {}
-        self.events: list[Event] = []
+        self.events: list[AuditEvent] = []
         # The job was just loaded: what it still waits for is to be answered.
         self.takes_up = False
 
@@ -53,9 +53,9 @@ class Gathered:
         self.commands.append(command.id)
         try:
             happening = of_command(job, command)
-        except (CommandRefused, KeyError, TypeError) as error:
+        except (CommandRejected, KeyError, TypeError) as error:
             data = json.dumps({"command": command.kind, "reason": str(error)})
-            self.events.append(Event(EventType.COMMAND_REFUSED, data=data, by=command.sent_by or None))
+            self.events.append(AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None))
             return
         self.people[len(self.happenings)] = command.sent_by
         self.happenings.append(happening)

@@ -12,7 +12,7 @@ FIRST_SECONDS: Final = 0.05
 LAST_SECONDS: Final = 0.5
 
 
-class Lookout:
+class PollSchedule:
     """Knows what to look for, and until when nothing is to be done. Its times stand: no wake-up moves them on."""
 
     def __init__(self, store: OrchestratorStore, poll_seconds: float) -> None:

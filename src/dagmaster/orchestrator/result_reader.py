@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from dagmaster.ports.store import JobTurn, OrchestratorStore, TaskResult
+    from dagmaster.ports.store import OrchestratorStore, TaskResult, TurnCommit
 
 MAX_RESULTS: Final = 4_000
 MANY_RESULTS: Final = 200
@@ -18,7 +18,7 @@ REMEMBERED: Final = 4_000
 """So many reports that were given are remembered, and as many more."""
 
 
-class Reports:
+class ResultReader:
     """Reads what was reported, and knows what it gave already: what is pushed may have been read a moment ago."""
 
     def __init__(self, store: OrchestratorStore) -> None:
@@ -45,7 +45,7 @@ class Reports:
             return []
         results, self._ahead = self._ahead, []
         if not results:
-            results = await self._store.take_results(MAX_RESULTS, resting)
+            results = await self._store.read_results(MAX_RESULTS, resting)
         self._remember(results)
         return results
 
@@ -63,7 +63,7 @@ class Reports:
             self._given, self._given_before = set(), self._given
         self._given.update([result.id for result in results])
 
-    def are_more(self, turns: Sequence[JobTurn]) -> bool:
+    def are_more(self, turns: Sequence[TurnCommit]) -> bool:
         """Whether the next results are to be read while these turns are written.
 
         A number that was given earlier may be committed later, so every few times all are read again.
@@ -72,8 +72,8 @@ class Reports:
         self._times_ahead = self._times_ahead + 1 if in_hand >= MANY_RESULTS else 0
         return self._times_ahead % READS_AHEAD > 0
 
-    async def read_on(self, turns: Sequence[JobTurn], resting: Collection[str]) -> bool:
+    async def read_on(self, turns: Sequence[TurnCommit], resting: Collection[str]) -> bool:
         """Read the results after the ones in hand. Whether there are any."""
         last = max(result for turn in turns for result in turn.results)
-        self._ahead = await self._store.take_results(MAX_RESULTS, resting, after=last)
+        self._ahead = await self._store.read_results(MAX_RESULTS, resting, after=last)
         return bool(self._ahead)

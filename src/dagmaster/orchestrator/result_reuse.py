@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.events import ResultReused, ReusedFrom
-from dagmaster.engine.fingerprints import SIZE, digest, followed, of_engine_node
+from dagmaster.engine.fingerprints import SIZE, digest, of_engine_node, upstream_digest
 from dagmaster.engine.graph import TaskSpec
 from dagmaster.engine.resume_plan import with_followers
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import ApprovalSpec
     from dagmaster.engine.model import Job, Node
-    from dagmaster.ports.reusable_results import KnownHandlers, PastJob, PastNode, Pasts
+    from dagmaster.ports.reusable_results import KnownHandlers, ReusableResults, SourceJob, SourceNode
 
 
-class Recall:
+class ResultReuse:
     """The fingerprints of one job, and its past if it has one."""
 
     __slots__ = ("_found", "_inputs", "_job", "_past", "_pasts", "_prefixes", "_redo")
@@ -32,8 +32,8 @@ class Recall:
         job: Job,
         inputs: Mapping[str, Any],
         *,
-        past: PastJob | None = None,
-        pasts: Pasts | None = None,
+        past: SourceJob | None = None,
+        pasts: ReusableResults | None = None,
         redo: Iterable[str] = (),
     ) -> None:
         self._job = job
@@ -43,7 +43,7 @@ class Recall:
         self._redo = with_followers(job.graph, redo)
         self._prefixes: dict[tuple[str, str], Any] = {}
         # Ids of children change with the list they come from: a result is looked for below its node of the graph.
-        self._found: dict[tuple[str, bytes], PastNode] = {}
+        self._found: dict[tuple[str, bytes], SourceNode] = {}
         if past is not None:
             self._found = {(each.node_id.partition("__")[0], each.fingerprint): each for each in past.nodes}
 
@@ -55,7 +55,7 @@ class Recall:
         prefix = self._prefixes.get(key)
         if prefix is None:
             # All children of a fan-out begin alike: 1 µs each, in place of 4.
-            start = digest(spec.kind, spec.handler, followed(self._job, node))
+            start = digest(spec.kind, spec.handler, upstream_digest(self._job, node))
             prefix = self._prefixes[key] = blake2b(start, digest_size=SIZE)
         made = prefix.copy()
         made.update(params.encode())
@@ -66,12 +66,12 @@ class Recall:
 
     def of_child_job(self, node: Node, content_hash: str, inputs: str) -> bytes:
         """Of a child job: the graph it has by now, and its inputs."""
-        return digest(node.spec.kind, followed(self._job, node), content_hash, inputs)
+        return digest(node.spec.kind, upstream_digest(self._job, node), content_hash, inputs)
 
     def of_approval(self, node: Node, spec: ApprovalSpec, message: str) -> bytes:
         """Of an answer: what was asked, of whom, and all that the job was then. Other inputs are another question."""
         asked = json.dumps([message, spec.approvers, self._inputs], sort_keys=True)
-        return digest(node.spec.kind, followed(self._job, node), asked)
+        return digest(node.spec.kind, upstream_digest(self._job, node), asked)
 
     def of_completed(self, node: Node) -> bytes:
         """Of what the engine completed itself."""
@@ -83,7 +83,7 @@ class Recall:
 
     # ── The past ──
 
-    def find(self, node: Node) -> PastNode | None:
+    def find(self, node: Node) -> SourceNode | None:
         """The result that this node would have again, if it was there and is to be used. `fetch` has the last word."""
         if not self._found or self._job.run > 1 or node.fingerprint is None or node.top.id in self._redo:
             return None
@@ -95,7 +95,7 @@ class Recall:
             return None
         return self._past.job_id, node.id
 
-    async def fetch(self, wanted: Mapping[str, PastNode]) -> list[ResultReused]:
+    async def fetch(self, wanted: Mapping[str, SourceNode]) -> list[ResultReused]:
         """The results of the past for these nodes, less what is gone and what a handler would make otherwise now."""
         if self._past is None or self._pasts is None or not wanted:
             return []
@@ -116,6 +116,6 @@ class Recall:
             if each.node_id in outputs
         ]
 
-    def _is_current(self, node_id: str, found: PastNode, handlers: KnownHandlers) -> bool:
+    def _is_current(self, node_id: str, found: SourceNode, handlers: KnownHandlers) -> bool:
         spec = self._job.nodes[node_id].spec
         return not isinstance(spec, TaskSpec) or handlers.is_current(spec.handler, found.handler_version)

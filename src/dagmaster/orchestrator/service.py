@@ -16,32 +16,32 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.connection_backoff import Outage
+from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted, TimerFired
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
 from dagmaster.orchestrator.audit_log import events_of
-from dagmaster.orchestrator.child_jobs import Children
-from dagmaster.orchestrator.graph_cache import Graphs
-from dagmaster.orchestrator.owned_job import HeldJob
-from dagmaster.orchestrator.pending_events import Gathered
-from dagmaster.orchestrator.poll_schedule import Lookout
-from dagmaster.orchestrator.result_reader import MANY_RESULTS, Reports
-from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
-from dagmaster.orchestrator.turn_commit import carry, keep_secrets
+from dagmaster.orchestrator.child_jobs import ChildJobs
+from dagmaster.orchestrator.graph_cache import GraphCache
+from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.orchestrator.pending_events import PendingEvents
+from dagmaster.orchestrator.poll_schedule import PollSchedule
+from dagmaster.orchestrator.result_reader import MANY_RESULTS, ResultReader
+from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
+from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.model import Job
     from dagmaster.ports.output_blobs import Blobs
-    from dagmaster.ports.store import ClaimedJob, JobTurn, NewJob, OrchestratorStore
+    from dagmaster.ports.store import ClaimedJob, NewJob, OrchestratorStore, TurnCommit
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 MAX_COMMANDS: Final = 500
 MAX_CLAIMS: Final = 500
-MAX_TOLD: Final = 100
-TROUBLE_SECONDS: Final = 30.0
+MAX_REPORTED: Final = 100
+QUARANTINE_SECONDS: Final = 30.0
 """How long a job rests that could not be advanced, which is our mistake."""
 
 
@@ -59,7 +59,7 @@ class Timing:
 class TurnObserver(Protocol):
     """Who watches turns. Called after the commit, in the loop: it must be quick."""
 
-    def turn(self, job: Job, writes: TurnWrites) -> None:
+    def turn(self, job: Job, writes: TurnResult) -> None:
         """A turn was written."""
 
 
@@ -80,23 +80,23 @@ class Orchestrator:
         self.timing = timing or Timing()
         self.queue = queue
         self.observer = observer
-        self.jobs: dict[str, HeldJob] = {}
+        self.jobs: dict[str, OwnedJob] = {}
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
         self._blobs = blobs
         self._redact = redact
-        self._graphs = Graphs(store)
-        self._children = Children(store, self._graphs.get)
+        self._graphs = GraphCache(store)
+        self._children = ChildJobs(store, self._graphs.get)
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced (until when they rest, and over what), and those that are to be tried again.
-        self._troubled: dict[str, tuple[float, str]] = {}
+        self._quarantined: dict[str, tuple[float, str]] = {}
         self._again: set[str] = set()
         self._strange: set[str] = set()
-        self._reports = Reports(store)
-        self._lookout = Lookout(store, self.timing.poll_seconds)
+        self._reports = ResultReader(store)
+        self._lookout = PollSchedule(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
-        self._outage = Outage(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
-        store.on_loss = self._outage.lost
+        self._outage = ConnectionBackoff(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
+        store.on_disconnect = self._outage.lost
 
     # ── Living ──
 
@@ -165,8 +165,8 @@ class Orchestrator:
 
     async def _beat(self) -> None:
         # Why a job stands still is asked of the database, not of this process.
-        told = dict(islice(self._troubled.items(), MAX_TOLD))
-        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "troubled": told})
+        told = dict(islice(self._quarantined.items(), MAX_REPORTED))
+        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "quarantined": told})
 
     async def _reclaim(self) -> None:
         count = await self.store.reclaim()
@@ -174,7 +174,7 @@ class Orchestrator:
             _LOGGER.warning("jobs of dead orchestrators that can be claimed: %d", count)
             self._wake("jobs")
         # The answer to a claim may have been lost: a job that is ours and unknown twice in a row is loaded.
-        strange = await self.store.owned() - self.jobs.keys() - self._troubled.keys()
+        strange = await self.store.owned() - self.jobs.keys() - self._quarantined.keys()
         self._again |= strange & self._strange
         self._strange = strange
         if self._again:
@@ -192,7 +192,7 @@ class Orchestrator:
 
     # ── Turns ──
 
-    async def _turns(self, gathered: dict[str, Gathered]) -> None:
+    async def _turns(self, gathered: dict[str, PendingEvents]) -> None:
         while not self._stopping.is_set():
             waiting = self._lookout.waiting()
             claimed = "jobs" in waiting and await self._claim(gathered)
@@ -221,9 +221,9 @@ class Orchestrator:
         if until > clock.now():
             await clock.wait(self.store.woken, until, idle=not self.jobs)
 
-    async def _take_turns(self, gathered: dict[str, Gathered]) -> None:
+    async def _take_turns(self, gathered: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()
-        turns: list[tuple[JobTurn, HeldJob, TurnWrites]] = []
+        turns: list[tuple[TurnCommit, OwnedJob, TurnResult]] = []
         for job_id, what in gathered.items():
             held = self.jobs.get(job_id)
             if held is None:
@@ -234,7 +234,7 @@ class Orchestrator:
                 raise
             except Exception as error:
                 # One job that cannot be advanced must not hold up the others; its rows are as they were.
-                _LOGGER.exception("job %s could not be advanced; it is tried again in %g s", job_id, TROUBLE_SECONDS)
+                _LOGGER.exception("job %s could not be advanced; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
                 self._rest(job_id, error)
         if not turns:
             return
@@ -256,7 +256,7 @@ class Orchestrator:
             await self.store.sweep_stopped()
             self._wake("results")
 
-    def _refused(self, turn: JobTurn) -> None:
+    def _refused(self, turn: TurnCommit) -> None:
         job_id = turn.job.id
         if turn.pushed:
             # Taken already, or never said. What the rows say counts, if the job is still ours.
@@ -266,9 +266,9 @@ class Orchestrator:
         else:
             _LOGGER.warning("job %s is not ours any more", job_id)
 
-    async def _write_and_read(self, turns: list[JobTurn], now: float) -> set[str]:
+    async def _write_and_read(self, turns: list[TurnCommit], now: float) -> set[str]:
         """Write turns, and read the results of the next meanwhile."""
-        reading = asyncio.create_task(self._reports.read_on(turns, self._troubled))
+        reading = asyncio.create_task(self._reports.read_on(turns, self._quarantined))
         try:
             written = await self._write(turns, now)
             if await reading:
@@ -279,7 +279,7 @@ class Orchestrator:
             await asyncio.gather(reading, return_exceptions=True)
         return written
 
-    async def _write(self, turns: list[JobTurn], now: float) -> set[str]:
+    async def _write(self, turns: list[TurnCommit], now: float) -> set[str]:
         """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
         try:
             return await self.store.write(turns, now)
@@ -287,18 +287,20 @@ class Orchestrator:
             if len(turns) > 1:
                 return {job_id for turn in turns for job_id in await self._write([turn], now)}
             job_id = turns[0].job.id
-            _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, TROUBLE_SECONDS)
+            _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
             if not turns[0].pushed:
                 self._rest(job_id, error)
             return set()
 
-    async def _advance(self, held: HeldJob, what: Gathered, now: float) -> tuple[JobTurn, HeldJob, TurnWrites]:
+    async def _advance(
+        self, held: OwnedJob, what: PendingEvents, now: float
+    ) -> tuple[TurnCommit, OwnedJob, TurnResult]:
         job, scopes, values, recall = held.job, held.scopes, held.values, held.recall
-        writes = TurnWrites()
+        writes = TurnResult()
         if what.takes_up:
-            writes = await take_up(job, scopes=scopes, values=values, now=now, recall=recall)
+            writes = await recover(job, scopes=scopes, values=values, now=now, recall=recall)
         if what.happenings:
-            more = await take_turn(
+            more = await run_turn(
                 job, what.happenings, reported=what.reported, scopes=scopes, values=values, now=now, recall=recall
             )
             writes = writes.then(more)
@@ -306,11 +308,11 @@ class Orchestrator:
         while writes.child_jobs:
             made, over = await self._children.start(held, writes)
             jobs += made
-            more = await take_turn(job, over, reported={}, scopes=scopes, values=values, now=now, recall=recall)
+            more = await run_turn(job, over, reported={}, scopes=scopes, values=values, now=now, recall=recall)
             writes = writes.then(more)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
-        keep_secrets(held, writes, self._redact)
-        turn = await carry(held, writes, ids=self.store.ids, blobs=self._blobs, now=now)
+        redact_secret_inputs(held, writes, self._redact)
+        turn = await to_commit(held, writes, ids=self.store.ids, blobs=self._blobs, now=now)
         turn.children = jobs
         turn.results, turn.pushed, turn.commands = what.results, what.pushed, what.commands
         turn.started |= what.started
@@ -320,7 +322,7 @@ class Orchestrator:
         held.keep_sources(writes.sources)
         return turn, held, writes
 
-    def _settle(self, turn: JobTurn, held: HeldJob, writes: TurnWrites) -> None:
+    def _settle(self, turn: TurnCommit, held: OwnedJob, writes: TurnResult) -> None:
         """The turn is written: set its timers, and let go of a job that is over."""
         job_id = held.job.id
         if held.job.status.value in ("COMPLETED", "FAILED", "CANCELLED"):
@@ -338,7 +340,7 @@ class Orchestrator:
 
     # ── Gathering ──
 
-    async def _claim(self, gathered: dict[str, Gathered]) -> bool:
+    async def _claim(self, gathered: dict[str, PendingEvents]) -> bool:
         claimed = await self.store.claim(MAX_CLAIMS, self.queue)
         self.counters["jobs_claimed"] += len(claimed)
         for each in claimed:
@@ -350,21 +352,21 @@ class Orchestrator:
             self._wake("jobs")
         return bool(claimed)
 
-    async def _load_again(self, gathered: dict[str, Gathered]) -> None:
+    async def _load_again(self, gathered: dict[str, PendingEvents]) -> None:
         again, self._again = self._again, set()
         for claimed in await self.store.mine(again):
             held = await self._hold(claimed)
             if held is not None:
                 self._begin(held, gathered)
 
-    def _take_all_up(self) -> dict[str, Gathered]:
-        gathered: dict[str, Gathered] = {}
+    def _take_all_up(self) -> dict[str, PendingEvents]:
+        gathered: dict[str, PendingEvents] = {}
         for held in self.jobs.values():
             self._begin(held, gathered)
         return gathered
 
-    def _begin(self, held: HeldJob, gathered: dict[str, Gathered]) -> None:
-        what = gathered.setdefault(held.job.id, Gathered())
+    def _begin(self, held: OwnedJob, gathered: dict[str, PendingEvents]) -> None:
+        what = gathered.setdefault(held.job.id, PendingEvents())
         if held.is_fresh:
             what.happenings.append(JobStarted())
         else:
@@ -375,19 +377,19 @@ class Orchestrator:
             self._wake("results")
             self._wake("commands")
 
-    async def _hold(self, claimed: ClaimedJob) -> HeldJob | None:
+    async def _hold(self, claimed: ClaimedJob) -> OwnedJob | None:
         job_id = claimed.row.id
         try:
             graph = await self._graphs.get(claimed.content_hash)
             # Only the first run looks back: who opens another says what is to be made anew.
             looks_back = claimed.resumed_from is not None and claimed.row.run == 1
             past = await self.store.past(claimed.resumed_from or "") if looks_back else None
-            held = self.jobs[job_id] = HeldJob(claimed, graph, self.store, past=past, pasts=self.store)
+            held = self.jobs[job_id] = OwnedJob(claimed, graph, self.store, past=past, pasts=self.store)
         except DatabaseUnavailable:
             raise
         except Exception as error:
             # One job whose rows make no sense must not keep this owner, and the next, from all others.
-            _LOGGER.exception("job %s cannot be read; it is tried again in %g s", job_id, TROUBLE_SECONDS)
+            _LOGGER.exception("job %s cannot be read; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
             self._rest(job_id, error)
             return None
         return held
@@ -395,45 +397,45 @@ class Orchestrator:
     def _rest(self, job_id: str, error: Exception) -> None:
         """Leave a job alone for a while."""
         self.jobs.pop(job_id, None)
-        until = self.store.clock.now() + TROUBLE_SECONDS
+        until = self.store.clock.now() + QUARANTINE_SECONDS
         # What it says may be secret.
-        self._troubled[job_id] = (until, type(error).__name__)
+        self._quarantined[job_id] = (until, type(error).__name__)
         heapq.heappush(self._timers, (until, job_id, ""))
 
-    async def _gather_results(self, waiting: set[str], gathered: dict[str, Gathered]) -> bool:
-        read = await self._reports.read(waiting, self._troubled)
+    async def _gather_results(self, waiting: set[str], gathered: dict[str, PendingEvents]) -> bool:
+        read = await self._reports.read(waiting, self._quarantined)
         for result in read:
             if result.job_id in self.jobs:
                 what = gathered.get(result.job_id)
                 if what is None:
-                    what = gathered[result.job_id] = Gathered()
+                    what = gathered[result.job_id] = PendingEvents()
                 what.take_result(result)
         pushed = self._reports.pushed()
         for result in pushed:
             held = self.jobs.get(result.job_id)
             if held is not None and result.node_id in held.job.nodes:
-                gathered.setdefault(result.job_id, Gathered()).take_pushed(result)
+                gathered.setdefault(result.job_id, PendingEvents()).take_pushed(result)
         self.counters["results"] += len(read) + len(pushed)
         return len(read) >= MANY_RESULTS
 
-    async def _gather_commands(self, gathered: dict[str, Gathered]) -> None:
-        for command in await self.store.take_commands(MAX_COMMANDS, self._troubled):
+    async def _gather_commands(self, gathered: dict[str, PendingEvents]) -> None:
+        for command in await self.store.read_commands(MAX_COMMANDS, self._quarantined):
             held = self.jobs.get(command.job_id)
             if held is not None:
-                gathered.setdefault(command.job_id, Gathered()).take_command(command, held.job)
+                gathered.setdefault(command.job_id, PendingEvents()).take_command(command, held.job)
 
-    def _gather_timers(self, gathered: dict[str, Gathered]) -> None:
+    def _gather_timers(self, gathered: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()
         while self._timers and self._timers[0][0] <= now:
             _, job_id, node_id = heapq.heappop(self._timers)
             held = self.jobs.get(job_id)
             if held is None:
-                if self._troubled.get(job_id, (now + 1,))[0] <= now:
-                    del self._troubled[job_id]
+                if self._quarantined.get(job_id, (now + 1,))[0] <= now:
+                    del self._quarantined[job_id]
                     self._again.add(job_id)
                 continue
             if held.is_due(node_id, now):
-                what = gathered.setdefault(job_id, Gathered())
+                what = gathered.setdefault(job_id, PendingEvents())
                 what.happenings.append(TimerFired(node_id or None))
 
     def _forget(self) -> None:
@@ -441,6 +443,6 @@ class Orchestrator:
         self.jobs.clear()
         self._timers.clear()
         self._reports.forget()
-        self._troubled.clear()
+        self._quarantined.clear()
         self._again.clear()
         self.ready.clear()

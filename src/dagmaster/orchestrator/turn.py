@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.advance import advance, outstanding
+from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
     REPORTED,
     Complete,
@@ -26,11 +26,11 @@ from dagmaster.engine.decisions import (
     Stop,
     Withdraw,
 )
-from dagmaster.engine.events import Happening, ResolutionFailed, ValuesLoaded
+from dagmaster.engine.events import EngineEvent, ResolutionFailed, ValuesLoaded
 from dagmaster.engine.expressions.templates import detach_secrets
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
-from dagmaster.errors import BlobMissing, EvaluationFailed
+from dagmaster.errors import BlobNotFound, EvaluationFailed
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.store import JsonText
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
     from dagmaster.engine.model import Job, Node
-    from dagmaster.orchestrator.expression_scopes import Scopes
-    from dagmaster.orchestrator.result_reuse import Recall
+    from dagmaster.orchestrator.expression_scopes import ExpressionScopes
+    from dagmaster.orchestrator.result_reuse import ResultReuse
     from dagmaster.ports.node_values import Values
-    from dagmaster.ports.reusable_results import PastNode
+    from dagmaster.ports.reusable_results import SourceNode
 
 
 @dataclass(slots=True)
@@ -79,13 +79,13 @@ class ApprovalRequest:
 
 
 @dataclass(slots=True)
-class TurnWrites:
+class TurnResult:
     """What a turn decided, ready to be written."""
 
     changed: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     # What happened, each with the number of decisions that were made before it.
-    happened: list[tuple[int, Happening]] = field(default_factory=list)
+    happened: list[tuple[int, EngineEvent]] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, list[Any]] = field(default_factory=dict)
     tasks: list[ResolvedTask] = field(default_factory=list)
@@ -102,11 +102,11 @@ class TurnWrites:
         """Whether the job was opened again in this turn."""
         return any(isinstance(each, Reopen) for each in self.decisions)
 
-    def then(self, more: TurnWrites) -> TurnWrites:
+    def then(self, more: TurnResult) -> TurnResult:
         """Add what was decided after it, in the same turn."""
         done = len(self.decisions)
         changed = list(dict.fromkeys([*self.changed, *more.changed]))
-        return TurnWrites(
+        return TurnResult(
             changed=changed,
             decisions=self.decisions + more.decisions,
             happened=self.happened + [(done + place, happening) for place, happening in more.happened],
@@ -122,16 +122,16 @@ class TurnWrites:
         )
 
 
-async def take_turn(
+async def run_turn(
     job: Job,
-    happenings: Iterable[Happening],
+    happenings: Iterable[EngineEvent],
     *,
     reported: Mapping[tuple[str, int], Any],
-    scopes: Scopes,
+    scopes: ExpressionScopes,
     values: Values,
     now: float,
-    recall: Recall | None = None,
-) -> TurnWrites:
+    recall: ResultReuse | None = None,
+) -> TurnResult:
     """Apply happenings to a job and work out everything that follows from them.
 
     `reported` has the output of each attempt that succeeded: it becomes the node's only if the engine says so. It is
@@ -146,10 +146,12 @@ async def take_turn(
     return turn.writes
 
 
-async def take_up(job: Job, *, scopes: Scopes, values: Values, now: float, recall: Recall | None = None) -> TurnWrites:
+async def recover(
+    job: Job, *, scopes: ExpressionScopes, values: Values, now: float, recall: ResultReuse | None = None
+) -> TurnResult:
     """Answer what a job that was just loaded still waits for."""
     turn = _Turn(job, {}, scopes, values, now, recall)
-    turn.take(outstanding(job))
+    turn.take(pending_needs(job))
     await turn.settle()
     return turn.writes
 
@@ -161,10 +163,10 @@ class _Turn:
         self,
         job: Job,
         reported: Mapping[tuple[str, int], Any],
-        scopes: Scopes,
+        scopes: ExpressionScopes,
         values: Values,
         now: float,
-        recall: Recall | None,
+        recall: ResultReuse | None,
     ) -> None:
         self.job = job
         self.reported = reported
@@ -172,11 +174,11 @@ class _Turn:
         self.values = values
         self.now = now
         self.recall = recall
-        self.writes = TurnWrites()
+        self.writes = TurnResult()
         self.needs: deque[Need] = deque()
         self.unresolved: list[Dispatch | StartChildJob | RequestApproval] = []
         # What the past has a result for, and what is to be started if that is gone.
-        self.recalled: dict[str, tuple[PastNode, ResolvedTask | ApprovalRequest]] = {}
+        self.recalled: dict[str, tuple[SourceNode, ResolvedTask | ApprovalRequest]] = {}
 
     def take(self, decisions: list[Decision]) -> None:
         """Sort decisions into what is written as it is and what needs values first."""
@@ -220,7 +222,7 @@ class _Turn:
             unresolved, self.unresolved = self.unresolved, []
             try:
                 await self._load(needs, unresolved)
-            except BlobMissing:
+            except BlobNotFound:
                 needs, unresolved = await self._load_one_by_one(needs, unresolved)
             for need in needs:
                 node = None if need.node is None else self.job.nodes[need.node]
@@ -230,7 +232,7 @@ class _Turn:
                 self._resolve(decision)
             if self.recalled:
                 await self._use_again()
-        self.writes.changed = self.job.take_changed()
+        self.writes.changed = self.job.drain_changed()
         self.scopes.forget()
         if self.recall is not None:
             self.recall.forget()
@@ -260,13 +262,13 @@ class _Turn:
             try:
                 await self._load([need], [])
                 sound[0].append(need)
-            except BlobMissing as error:
+            except BlobNotFound as error:
                 self.take(advance(self.job, ResolutionFailed(need.node, "", str(error)), self.now))
         for decision in unresolved:
             try:
                 await self._load([], [decision])
                 sound[1].append(decision)
-            except BlobMissing as error:
+            except BlobNotFound as error:
                 self.take(advance(self.job, ResolutionFailed(decision.node, "", str(error)), self.now))
         return sound
 
@@ -329,7 +331,7 @@ class _Turn:
             self.recalled[decision.node] = (past, request)
 
 
-def _looked_up(recall: Recall, node: Node, request: ResolvedTask | ApprovalRequest) -> PastNode | None:
+def _looked_up(recall: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest) -> SourceNode | None:
     """Give what is about to start its fingerprint, and the result that the past has for it."""
     if isinstance(request, ResolvedTask):
         params, spec = request.params, request.task

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.decisions import Fail, Reopen
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
-from dagmaster.ports.store import MAX_INLINE, JobTurn, JsonText, NewTask, Withdrawal
+from dagmaster.ports.store import MAX_INLINE, JsonText, NewTask, TurnCommit, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagmaster.orchestrator.owned_job import HeldJob
-    from dagmaster.orchestrator.turn import ResolvedTask, TurnWrites
+    from dagmaster.orchestrator.owned_job import OwnedJob
+    from dagmaster.orchestrator.turn import ResolvedTask, TurnResult
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.output_blobs import Blobs
 
 
-async def carry(held: HeldJob, writes: TurnWrites, *, ids: Snowflakes, blobs: Blobs, now: float) -> JobTurn:
+async def to_commit(held: OwnedJob, writes: TurnResult, *, ids: Snowflakes, blobs: Blobs, now: float) -> TurnCommit:
     """Put a turn into the form in which it is stored. Events are added by who knows what happened."""
-    turn = JobTurn(held.job, held.epoch, held.event_seq, held.priority, parent=held.parent, finished=writes.finished)
+    turn = TurnCommit(held.job, held.epoch, held.event_seq, held.priority, parent=held.parent, finished=writes.finished)
     stored = held.stored
     for node in writes.changed:
         if node.id in stored:
@@ -40,7 +40,7 @@ async def carry(held: HeldJob, writes: TurnWrites, *, ids: Snowflakes, blobs: Bl
             task_id = ids.new()
             turn.task_ids[task.node] = tasks[task.node] = task_id
             turn.tasks.append(_task(held, task, task_id))
-    _take_back(held, writes, turn)
+    _cancel_in_flight(held, writes, turn)
     for node_id, output in writes.outputs.items():
         turn.outputs[node_id] = output if isinstance(output, JsonText) else await _stored(held, node_id, output, blobs)
         tasks.pop(node_id, None)
@@ -51,7 +51,7 @@ async def carry(held: HeldJob, writes: TurnWrites, *, ids: Snowflakes, blobs: Bl
     return turn
 
 
-def _take_back(held: HeldJob, writes: TurnWrites, turn: JobTurn) -> None:
+def _cancel_in_flight(held: OwnedJob, writes: TurnResult, turn: TurnCommit) -> None:
     """Withdraw and stop what is out."""
     tasks = held.tasks
     for withdrawal in writes.withdrawals:
@@ -60,7 +60,7 @@ def _take_back(held: HeldJob, writes: TurnWrites, turn: JobTurn) -> None:
             then = withdrawal.then
             failed = isinstance(then, TaskFailed)
             error = json.dumps(then.error) if isinstance(then, TaskFailed) else None
-            turn.withdrawals.append(Withdrawal(task_id, "FAILED" if failed else "HANDED_BACK", error))
+            turn.withdrawals.append(Withdrawal(task_id, "FAILED" if failed else "RELEASED", error))
     for stop in writes.stops:
         if isinstance(held.job.nodes[stop.node].spec, WorkflowSpec):
             turn.cancelled_children.append((stop.node, stop.attempt))
@@ -71,7 +71,7 @@ def _take_back(held: HeldJob, writes: TurnWrites, turn: JobTurn) -> None:
             turn.stops.append(tasks[stop.node])
 
 
-def keep_secrets(held: HeldJob, writes: TurnWrites, redact: Callable[[Any, Collection[str]], Any]) -> None:
+def redact_secret_inputs(held: OwnedJob, writes: TurnResult, redact: Callable[[Any, Collection[str]], Any]) -> None:
     """Take the secret inputs out of what the engine says went wrong. What handlers say was cleaned before."""
     if not held.secrets:
         return
@@ -88,7 +88,7 @@ def keep_secrets(held: HeldJob, writes: TurnWrites, redact: Callable[[Any, Colle
         writes.finished.error = redact(writes.finished.error, held.secrets)
 
 
-def _task(held: HeldJob, task: ResolvedTask, task_id: str) -> NewTask:
+def _task(held: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     spec, secrets = task.task, None
     if task.places or held.secrets:
         secrets = json.dumps({"places": task.places, "hide": held.secrets})
@@ -98,7 +98,7 @@ def _task(held: HeldJob, task: ResolvedTask, task_id: str) -> NewTask:
     )  # fmt: skip
 
 
-async def _stored(held: HeldJob, what: str, value: Any, blobs: Blobs) -> JsonText:
+async def _stored(held: OwnedJob, what: str, value: Any, blobs: Blobs) -> JsonText:
     """A value that the engine made: short ones stand in the row, long ones are blobs."""
     text = json.dumps(value)
     if len(text) <= MAX_INLINE:

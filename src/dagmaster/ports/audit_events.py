@@ -17,7 +17,7 @@ class EventType(StrEnum):
     NODE_COMPLETED = "NodeCompleted"
     ATTEMPT_FAILED = "AttemptFailed"
     ATTEMPT_LOST = "AttemptLost"
-    ATTEMPT_HANDED_BACK = "AttemptHandedBack"
+    ATTEMPT_RELEASED = "AttemptReleased"
     NODE_FAILED = "NodeFailed"
     NODE_SKIPPED = "NodeSkipped"
     NODE_CANCELLED = "NodeCancelled"
@@ -32,7 +32,7 @@ class EventType(StrEnum):
     CHILD_JOB_FINISHED = "ChildJobFinished"
     CANCEL_REQUESTED = "CancelRequested"
     JOB_RESUMED = "JobResumed"
-    COMMAND_REFUSED = "CommandRefused"
+    COMMAND_REJECTED = "CommandRejected"
     STALE_REPORT_IGNORED = "StaleReportIgnored"
     JOB_FINISHED = "JobFinished"
 
@@ -47,7 +47,7 @@ MEANING: Final[dict[EventType, str]] = {
     " is, where no attempt made it.",
     EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next one may start, if there is one.",
     EventType.ATTEMPT_LOST: "The `worker` that held the attempt died.",
-    EventType.ATTEMPT_HANDED_BACK: "The attempt came back unfinished; no retry was used up. `called_off`: it was to"
+    EventType.ATTEMPT_RELEASED: "The attempt came back unfinished; no retry was used up. `cancelled`: it was to"
     " stop, and does not start again.",
     EventType.NODE_FAILED: "The node failed for good.",
     EventType.NODE_SKIPPED: "The node does not run in this run, and why.",
@@ -64,14 +64,14 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.CANCEL_REQUESTED: "Somebody asked for the job to stop.",
     EventType.JOB_RESUMED: "The job is in a new run; `nodes` are open again: `count` of the workflow, and"
     " `children` of fan-outs.",
-    EventType.COMMAND_REFUSED: "Somebody asked for something that cannot be, and why.",
+    EventType.COMMAND_REJECTED: "Somebody asked for something that cannot be, and why.",
     EventType.STALE_REPORT_IGNORED: "A report of an attempt that does not count any more changed nothing.",
     EventType.JOB_FINISHED: "The job is over.",
 }
 
 
 @dataclass(slots=True)
-class Event:
+class AuditEvent:
     """One line of the trail. `data` is JSON text."""
 
     type: EventType

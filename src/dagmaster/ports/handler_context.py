@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagmaster.errors import PermanentError, ServicesMissing
+from dagmaster.errors import PermanentError, ServicesNotFound
 from dagmaster.ports.scratch_dirs import folder_of_process
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class HandlerContext:
 
     def _lent(self) -> Services:
         if self.services is None:
-            raise ServicesMissing(
+            raise ServicesNotFound(
                 "this handler asks for storage, a catalog or tables, and was called without them: run it on a worker,"
                 " or make its context with HandlerContext(services=…)",
                 kind="services_missing",

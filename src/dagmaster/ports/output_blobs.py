@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
-from dagmaster.errors import BlobMissing
+from dagmaster.errors import BlobNotFound
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
@@ -17,13 +17,13 @@ class Blobs(Protocol):
         """Keep it, for good: when this returns, a loss of power does not lose it."""
 
     async def read(self, name: str) -> bytes:
-        """Give it back. `BlobMissing` if it is not there."""
+        """Give it back. `BlobNotFound` if it is not there."""
 
 
 def check_plain(name: str) -> str:
-    """The name, if it is a relative path of plain words. Nothing can be at another: `BlobMissing`."""
+    """The name, if it is a relative path of plain words. Nothing can be at another: `BlobNotFound`."""
     if not _NAME.fullmatch(name):
-        raise BlobMissing(
+        raise BlobNotFound(
             f"{name!r} is no name of a blob: it is words of letters, digits, '.', '_' and '-' between '/'"
         )
     return name

@@ -27,10 +27,10 @@ MAX_CHARACTERS: Final = 4_000
 MAX_PUSHED: Final = 1_000
 """So many may wait to be taken. Who is behind reads."""
 
-_STATUSES: Final = frozenset({"COMPLETED", "FAILED", "LOST", "HANDED_BACK"})
+_STATUSES: Final = frozenset({"COMPLETED", "FAILED", "LOST", "RELEASED"})
 
 
-def are_few(reports: Sequence[TaskReport]) -> bool:
+def fits_notification(reports: Sequence[TaskReport]) -> bool:
     """Whether reports are small enough to be pushed."""
     return len(reports) <= FEW and sum(map(_size, reports)) <= MAX_CHARACTERS
 
@@ -40,7 +40,7 @@ def _size(report: TaskReport) -> int:
     return len(output or "") + len(report.error or "")
 
 
-def spell_results(results: Iterable[TaskResult]) -> str:
+def encode_results(results: Iterable[TaskResult]) -> str:
     """Results as they are pushed; the statement `worker.report` spells them likewise."""
     return json.dumps([result.content for result in results])
 
@@ -79,14 +79,14 @@ def _result(row: Any) -> TaskResult:
     )  # fmt: skip
 
 
-class Ears:
+class NotificationInbox:
     """What an orchestrator hears of: the part of its door that is the same for every store."""
 
     def __init__(self) -> None:
         self.woken = asyncio.Event()
         self.waiting: set[str] = set()
         self.pushed: list[TaskResult] = []
-        self.on_loss: Callable[[], None] = lambda: None
+        self.on_disconnect: Callable[[], None] = lambda: None
 
     def hear_of_jobs(self, said: str) -> None:
         """There are jobs to claim; or something was asked of one, which this owner may have claimed a moment ago."""

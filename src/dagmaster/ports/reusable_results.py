@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.store import JsonText
 
 
-class PastNode(NamedTuple):
+class SourceNode(NamedTuple):
     """A completed node of a job that another was resumed from."""
 
     node_id: str
@@ -21,11 +21,11 @@ class PastNode(NamedTuple):
 
 
 @dataclass(slots=True)
-class PastJob:
+class SourceJob:
     """What is left of a job for the one that was resumed from it."""
 
     job_id: str
-    nodes: Sequence[PastNode] = ()
+    nodes: Sequence[SourceNode] = ()
 
 
 @dataclass(slots=True)
@@ -44,10 +44,10 @@ class KnownHandlers:
         return known is None or known == {version}
 
 
-class Pasts(Protocol):
+class ReusableResults(Protocol):
     """Where the results of jobs that others were resumed from are read."""
 
-    async def past(self, job_id: str) -> PastJob:
+    async def past(self, job_id: str) -> SourceJob:
         """The completed nodes of a job."""
 
     async def handlers(self) -> KnownHandlers:
@@ -56,5 +56,5 @@ class Pasts(Protocol):
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """The last child job of each of these nodes (job, node), where it did not work out."""
 
-    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were, version and attempt included."""

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from dagmaster.ports.reusable_results import Pasts
+from dagmaster.ports.reusable_results import ReusableResults
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.decisions import FinishJob
     from dagmaster.engine.model import Job, JobRow, Node, NodeRow
-    from dagmaster.ports.audit_events import Event
+    from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.node_values import ValueKey
@@ -52,6 +52,8 @@ class NewJob:
     version: int
     content_hash: str
     inputs: str
+    name: str = ""
+    """What people call it; the id of its workflow if empty."""
     env: str = "{}"
     priority: int = 5
     idempotency_key: str | None = None
@@ -200,7 +202,7 @@ class Withdrawal:
 
 
 @dataclass(slots=True)
-class JobTurn:
+class TurnCommit:
     """One job's part of a turn. It is written as a whole, and only while (owner, epoch) still hold the job."""
 
     job: Job
@@ -225,14 +227,14 @@ class JobTurn:
     born_stopped: set[str] = field(default_factory=set)
     children: list[NewJob] = field(default_factory=list)
     cancelled_children: list[tuple[str, int]] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[AuditEvent] = field(default_factory=list)
     parent: ParentNode | None = None
     finished: FinishJob | None = None
     result: JsonText | None = None
     release: bool = False
 
 
-class OrchestratorStore(Pasts, Protocol):
+class OrchestratorStore(ReusableResults, Protocol):
     """What an orchestrator needs."""
 
     woken: asyncio.Event
@@ -243,7 +245,7 @@ class OrchestratorStore(Pasts, Protocol):
     pushed: list[TaskResult]
     """What came with a wake-up. It may be taken already, or of others' jobs: who writes a turn with it says so."""
 
-    on_loss: Callable[[], None]
+    on_disconnect: Callable[[], None]
     """Called when a connection to the store broke off."""
 
     @property
@@ -266,13 +268,13 @@ class OrchestratorStore(Pasts, Protocol):
     async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that this orchestrator owns, under a new epoch: after a doubt."""
 
-    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs, but for those that rest. It stays until it is written."""
 
-    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
+    async def read_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs, likewise."""
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         """Write turns, and give the jobs that were written.
 
         Of the others nothing changed: they are not held any more, or what was pushed of them is not stored.
@@ -371,7 +373,7 @@ class WorkerStore(Protocol):
     stops: asyncio.Event
     """Set when a task that is held is to stop: the next heartbeat says which."""
 
-    on_loss: Callable[[], None]
+    on_disconnect: Callable[[], None]
     """Called when a connection to the store broke off."""
 
     async def register(
@@ -385,16 +387,16 @@ class WorkerStore(Protocol):
         None if this worker was given up: all are.
         """
 
-    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
-        """Hold tasks: the most urgent first, then the oldest. Of those whose handler is one of `apart`, only so many.
+    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+        """Claim tasks: the most urgent first, then the oldest; at most `process_slots` of the `process_bound` handlers.
 
-        Fewer than the limit, and fewer apart than that: there are no more.
+        Fewer than the limit, and fewer process-bound ones than their slots: there are no more.
         """
 
-    async def is_served_elsewhere(self, task_id: str) -> bool:
+    async def other_worker_has_handler(self, task_id: str) -> bool:
         """Whether another worker that lives serves the queue of this task, and has its handler."""
 
-    def look_around(self) -> None:
+    def rescan_queues(self) -> None:
         """Let the next claim look at every queue, not only at those that something was heard of."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:

@@ -88,13 +88,13 @@ class Failed:
 
 
 @dataclass(slots=True)
-class HandedBack:
+class Released:
     """The attempt was not finished, through nobody's fault. It uses up no retry."""
 
     reason: str
 
 
-Outcome = Succeeded | Failed | HandedBack
+Outcome = Succeeded | Failed | Released
 
 # Ids are decimal strings in our JSON; a number from another writer means the same.
 _Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.ports.store import Accepted, ClaimedJob, ClaimedTask, JobTurn, NewJob, TaskReport
-    from dagmaster.store.memory.database import JobRecord, MemoryDatabase
+    from dagmaster.ports.store import Accepted, ClaimedJob, ClaimedTask, NewJob, TaskReport, TurnCommit
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 OVER: Final = ("COMPLETED", "FAILED", "CANCELLED")
 SETTLED: Final = (*OVER, "SKIPPED")
@@ -160,7 +160,7 @@ class Oracle:
             if turn.job.id in written:
                 self._turn_written(store, turn)
 
-    def _turn_written(self, store: Any, turn: JobTurn) -> None:
+    def _turn_written(self, store: Any, turn: TurnCommit) -> None:
         job_id = turn.job.id
         if self._owners.get(job_id) != (_name(store), turn.epoch):
             _broken(
@@ -175,7 +175,7 @@ class Oracle:
         if job.owner_id is None:
             del self._owners[job_id]
 
-    def _is_dispatched(self, job: JobRecord, task_id: str, node_id: str, attempt: int) -> None:
+    def _is_dispatched(self, job: StoredJob, task_id: str, node_id: str, attempt: int) -> None:
         job_id = job.new.id
         settled = self._settled.get((job_id, node_id))
         if settled is not None and settled[0] == job.row.run and settled[1] == "COMPLETED":
@@ -185,7 +185,7 @@ class Oracle:
         self._attempts[job_id, node_id, attempt] = task_id
         self._dispatched[task_id] = (job_id, node_id, attempt)
 
-    def _look_at(self, job: JobRecord) -> None:
+    def _look_at(self, job: StoredJob) -> None:
         """A state that was seen is never taken back."""
         run = job.row.run
         for node_id, node in job.nodes.items():
@@ -251,7 +251,7 @@ class Oracle:
             holder = self._holders.pop(task_id, None)
             if holder is not None and by_burial and not self._may_be_dead(holder[0], self._worker_lease_seconds):
                 _broken(f"{holder[0]} was declared dead, and was heard of within its lease: task {task_id} was lost")
-            self._is_over(task_id, "LOST" if by_burial else "HANDED_BACK")
+            self._is_over(task_id, "LOST" if by_burial else "RELEASED")
 
     def _noted(self, store: Any, args: tuple[Any, ...], _value: Any) -> None:
         before, self._before = self._before, {}
@@ -309,7 +309,7 @@ class Oracle:
         for job in database.jobs.values():
             self._look_at_job(job)
 
-    def _look_at_job(self, job: JobRecord) -> None:
+    def _look_at_job(self, job: StoredJob) -> None:
         job_id = job.new.id
         if job.row.status.value not in OVER:
             _broken(f"job {job_id} is {job.row.status.value} at the end")
@@ -331,7 +331,7 @@ class Oracle:
                 completed.add((event.node, run))
         self._look_at_nodes(job)
 
-    def _look_at_nodes(self, job: JobRecord) -> None:
+    def _look_at_nodes(self, job: StoredJob) -> None:
         job_id = job.new.id
         children: dict[str, list[int]] = {}
         for node_id, node in job.nodes.items():

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.application.submission import Intake, Submission
+from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import DatabaseUnavailable
@@ -33,7 +33,7 @@ from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.service import Worker
-from dagmaster.worker.task_pools import Lane
+from dagmaster.worker.task_pools import TaskPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.store import JsonText
     from dagmaster.simulation.loop import Host
     from dagmaster.simulation.output_inference import Shapes
-    from dagmaster.store.memory.database import JobRecord, MemoryDatabase
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 LEASE_SECONDS: Final = 3.0
 WORKER_LEASE_SECONDS: Final = 3.0
@@ -117,7 +117,7 @@ class Reason(NamedTuple):
     error: dict[str, Any]
 
 
-class Told(NamedTuple):
+class SimulationReport(NamedTuple):
     """One event of a schedule: when, of which workflow, and what."""
 
     at: float
@@ -138,7 +138,7 @@ class Outcome:
     ends: dict[str, dict[str, Any]] = field(repr=False)
     trace: list[tuple[float, str, str]] = field(repr=False)
     reasons: dict[str, Reason] = field(repr=False)
-    story: list[Told] = field(repr=False)
+    story: list[SimulationReport] = field(repr=False)
 
 
 def simulate(seed: int, case: Case, *, faults: Faults | None = None, doors: Doors | None = None) -> Outcome:
@@ -181,7 +181,9 @@ def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, door
     }
     jobs = network.database.jobs
     reasons = {job_id: _reason(job) for job_id, job in jobs.items() if job.row.status is JobStatus.FAILED}
-    story = [Told(event.at - START, job.new.workflow_id, event) for job in jobs.values() for event in job.events]
+    story = [
+        SimulationReport(event.at - START, job.new.workflow_id, event) for job in jobs.values() for event in job.events
+    ]
     story.sort(key=lambda told: told.at)
     trace = network.trace
     return Outcome(seed, violation, network.steps, loop.time(), len(trace), statuses, ends, trace, reasons, story)
@@ -192,7 +194,7 @@ def calm(seed: int, case: Case) -> Outcome:
     return _schedule(seed, random.Random(seed), case, Faults(), Doors())  # noqa: S311 - to be drawn again
 
 
-def _reason(job: JobRecord) -> Reason:
+def _reason(job: StoredJob) -> Reason:
     """The first node that failed for good; else what the job itself says."""
     failed = [event for event in job.events if event.type == EventType.NODE_FAILED]
     if failed:
@@ -390,7 +392,7 @@ class World:
 
     async def _publish(self, graph: Graph) -> None:
         store = MemorySubmitStore(self.database)
-        await Intake(store, store.ids).keep(graph)
+        await JobSubmitter(store, store.ids).keep(graph)
         await store.publish(StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash))
 
     def _start_client(self, graph: Graph, number: int) -> None:
@@ -403,7 +405,7 @@ class World:
         door: Any = Door(self.network, host, store, self.oracle)
         inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
         submission = Submission(graph=graph, inputs=inputs, idempotency_key=f"job-{number}")
-        intake = Intake(door, store.ids)
+        intake = JobSubmitter(door, store.ids)
         accepted = await self._patiently(lambda: intake.submit([submission]))
         job_id = accepted[0].job_id
         self.oracle.accepted.add(job_id)
@@ -437,7 +439,7 @@ class SimulatedWorker(Worker):
     async def run(self) -> None:
         """Live until stopped."""
         self._executor = Executor(self._registry, reports=self.notes)
-        lane = Lane(self._runner(self._executor), self._concurrency, self._one_done)
+        lane = TaskPool(self._runner(self._executor), self._concurrency, self._one_done)
         self._lanes = {Place.LOOP: lane, Place.THREAD: lane}
         await self._live()
 

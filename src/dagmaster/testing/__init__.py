@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagmaster.local.memory_values import MemoryStore
-    from dagmaster.local.runner import Answers, Observer, OneProcess
+    from dagmaster.local.runner import Answers, InProcessRunner, Observer
     from dagmaster.ports.store import JobReport
     from dagmaster.testing.clock import FakeClock
     from dagmaster.testing.engine_driver import Driver, through_json
@@ -43,10 +43,10 @@ __all__ = [
     "Builder",
     "Driver",
     "FakeClock",
+    "InProcessRunner",
     "JobReport",
     "MemoryStore",
     "Observer",
-    "OneProcess",
     "a_graph",
     "a_job",
     "a_spec",
@@ -70,7 +70,7 @@ __all__ = [
 
 _PLACES = {
     "dagmaster.local.memory_values": ("MemoryStore",),
-    "dagmaster.local.runner": ("Answers", "JobReport", "Observer", "OneProcess"),
+    "dagmaster.local.runner": ("Answers", "JobReport", "Observer", "InProcessRunner"),
     "dagmaster.testing.clock": ("FakeClock",),
     "dagmaster.testing.engine_driver": ("Driver", "through_json"),
     "dagmaster.testing.local_services": ("local_services",),

@@ -16,7 +16,7 @@ from dagmaster.engine.events import (
     CancelRequested,
     ChildJobFinished,
     DispatchRejected,
-    Happening,
+    EngineEvent,
     ItemsReinjected,
     JobStarted,
     Rejected,
@@ -24,8 +24,8 @@ from dagmaster.engine.events import (
     RetryRequested,
     SignalReceived,
     TaskFailed,
-    TaskHandedBack,
     TaskLost,
+    TaskReleased,
     TaskSucceeded,
     TimerFired,
     ValuesLoaded,
@@ -54,7 +54,7 @@ class Driver:
 
     # ── One happening ──
 
-    def happens(self, happening: Happening, *, output: Any = None) -> list[Decision]:
+    def happens(self, happening: EngineEvent, *, output: Any = None) -> list[Decision]:
         """Apply a happening, answer every need that follows from it, and give all that was decided."""
         decided = self.step(happening, output=output)
         answered = 0
@@ -65,7 +65,7 @@ class Driver:
                 decided += self.step(self.answer(decision))
         return decided
 
-    def step(self, happening: Happening, *, output: Any = None) -> list[Decision]:
+    def step(self, happening: EngineEvent, *, output: Any = None) -> list[Decision]:
         """Apply a happening and nothing else. Needs stay open."""
         decided = advance(self.job, happening, self.now)
         self.decisions += decided
@@ -74,7 +74,7 @@ class Driver:
                 self.outputs[decision.node] = output if decision.output is REPORTED else decision.output
             elif isinstance(decision, Expand) and decision.source is not None:
                 self.items[decision.node] = decision.source
-        for node in self.job.take_changed():
+        for node in self.job.drain_changed():
             self.stored[node.id] = row_of(node)
         return decided
 
@@ -156,9 +156,9 @@ class Driver:
         """The worker of the current attempt dies."""
         return self.happens(TaskLost(node_id, self.job.nodes[node_id].attempt))
 
-    def is_handed_back(self, node_id: str) -> list[Decision]:
+    def is_released(self, node_id: str) -> list[Decision]:
         """The worker of the current attempt drains."""
-        return self.happens(TaskHandedBack(node_id, self.job.nodes[node_id].attempt))
+        return self.happens(TaskReleased(node_id, self.job.nodes[node_id].attempt))
 
     def is_refused(self, node_id: str) -> list[Decision]:
         """No worker can ever run it."""

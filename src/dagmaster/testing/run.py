@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.handlers import SHIPPED_HANDLERS
-from dagmaster.local.runner import Answers, OneProcess
+from dagmaster.local.runner import Answers, InProcessRunner
 from dagmaster.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run_workflow(
         workflow = compile_file(workflow, handlers=registry).graph
     elif isinstance(workflow, str):
         workflow = compile_text(workflow, handlers=registry).graph
-    process = OneProcess(registry, answers=answers, clock=clock or FakeClock(), services=services, alone=True)
+    process = InProcessRunner(registry, answers=answers, clock=clock or FakeClock(), services=services, alone=True)
     return asyncio.run(process.run(workflow, inputs or {}))
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
-from dagmaster.errors import HandlerUnknown, PermanentError
+from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
-from dagmaster.ports.task_messages import HandedBack, Outcome, Succeeded, TaskMessage
+from dagmaster.ports.task_messages import Outcome, Released, Succeeded, TaskMessage
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
@@ -106,7 +106,7 @@ class Executor:
     async def execute(self, message: TaskMessage) -> Outcome:
         """Run a task to its outcome. The same task twice at once is a ValueError; nothing else raises."""
         if self._closing is not None:
-            return HandedBack("the worker is closed")
+            return Released("the worker is closed")
         spec = self._registry.find(message.handler)
         if spec is None:
             return self._unknown(message.handler)
@@ -156,7 +156,7 @@ class Executor:
     async def _close(self, grace_seconds: float | None) -> None:
         runs = list(self._running.values())
         for run in runs:
-            run.end(HandedBack("the worker was closed"), grace_seconds=grace_seconds)
+            run.end(Released("the worker was closed"), grace_seconds=grace_seconds)
         if runs:
             await asyncio.wait([run.finished for run in runs])
         self.deadlines.close()
@@ -175,7 +175,7 @@ class Executor:
     def _unknown(self, name: str) -> Outcome:
         try:
             self._registry.get(name)
-        except HandlerUnknown as error:
+        except HandlerNotFound as error:
             return failed("unknown_handler", str(error), permanent=True)
         raise AssertionError(name)
 
@@ -333,7 +333,7 @@ class _Run:
             self._log.flush()
             self._log = None
         if not self.finished.done():
-            is_whole = isinstance(outcome, Succeeded) and isinstance(self._ending, HandedBack)
+            is_whole = isinstance(outcome, Succeeded) and isinstance(self._ending, Released)
             self.finished.set_result(outcome if self._ending is None or is_whole else self._ending)
 
     # ── before the end ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -371,12 +371,12 @@ class _Run:
         if self._task is not None:
             _GIVEN_UP.add(self._task)
             self._task.add_done_callback(_GIVEN_UP.discard)
-        self.done(HandedBack("given up"))
+        self.done(Released("given up"))
 
     async def drop(self) -> None:
         """Nobody wants the outcome any more: end the handler."""
         self._context.cancel()
-        self.done(HandedBack("nobody waits"))
+        self.done(Released("nobody waits"))
         self._threads.abandon(self)
         if self._processes is not None:
             await self._processes.killed(self)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_messages import Failed, TaskMessage
     from dagmaster.worker.task_log_capture import TaskLog
     from dagmaster.worker.task_pools import ThreadLane
-    from dagmaster.worker.telemetry_buffer import Notes
+    from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 WARN_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 1.0
@@ -39,10 +39,10 @@ class Blocker(NamedTuple):
     outcome: Failed
 
 
-class LoopWatch:
+class LoopWatchdog:
     """Looks after one lane: `look` is to be called every `look_seconds`."""
 
-    def __init__(self, lane: ThreadLane, notes: Notes, *, blocked_seconds: float) -> None:
+    def __init__(self, lane: ThreadLane, notes: TelemetryBuffer, *, blocked_seconds: float) -> None:
         self.look_seconds = min(LOOK_SECONDS, blocked_seconds / 10)
         self._lane = lane
         self._notes = notes

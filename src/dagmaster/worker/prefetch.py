@@ -21,7 +21,7 @@ SHORTEST_SECONDS: Final = 0.02
 """Over a shorter span, how many ended says nothing."""
 
 
-class Room:
+class PrefetchBudget:
     """Holds tasks that run `limit` at a time."""
 
     __slots__ = ("_ended", "_limit", "_since", "held", "speed")

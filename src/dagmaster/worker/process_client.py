@@ -20,7 +20,7 @@ import sys
 import termios
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.worker.process_protocol import Frames, Ready, frame, understood
 from dagmaster.worker.task_outcomes import crash_of, failed
 
@@ -106,7 +106,7 @@ class HandlerProcess(asyncio.Protocol):
 
     async def live(self) -> None:
         """Start the process, and stay with it until it is gone."""
-        outcome: Outcome = HandedBack("the worker was closed")
+        outcome: Outcome = Released("the worker was closed")
         try:
             process = await self._start()
             returncode = await process.wait()
@@ -185,12 +185,12 @@ class HandlerProcess(asyncio.Protocol):
 
     def kill(self) -> None:
         """End it, now. It is gone when `live` returns."""
-        self._end(HandedBack("its process was killed"))
+        self._end(Released("its process was killed"))
 
     def leave(self) -> None:
         """Let it end by itself, soon."""
         if self.job is None and self._started and self._ending is None:
-            self._ending = HandedBack("the worker was closed")
+            self._ending = Released("the worker was closed")
             self._send(frame({"leave": True}))
             self._set_timer(LEAVE_SECONDS, self._kill_and_wait)
         else:
@@ -212,7 +212,7 @@ class HandlerProcess(asyncio.Protocol):
 
     def _give_up(self) -> None:
         _LOGGER.error("the handler process %d does not die of SIGKILL: it hangs in the kernel", self.pid)
-        self._owner.gone(self, self._ending or HandedBack("its process hangs"))
+        self._owner.gone(self, self._ending or Released("its process hangs"))
 
     def _kill_group(self) -> None:
         if self.pid:

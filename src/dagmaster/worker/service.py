@@ -12,19 +12,19 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.connection_backoff import Outage
+from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.clock import loop_time
 from dagmaster.ports.store import TaskReport
 from dagmaster.worker.executor import Executor, Place
-from dagmaster.worker.loop_watchdog import LoopWatch
-from dagmaster.worker.prefetch import Room
+from dagmaster.worker.loop_watchdog import LoopWatchdog
+from dagmaster.worker.prefetch import PrefetchBudget
 from dagmaster.worker.report_delivery import end_of, refuse, said, send, tell_dropped
-from dagmaster.worker.shutdown import Grace
+from dagmaster.worker.shutdown import ShutdownBudget
 from dagmaster.worker.task_log_capture import capture
-from dagmaster.worker.task_pools import PATIENCE_SECONDS, Lane, ThreadLane
+from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadLane
 from dagmaster.worker.task_runner import TaskRunner
-from dagmaster.worker.telemetry_buffer import Notes
+from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -69,12 +69,12 @@ class Worker:
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 30.0,
         blocked_seconds: float = 60.0,
-        patience_seconds: float = PATIENCE_SECONDS,
+        patience_seconds: float = STALL_SECONDS,
     ) -> None:
         self.store = store
-        self.notes = Notes()
+        self.notes = TelemetryBuffer()
         self.held: dict[str, ClaimedTask] = {}
-        self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "handed_back": 0, "dropped": 0}
+        self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
         self.ready = asyncio.Event()
         self._registry = registry
         self._blobs = blobs
@@ -93,15 +93,15 @@ class Worker:
         self._has_finished = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_tasks = asyncio.Event()
-        self._outage = Outage(_LOGGER, most_seconds=1.0)
-        store.on_loss = self._outage.lost
+        self._outage = ConnectionBackoff(_LOGGER, most_seconds=1.0)
+        store.on_disconnect = self._outage.lost
         self._noting = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
-        self._room = Room(concurrency)
+        self._budget = PrefetchBudget(concurrency)
         # Of the tasks whose handlers run in processes, and the names of these.
-        self._apart = Room(0 if processes is None else processes.limit)
-        self._apart_names: frozenset[str] = frozenset()
+        self._process_budget = PrefetchBudget(0 if processes is None else processes.limit)
+        self._process_bound: frozenset[str] = frozenset()
         # A claim brought less than there may be: what ends makes room for more.
         self._has_more = False
 
@@ -121,13 +121,13 @@ class Worker:
             threads=self._concurrency,
         )
         runner = self._runner(executor)
-        self._lanes: dict[Place, Lane | ThreadLane] = {
+        self._lanes: dict[Place, TaskPool | ThreadLane] = {
             Place.LOOP: self._loop_lane(),
-            Place.THREAD: Lane(runner, self._concurrency, self._one_done, self._patience_seconds),
+            Place.THREAD: TaskPool(runner, self._concurrency, self._one_done, self._patience_seconds),
         }
         if self._processes is not None:
-            self._lanes[Place.PROCESS] = Lane(runner, self._processes.limit, self._one_done, self._patience_seconds)
-            self._apart_names = self._registry.names_where(lambda spec: executor.place(spec) is Place.PROCESS)
+            self._lanes[Place.PROCESS] = TaskPool(runner, self._processes.limit, self._one_done, self._patience_seconds)
+            self._process_bound = self._registry.names_where(lambda spec: executor.place(spec) is Place.PROCESS)
         with capture():
             await self._live()
 
@@ -159,7 +159,7 @@ class Worker:
             notes=self.notes,
             blobs=self._blobs,
             secrets=self._secrets,
-            is_served_elsewhere=self.store.is_served_elsewhere,
+            other_worker_has_handler=self.store.other_worker_has_handler,
         )
 
     async def _register(self) -> None:
@@ -186,19 +186,19 @@ class Worker:
 
     async def _drain(self) -> None:
         """Let what runs end; ask the rest to stop, and hand it back. One grace for all of it."""
-        grace = Grace(self._drain_seconds, loop_time())
+        grace = ShutdownBudget(self._drain_seconds, loop_time())
         # Others must not believe this worker dead while it drains.
         beating = asyncio.create_task(self._beat_loop())
         lanes = list(self._lanes.values())
         for lane in lanes:
             lane.hand_back_waiting()
-        await self._until_empty(grace.to_ask(loop_time()))
-        give_up = grace.to_give_up(loop_time())
+        await self._until_empty(grace.until_cancel(loop_time()))
+        give_up = grace.until_kill(loop_time())
         closing = [asyncio.create_task(lane.close(give_up)) for lane in lanes]
-        await asyncio.wait(closing, timeout=grace.to_leave(loop_time()))
-        await self._until_empty(grace.to_leave(loop_time()))
+        await asyncio.wait(closing, timeout=grace.until_deregister(loop_time()))
+        await self._until_empty(grace.until_deregister(loop_time()))
         leaving = asyncio.create_task(self._leave())
-        await asyncio.wait([leaving], timeout=grace.to_end(loop_time()))
+        await asyncio.wait([leaving], timeout=grace.until_exit(loop_time()))
         late = [task for task in (*closing, leaving) if not task.done()]
         if late:
             _LOGGER.warning("the grace of %g s is over: what is left is left to others", self._drain_seconds)
@@ -222,14 +222,14 @@ class Worker:
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
             self._has_room.clear()
-            room = self._room.free()
+            room = self._budget.free()
             if room <= 0:
                 await self._has_room.wait()
                 continue
-            apart = min(self._apart.free(), room)
+            process_slots = min(self._process_budget.free(), room)
             self.store.woken.clear()
             try:
-                claimed = await self.store.claim(room, self._apart_names, apart)
+                claimed = await self.store.claim(room, self._process_bound, process_slots)
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
@@ -238,8 +238,8 @@ class Worker:
             if len(claimed) < room:
                 # There are no more, but perhaps for processes that are busy. Asking again at once would only keep the
                 # reports waiting.
-                if self._apart_names:
-                    self._has_more = sum(task.handler in self._apart_names for task in claimed) >= apart
+                if self._process_bound:
+                    self._has_more = sum(task.handler in self._process_bound for task in claimed) >= process_slots
                 await self._sleep()
 
     async def _sleep(self) -> None:
@@ -249,7 +249,7 @@ class Worker:
                 await self.store.woken.wait()
         except TimeoutError:
             # Nobody woke us: look everywhere.
-            self.store.look_around()
+            self.store.rescan_queues()
 
     def _start(self, claimed: list[ClaimedTask]) -> None:
         self._has_tasks.set()
@@ -263,9 +263,9 @@ class Worker:
                 self.notes.renew(task.task_id, task.token)
                 continue
             self.held[task.task_id] = task
-            self._room.take()
-            if task.handler in self._apart_names:
-                self._apart.take()
+            self._budget.take()
+            if task.handler in self._process_bound:
+                self._process_budget.take()
             fresh.append(task)
         self._queue(fresh)
 
@@ -291,7 +291,7 @@ class Worker:
     async def _report_loop(self) -> None:
         while True:
             await self._has_finished.wait()
-            if self._room.speed > BUSY and len(self.held) > len(self._finished):
+            if self._budget.speed > BUSY and len(self.held) > len(self._finished):
                 # Others end in a moment: a report of many costs hardly more than a report of one.
                 await asyncio.sleep(GATHER_SECONDS)
             self._has_finished.clear()
@@ -347,10 +347,10 @@ class Worker:
     def _let_go(self, report: TaskReport) -> None:
         if (task := self.held.pop(report.task_id, None)) is None:
             return
-        for room in (self._room, self._apart) if task.handler in self._apart_names else (self._room,):
-            room.take_back() if report.status == "HANDED_BACK" else room.leave()
+        for room in (self._budget, self._process_budget) if task.handler in self._process_bound else (self._budget,):
+            room.take_back() if report.status == "RELEASED" else room.leave()
 
-    # ── Notes ──
+    # ── TelemetryBuffer ──
 
     async def _notes_loop(self) -> None:
         loop, is_due = asyncio.get_running_loop(), asyncio.Event()
@@ -413,7 +413,7 @@ class Worker:
         while True:
             lane = self._lanes[Place.LOOP]
             assert isinstance(lane, ThreadLane)  # noqa: S101 - for mypy
-            watch = LoopWatch(lane, self.notes, blocked_seconds=self._blocked_seconds)
+            watch = LoopWatchdog(lane, self.notes, blocked_seconds=self._blocked_seconds)
             found = None
             while found is None:
                 await asyncio.sleep(watch.look_seconds)
@@ -427,14 +427,14 @@ class Worker:
             error = json.dumps(found.outcome.error)
             self._done([
                 TaskReport(task.task_id, task.token, "FAILED", error=error) if task.task_id == found.task_id
-                else TaskReport(task.task_id, task.token, "HANDED_BACK")
+                else TaskReport(task.task_id, task.token, "RELEASED")
                 for task in left
             ])  # fmt: skip
 
     def _said(self) -> dict[str, Any]:
         limit = 0 if self._processes is None else self._processes.limit
         begun = {task_id: seconds for lane in self._lanes.values() for task_id, seconds in lane.begun().items()}
-        return said(self.counters, begun, limit, self._apart.held, draining=self._stopping.is_set())
+        return said(self.counters, begun, limit, self._process_budget.held, draining=self._stopping.is_set())
 
     async def _rest(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._outage.away(error))

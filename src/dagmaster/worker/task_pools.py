@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.worker.task_log_capture import TaskLog
     from dagmaster.worker.task_runner import TaskRunner
 
-PATIENCE_SECONDS: Final = 1.0
+STALL_SECONDS: Final = 1.0
 """What waits for a seat is handed back when none became free in this time: others may have one."""
 
 MORE_SECONDS: Final = 0.5
@@ -36,7 +36,7 @@ MORE_SECONDS: Final = 0.5
 _LOGGER = logging.getLogger("dagmaster.worker")
 
 
-class Lane:
+class TaskPool:
     """Runs tasks on the running loop. `done` is called there with each report."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Lane:
         runner: TaskRunner,
         limit: int,
         done: Callable[[TaskReport], None],
-        patience_seconds: float = PATIENCE_SECONDS,
+        patience_seconds: float = STALL_SECONDS,
     ) -> None:
         self._runner = runner
         self._limit = limit
@@ -78,7 +78,7 @@ class Lane:
         """Ask a task to stop, wherever it is."""
         waiting = self._waiting.pop(task_id, None)
         if waiting is not None:
-            self._done(_handed_back(waiting))
+            self._done(_released(waiting))
         else:
             self.executor.stop(task_id)
 
@@ -86,7 +86,7 @@ class Lane:
         """Hand back what has not started."""
         while self._waiting:
             task = self._waiting.popitem(last=False)[1]
-            self._done(TaskReport(task.task_id, task.token, "HANDED_BACK", begun=False))
+            self._done(TaskReport(task.task_id, task.token, "RELEASED", begun=False))
 
     def _look_later(self) -> None:
         loop = asyncio.get_running_loop()
@@ -135,7 +135,7 @@ class ThreadLane:
         make_runner: Callable[[], TaskRunner],
         limit: int,
         done: Callable[[list[TaskReport]], None],
-        patience_seconds: float = PATIENCE_SECONDS,
+        patience_seconds: float = STALL_SECONDS,
     ) -> None:
         self._patience_seconds = patience_seconds
         self._make_runner = make_runner
@@ -143,7 +143,7 @@ class ThreadLane:
         self._done = done
         self._home = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
-        self._lane: Lane | None = None
+        self._lane: TaskPool | None = None
         self._reports: deque[TaskReport] = deque()
         self._is_told = False
         self._tasks: dict[str, ClaimedTask] = {}
@@ -219,7 +219,7 @@ class ThreadLane:
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._lane = Lane(self._make_runner(), self._limit, self._reported, self._patience_seconds)
+        self._lane = TaskPool(self._make_runner(), self._limit, self._reported, self._patience_seconds)
         try:
             self._loop.run_forever()
         finally:
@@ -258,5 +258,5 @@ class ThreadLane:
             self._done(reports)
 
 
-def _handed_back(task: ClaimedTask) -> TaskReport:
-    return TaskReport(task.task_id, task.token, "HANDED_BACK")
+def _released(task: ClaimedTask) -> TaskReport:
+    return TaskReport(task.task_id, task.token, "RELEASED")

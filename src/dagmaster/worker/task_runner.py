@@ -12,7 +12,7 @@ from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.handler_context import Checkpoint
 from dagmaster.ports.store import MAX_INLINE, JsonText, TaskReport
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded, TaskMessage
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.redaction import redacted
 from dagmaster.worker.task_outcomes import failed
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import Blobs
     from dagmaster.ports.store import ClaimedTask
     from dagmaster.worker.executor import Executor
-    from dagmaster.worker.telemetry_buffer import Notes
+    from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 ELSEWHERE_SECONDS: Final = 1.0
 """How long a worker keeps a task whose handler it does not have, before it hands it back for another."""
@@ -35,13 +35,13 @@ class TaskRunner:
         self,
         executor: Executor,
         *,
-        notes: Notes,
+        notes: TelemetryBuffer,
         blobs: Blobs,
         secrets: Callable[[str], str | None],
-        is_served_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
+        other_worker_has_handler: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self.executor = executor
-        self._is_served_elsewhere = is_served_elsewhere
+        self._is_served_elsewhere = other_worker_has_handler
         self._notes = notes
         self._blobs = blobs
         self._secrets = secrets
@@ -70,7 +70,7 @@ class TaskRunner:
         if is_others:
             # Not at once: who is free claims it again, and that may be this worker.
             await asyncio.sleep(ELSEWHERE_SECONDS)
-            return await self._report(task, HandedBack("another worker has its handler"))
+            return await self._report(task, Released("another worker has its handler"))
         outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
         if isinstance(outcome, Failed):
             outcome.error["message"] += (
@@ -116,8 +116,8 @@ class TaskRunner:
             case Failed():
                 error = json.dumps(outcome.error)
                 return TaskReport(task.task_id, task.token, "FAILED", permanent=outcome.permanent, error=error)
-            case HandedBack():
-                return TaskReport(task.task_id, task.token, "HANDED_BACK")
+            case Released():
+                return TaskReport(task.task_id, task.token, "RELEASED")
 
     async def _success(self, task: ClaimedTask, outcome: Succeeded) -> TaskReport:
         text = json.dumps(outcome.output)

@@ -39,7 +39,7 @@ class _Said:
         self.secrets: Collection[str] = ()
 
 
-class Notes:
+class TelemetryBuffer:
     """The reports of tasks."""
 
     def __init__(self) -> None:

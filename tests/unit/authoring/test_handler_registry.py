@@ -12,7 +12,7 @@ from dagmaster.authoring.handler_registry import (
     discover,
     handler,
 )
-from dagmaster.errors import HandlerInvalid, HandlerUnknown
+from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 # ── the registry ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -47,12 +47,12 @@ def test_a_registry_before_others_has_both_and_its_own_are_meant():
     assert (both.get("cut_tiles").function, both.get("tiles.cut").function) == (double, cut)
     assert both.versions() == {"cut_tiles": "9", "tiles.cut": "1", "tiles.join": "1"}
     assert both.names_where(lambda spec: spec.function is cut) == {"tiles.cut"}
-    with pytest.raises(HandlerUnknown, match=r"did you mean 'tiles\.join'"):
+    with pytest.raises(HandlerNotFound, match=r"did you mean 'tiles\.join'"):
         both.get("tiles.joint")
 
 
 def test_an_unknown_handler_is_answered_with_the_nearest_name():
-    with pytest.raises(HandlerUnknown, match=r"'tiles\.cutt': did you mean 'tiles\.cut'"):
+    with pytest.raises(HandlerNotFound, match=r"'tiles\.cutt': did you mean 'tiles\.cut'"):
         Registry([join, cut]).get("tiles.cutt")
 
 
@@ -194,7 +194,7 @@ def test_what_is_announced_is_known_before_it_is_imported(announcing):
     assert (announcing.names(), len(announcing)) == (["far.away"], 1)
     assert announcing.versions() == {"far.away": "3", "far": "3"}
     assert announcing.names_where(lambda _: False) == frozenset()
-    with pytest.raises(HandlerUnknown, match="far"):
+    with pytest.raises(HandlerNotFound, match="far"):
         announcing.get("fer")
 
 

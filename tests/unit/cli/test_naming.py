@@ -9,32 +9,32 @@ from typing import Any
 import pytest
 
 from dagmaster.cli.naming import child_of, named_node, spec_of
-from dagmaster.errors import CommandRefused
-from dagmaster.store.postgres.read_store import NodeLine
+from dagmaster.errors import CommandRejected
+from dagmaster.store.postgres.read_store import NodeRecord
 from tests.unit.cli.views import graph, head
 
 
 class Store:
-    def __init__(self, *lines: NodeLine) -> None:
+    def __init__(self, *lines: NodeRecord) -> None:
         self.lines = {line.node_id: line for line in lines}
 
-    async def nodes(self, _job_id: str, node_ids: list[str]) -> list[NodeLine]:
+    async def nodes(self, _job_id: str, node_ids: list[str]) -> list[NodeRecord]:
         return [self.lines[node_id] for node_id in node_ids if node_id in self.lines]
 
 
-def named(node_id: str, *lines: NodeLine) -> NodeLine:
+def named(node_id: str, *lines: NodeRecord) -> NodeRecord:
     onlooker: Any = SimpleNamespace(store=Store(*lines))
     return asyncio.run(named_node(onlooker, head(), graph(), node_id))
 
 
-def refused(node_id: str, *lines: NodeLine) -> str:
-    with pytest.raises(CommandRefused) as caught:
+def refused(node_id: str, *lines: NodeRecord) -> str:
+    with pytest.raises(CommandRejected) as caught:
         named(node_id, *lines)
     return str(caught.value)
 
 
-def tiles(count: int | None) -> NodeLine:
-    return NodeLine(node_id="tiles", status="RUNNING", source_count=count)
+def tiles(count: int | None) -> NodeRecord:
+    return NodeRecord(node_id="tiles", status="RUNNING", source_count=count)
 
 
 def test_a_node_without_a_row_is_pending_and_so_is_a_child_that_was_not_made_yet():

@@ -7,16 +7,23 @@ import json
 from dagmaster.cli.commands.fleet import fleet_document, fleet_page
 from dagmaster.cli.commands.jobs_show import page
 from dagmaster.cli.commands.jobs_watch import Rates, alike_together, rest_after
-from dagmaster.cli.snapshots import document, job_view, view_of, waits_for
+from dagmaster.cli.snapshots import blocking_reasons, job_view, to_dict, view_of
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.store.postgres.fleet import Fleet
-from dagmaster.store.postgres.read_store import Alive, ChildCounts, NodeLine, Question, QueueWait, WaitingCommand
+from dagmaster.store.postgres.read_store import (
+    ChildCounts,
+    FleetCounts,
+    NodeRecord,
+    PendingCommand,
+    QueueBacklog,
+    WaitInfo,
+)
 from tests.unit.cli.views import drawn, snapshot
 
-DONE = NodeLine(node_id="fetch", status="COMPLETED", attempt=1, started_at=101.0, finished_at=102.0)
-ASKED = NodeLine(node_id="release", status="WAITING")
-TILES = NodeLine(node_id="tiles", status="RUNNING", source_count=10, expanded_count=10)
+DONE = NodeRecord(node_id="fetch", status="COMPLETED", attempt=1, started_at=101.0, finished_at=102.0)
+ASKED = NodeRecord(node_id="release", status="WAITING")
+TILES = NodeRecord(node_id="tiles", status="RUNNING", source_count=10, expanded_count=10)
 
 
 def test_a_node_that_nothing_happened_to_is_pending():
@@ -44,15 +51,15 @@ def test_children_are_counted_also_those_that_have_no_row_yet():
 
 
 def test_a_fan_out_lasts_from_when_it_began_also_if_all_its_children_were_lost_and_began_again():
-    tiles = NodeLine(node_id="tiles", status="COMPLETED", source_count=4, started_at=101.0, finished_at=149.0)
+    tiles = NodeRecord(node_id="tiles", status="COMPLETED", source_count=4, started_at=101.0, finished_at=149.0)
     found = snapshot(DONE, tiles, finished_at=150.0, now=500.0)
     found.children["tiles"] = ChildCounts({"COMPLETED": 4}, 125.0)
     assert view_of(found, "tiles").started == 101.0
 
 
 def test_the_time_between_two_runs_is_nobodys_work():
-    tiles = NodeLine(node_id="tiles", status="COMPLETED", source_count=4, started_at=102.0, finished_at=144.0)
-    after = NodeLine(node_id="after", status="COMPLETED", started_at=103.0, finished_at=144.0)
+    tiles = NodeRecord(node_id="tiles", status="COMPLETED", source_count=4, started_at=102.0, finished_at=144.0)
+    after = NodeRecord(node_id="after", status="COMPLETED", started_at=103.0, finished_at=144.0)
     found = snapshot(DONE, tiles, after, status="COMPLETED", run=2, resumed_at=142.0, finished_at=145.0, now=500.0)
     found.children["tiles"] = ChildCounts({"COMPLETED": 4}, 102.0)
     assert found.seconds == 3.0
@@ -60,20 +67,24 @@ def test_the_time_between_two_runs_is_nobodys_work():
     assert view_of(found, "after").started is None, "when it began in this run is not stored"
     assert view_of(found, "fetch").started == 101.0, "it is of the first run, and was not touched"
     assert "3.0 s in run 2" in drawn(*page(found, None, {}))
-    assert document(found, None, 1)["duration_seconds"] == 3.0
+    assert to_dict(found, None, 1)["duration_seconds"] == 3.0
 
 
 def test_what_a_job_waits_for_is_a_command_to_type():
     found = snapshot(DONE, ASKED)
-    assert waits_for(found) == ["release waits for approval by ada → dagmaster jobs approve 7 release"]
-    signalled = snapshot(DONE, NodeLine(node_id="after", status="WAITING"))
-    assert waits_for(signalled) == ["after waits for signal go → dagmaster jobs signal 7 go"]
+    assert blocking_reasons(found) == ["release waits for approval by ada → dagmaster jobs approve 7 release"]
+    signalled = snapshot(DONE, NodeRecord(node_id="after", status="WAITING"))
+    assert blocking_reasons(signalled) == ["after waits for signal go → dagmaster jobs signal 7 go"]
 
 
 def test_a_queue_that_nobody_serves_is_named():
     found = snapshot(DONE)
-    found.waits = [QueueWait("light", 3, 1.0), QueueWait("heavy", 1, 70.0, 2, 8, 7), QueueWait("fine", 9, 1.0, 1)]
-    assert waits_for(found) == [
+    found.waits = [
+        QueueBacklog("light", 3, 1.0),
+        QueueBacklog("heavy", 1, 70.0, 2, 8, 7),
+        QueueBacklog("fine", 9, 1.0, 1),
+    ]
+    assert blocking_reasons(found) == [
         "3 tasks wait in queue light: no live worker serves it → dagmaster worker --queue light",
         "1 task has waited 1 min in queue heavy: 2 workers are alive, 7 of 8 places busy",
     ]
@@ -81,44 +92,44 @@ def test_a_queue_that_nobody_serves_is_named():
 
 def test_a_job_without_a_live_orchestrator_says_so():
     found = snapshot(owner_id=None, status="PENDING")
-    found.alive = Alive(0, 1)
-    assert waits_for(found) == ["the job waits for an owner: no orchestrator is alive → dagmaster orchestrator"]
+    found.alive = FleetCounts(0, 1)
+    assert blocking_reasons(found) == ["the job waits for an owner: no orchestrator is alive → dagmaster orchestrator"]
 
 
 def test_a_job_that_is_over_waits_for_nothing():
-    assert waits_for(snapshot(DONE, ASKED, status="CANCELLED", finished_at=109.0)) == []
+    assert blocking_reasons(snapshot(DONE, ASKED, status="CANCELLED", finished_at=109.0)) == []
 
 
 def test_what_was_asked_of_a_job_that_is_over_waits_for_an_orchestrator():
     found = snapshot(DONE, status="FAILED", finished_at=109.0)
     found.commands, found.alive = (
-        [WaitingCommand("resume", "ada", 12.3), WaitingCommand("approve", "", 1.0)],
-        Alive(0, 1),
+        [PendingCommand("resume", "ada", 12.3), PendingCommand("approve", "", 1.0)],
+        FleetCounts(0, 1),
     )
     rest = "none is alive → dagmaster orchestrator"
-    assert waits_for(found) == [
+    assert blocking_reasons(found) == [
         f"a resume by ada waits for an orchestrator since 12 s: {rest}",
         f"an approve waits for an orchestrator since 1 s: {rest}",
     ]
-    found.alive = Alive(1, 1)
-    assert waits_for(found) == ["a resume by ada waits since 12 s to be taken up"]
+    found.alive = FleetCounts(1, 1)
+    assert blocking_reasons(found) == ["a resume by ada waits since 12 s to be taken up"]
 
 
 def test_many_waits_are_not_all_said():
     found = snapshot(DONE)
-    found.waits = [QueueWait(f"q{i}", 1, 1.0, 0) for i in range(50)]
-    assert waits_for(found)[-1] == "and 44 more"
+    found.waits = [QueueBacklog(f"q{i}", 1, 1.0, 0) for i in range(50)]
+    assert blocking_reasons(found)[-1] == "and 44 more"
 
 
 def test_secret_inputs_are_never_shown():
     found = snapshot(DONE)
-    said = drawn(*page(found, None, {})) + json.dumps(document(found, None, 1))
+    said = drawn(*page(found, None, {})) + json.dumps(to_dict(found, None, 1))
     assert "hunter2" not in said
     assert '"token": "***"' in said
 
 
 def test_a_page_has_the_nodes_their_errors_and_the_result():
-    failed = NodeLine(node_id="fetch", status="FAILED", attempt=2, error={"kind": "x", "message": "no network"})
+    failed = NodeRecord(node_id="fetch", status="FAILED", attempt=2, error={"kind": "x", "message": "no network"})
     found = snapshot(failed, status="FAILED", finished_at=109.0, error={"message": "node fetch failed: no network"})
     said = drawn(*page(found, {"a": 1}, {}))
     assert "✘ failed  1/4 nodes  8.0 s" in said
@@ -128,7 +139,7 @@ def test_a_page_has_the_nodes_their_errors_and_the_result():
 
 
 def test_a_result_of_another_job_is_marked_and_that_job_is_named():
-    found = snapshot(NodeLine(node_id="fetch", status="COMPLETED", finished_at=102.0), resumed_from="5")
+    found = snapshot(NodeRecord(node_id="fetch", status="COMPLETED", finished_at=102.0), resumed_from="5")
     seen = drawn(*page(found, None, {}))
     assert "✔ fetch       echo, reused" in seen
     assert "resumed from job 5" in seen
@@ -138,13 +149,13 @@ def test_a_result_of_another_job_is_marked_and_that_job_is_named():
 def test_failed_children_stand_below_their_fan_out():
     found = snapshot(DONE, TILES)
     found.children["tiles"] = ChildCounts({"FAILED": 1})
-    child = NodeLine(node_id="tiles__3", status="FAILED", error={"message": "no data"})
+    child = NodeRecord(node_id="tiles__3", status="FAILED", error={"message": "no data"})
     assert "│      ✘ tiles__3: no data" in drawn(*page(found, None, {"tiles": [child]}))
 
 
 def test_a_page_fits_eighty_columns():
     found = snapshot(DONE, ASKED, TILES, submitted_by="a" * 64)
-    found.questions["release"] = Question(103.0, "m" * 300)
+    found.questions["release"] = WaitInfo(103.0, "m" * 300)
     found.children["tiles"] = ChildCounts({"FAILED": 3, "RUNNING": 2, "DISPATCHED": 5})
     assert max(map(len, drawn(*page(found, "r" * 500, {})).splitlines())) <= 80
 
@@ -152,7 +163,7 @@ def test_a_page_fits_eighty_columns():
 def test_programs_get_ids_as_text_and_every_node():
     found = snapshot(DONE, TILES)
     found.children["tiles"] = ChildCounts({"COMPLETED": 4})
-    said = document(found, {"a": 1}, 5)
+    said = to_dict(found, {"a": 1}, 5)
     assert (said["job_id"], said["owner"]["id"], said["duration_seconds"]) == ("7", "1", 10.0)
     assert list(said["nodes"]) == ["fetch", "tiles", "release", "after"]
     assert said["nodes"]["tiles"]["children"] == {"total": 10, "COMPLETED": 4}

@@ -8,7 +8,7 @@ from rich.console import Console, Group
 
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.cli.snapshots import Snapshot
-from dagmaster.store.postgres.read_store import Alive, JobHead, NodeLine
+from dagmaster.store.postgres.read_store import FleetCounts, JobDetail, NodeRecord
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
@@ -42,7 +42,7 @@ def chain(length: int) -> Graph:
     return graph({"workflow_id": "chain", "version": 1, "nodes": nodes})
 
 
-def head(**changes: Any) -> JobHead:
+def head(**changes: Any) -> JobDetail:
     given: dict[str, Any] = {
         "id": "7", "workflow_id": "flow", "version": 2, "content_hash": "x", "status": "RUNNING", "run": 1,
         "priority": 5, "inputs": {"token": "hunter2", "size": 3}, "result": None, "result_ref": None, "error": None,
@@ -51,12 +51,12 @@ def head(**changes: Any) -> JobHead:
         "created_at": 100.0, "started_at": 101.0, "finished_at": None, "now": 111.0, "owner_id": "1", "host": "h",
         "pid": 4, "silent_seconds": 1.0,
     }  # fmt: skip
-    return JobHead(**(given | changes))
+    return JobDetail(**(given | changes))
 
 
-def snapshot(*lines: NodeLine, **changes: Any) -> Snapshot:
+def snapshot(*lines: NodeRecord, **changes: Any) -> Snapshot:
     found = Snapshot(head(**changes), graph(), {line.node_id: line for line in lines})
-    found.alive = Alive(1, 1)
+    found.alive = FleetCounts(1, 1)
     return found
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 from dagmaster.engine import events as h
 from dagmaster.engine import fanout
-from dagmaster.engine.advance import advance, outstanding
+from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
     REPORTED,
     Cancel,
@@ -50,8 +50,8 @@ class Proof:
         self.driver = Driver(Job("job", graph))
         self.reference = Reference(graph, batch=batch)
         self.needs: dict[str | None, Need] = {}
-        self.withdrawn: list[h.Happening] = []
-        self.history: list[h.Happening] = []
+        self.withdrawn: list[h.EngineEvent] = []
+        self.history: list[h.EngineEvent] = []
 
     @property
     def job(self) -> Job:
@@ -63,7 +63,7 @@ class Proof:
 
     # ── One step, and what must hold after it ──
 
-    def step(self, happening: h.Happening, output: Any = None) -> list[Decision]:
+    def step(self, happening: h.EngineEvent, output: Any = None) -> list[Decision]:
         self.history.append(happening)
         twin = self.driver.rebuilt()
         before = max((node.finished_seq or 0 for node in self.job.nodes.values()), default=0)
@@ -129,7 +129,7 @@ class Proof:
 
     def check_outstanding(self, twin: Job) -> None:
         """After a reload, exactly the needs that nobody answered are asked for again."""
-        asked = {need.node: set(need.refs) for need in outstanding(twin) if isinstance(need, Need)}
+        asked = {need.node: set(need.refs) for need in pending_needs(twin) if isinstance(need, Need)}
         assert asked.keys() == self.needs.keys()
         for node_id, need in self.needs.items():
             # A fan-in after an `any_of` may find more by now; and less, when a node before it was retried.
@@ -153,10 +153,10 @@ class Proof:
 
     # ── What can happen next ──
 
-    def sensible(self, chance: Chance) -> list[tuple[h.Happening, float]]:
+    def sensible(self, chance: Chance) -> list[tuple[h.EngineEvent, float]]:
         """What the world owes this job, each with the time at which it comes."""
         now = self.driver.now
-        found: list[tuple[h.Happening, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
+        found: list[tuple[h.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
         if self.job.status is JobStatus.PENDING:
             found.append((h.JobStarted(), now))
         if self.job.deadline_at is not None and happens(chance, 5):
@@ -171,18 +171,18 @@ class Proof:
         found += [(happening, now) for happening in self.withdrawn]
         return found
 
-    def answer(self, chance: Chance, need: Need) -> h.Happening:
+    def answer(self, chance: Chance, need: Need) -> h.EngineEvent:
         if happens(chance, 8):
             return h.ResolutionFailed(need.node, "source.x", "missing")
         return self.driver.answer(need)
 
-    def odd(self, chance: Chance) -> tuple[h.Happening, float]:
+    def odd(self, chance: Chance) -> tuple[h.EngineEvent, float]:
         """What nobody should send, or seldom."""
         now = self.driver.now
         node = pick(chance, list(self.job.nodes.values()))
         attempt = max(0, node.attempt + pick(chance, [-1, 0, 1]))
         is_attempted = isinstance(node.spec, TaskSpec | WorkflowSpec)
-        options: list[h.Happening] = [
+        options: list[h.EngineEvent] = [
             h.CancelRequested(),
             h.RetryRequested(node.id),
             h.RetryRequested(node.id),
@@ -193,7 +193,7 @@ class Proof:
             h.SignalReceived(pick(chance, ["go", "stop", "other"]), {"n": chance.number(0, 2)}),
             answers(chance, node.id, node.spec),
             reports(chance, node.id, node.spec, attempt) if is_attempted else h.TaskSucceeded(node.id, attempt),
-            reports(chance, node.id, node.spec, attempt) if is_attempted else h.TaskHandedBack(node.id, attempt),
+            reports(chance, node.id, node.spec, attempt) if is_attempted else h.TaskReleased(node.id, attempt),
             h.ValuesLoaded(None, self.driver.scope(None)),
             h.ItemsReinjected(node.id, (0,)),
             h.TaskFailed("nobody", 1, BOOM),
@@ -209,12 +209,12 @@ class Proof:
             options.append(pick(chance, self.history))
         return pick(chance, options), now
 
-    def reopening(self, chance: Chance) -> h.Happening:
+    def reopening(self, chance: Chance) -> h.EngineEvent:
         """What opens a new run."""
         nodes = [node for node in self.job.nodes.values() if not is_dormant(node)]
         failed = [node for node in nodes if node.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
         fans = [node for node in nodes if isinstance(node, FanOut) and node.expanded]
-        options: list[h.Happening] = [h.ResumeRequested()]
+        options: list[h.EngineEvent] = [h.ResumeRequested()]
         options.append(h.ResumeRequested((pick(chance, nodes).id,)))
         options.append(h.ResumeRequested((pick(chance, nodes).id, pick(chance, nodes).id)))
         options += [h.RetryRequested(pick(chance, failed).id)] * 3 if failed else []
@@ -242,7 +242,7 @@ class Proof:
             else:
                 self.happen(*pick(chance, options), chance)
 
-    def happen(self, happening: h.Happening, at: float, chance: Chance) -> None:
+    def happen(self, happening: h.EngineEvent, at: float, chance: Chance) -> None:
         self.driver.now = at
         output = {"n": chance.number(0, 3), "l": list(range(chance.number(0, 3)))}
         self.step(happening, output)
@@ -302,8 +302,8 @@ def facts(node: Any, total: int | None) -> tuple[Any, ...]:
         node.status,
         node.skip_reason,
         node.attempt,
-        node.tries_used,
-        node.lost_used,
+        node.failed_attempts,
+        node.lost_attempts,
         node.branch,
         node.wake_at,
         total,

@@ -45,8 +45,8 @@ class State:
     status: NodeStatus = NodeStatus.PENDING
     skip_reason: SkipReason | None = None
     attempt: int = 0
-    tries_used: int = 0
-    lost_used: int = 0
+    failed_attempts: int = 0
+    lost_attempts: int = 0
     upstream: str | None = None
     branch: str | None = None
     wake_at: float | None = None
@@ -88,7 +88,7 @@ class Reference:
 
     # ── The step ──
 
-    def advance(self, happening: h.Happening, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
+    def advance(self, happening: h.EngineEvent, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
         """What `advance` answers. `order` says who goes first among nodes that could all start."""
         self.now, self.out, self.at_once, self.began, self.sweep_due = now, [], set(), [], False
         self.rank = {}
@@ -159,7 +159,7 @@ class Reference:
             elif node.status in HELD and self.stopping:
                 self.stop_attempt(node)
             elif node.status is NodeStatus.DISPATCHED:
-                self.out.append(d.Withdraw(node.id, node.attempt, h.TaskHandedBack(node.id, node.attempt)))
+                self.out.append(d.Withdraw(node.id, node.attempt, h.TaskReleased(node.id, node.attempt)))
         return True
 
     def start_one(self) -> bool:
@@ -239,7 +239,7 @@ class Reference:
 
     # ── Happenings ──
 
-    def react(self, happening: h.Happening) -> None:
+    def react(self, happening: h.EngineEvent) -> None:
         words = re.findall("[A-Z][a-z]*", type(happening).__name__)
         getattr(self, "on_" + "_".join(words).lower())(happening)
 
@@ -287,19 +287,19 @@ class Reference:
         if node is None:
             return
         assert isinstance(node.spec, g.TaskSpec)
-        node.tries_used += 1
+        node.failed_attempts += 1
         policy = node.spec.retry
         if self.was_asked_to_stop(node):
             self.cancel(node)
-        elif happening.permanent or node.tries_used >= policy.max_attempts or self.ending:
+        elif happening.permanent or node.failed_attempts >= policy.max_attempts or self.ending:
             self.fail(node, happening.error["kind"])
         else:
             node.status = NodeStatus.READY
             assert not policy.jitter
             growth = {
                 Backoff.FIXED: 1,
-                Backoff.LINEAR: node.tries_used,
-                Backoff.EXPONENTIAL: 2 ** (node.tries_used - 1),
+                Backoff.LINEAR: node.failed_attempts,
+                Backoff.EXPONENTIAL: 2 ** (node.failed_attempts - 1),
             }
             delay = min(policy.initial_delay_seconds * growth[policy.backoff], policy.max_delay_seconds)
             self.wait_until(node, self.now + delay)
@@ -309,15 +309,15 @@ class Reference:
         if node is None:
             return
         assert isinstance(node.spec, g.TaskSpec)
-        node.lost_used += 1
+        node.lost_attempts += 1
         if self.was_asked_to_stop(node):
             self.cancel(node)
-        elif node.lost_used > node.spec.retry.max_lost or self.ending:
+        elif node.lost_attempts > node.spec.retry.max_lost or self.ending:
             self.fail(node, "lost")
         else:
             self.again(node)
 
-    def on_task_handed_back(self, happening: h.TaskHandedBack) -> None:
+    def on_task_handed_back(self, happening: h.TaskReleased) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:
             return
@@ -810,7 +810,7 @@ class Reference:
 
     def forget(self, node: State) -> None:
         node.skip_reason = node.error = node.wake_at = node.seq = node.upstream = node.branch = None
-        node.tries_used = node.lost_used = 0
+        node.failed_attempts = node.lost_attempts = 0
         node.stopped = False
 
     # ── Who is who ──

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dagmaster.engine.advance import outstanding
+from dagmaster.engine.advance import pending_needs
 from dagmaster.engine.decisions import FinishJob, Ignore, Need, Stop, WaitUntil, Withdraw
-from dagmaster.engine.events import DispatchRejected, NodesAdded, ResolutionFailed, TaskHandedBack, TimerFired
+from dagmaster.engine.events import DispatchRejected, NodesAdded, ResolutionFailed, TaskReleased, TimerFired
 from dagmaster.engine.status import JobStatus
 from dagmaster.testing import Driver, a_job, a_spec, any_of, approval, fan_in, fan_out, task, wait, workflow
 
@@ -50,7 +50,7 @@ def test_continue_breaks_the_followers_and_lets_everything_else_go_on():
 def test_finish_running_skips_what_has_not_started_and_withdraws_what_no_worker_holds():
     driver = a_busy_job()
     decided = driver.fails("a")
-    assert Withdraw("runs", 1, TaskHandedBack("runs", 1)) in decided
+    assert Withdraw("runs", 1, TaskReleased("runs", 1)) in decided
     assert not any(isinstance(found, Stop) for found in decided)
     assert driver.statuses() == {
         "a": "FAILED",
@@ -83,7 +83,7 @@ def test_what_is_lost_in_an_ending_job_is_failed():
 def test_what_comes_back_unfinished_to_an_ending_job_is_skipped():
     driver = a_busy_job()
     driver.fails("a")
-    driver.is_handed_back("runs")
+    driver.is_released("runs")
     assert driver.status("runs") == "SKIPPED job_failed"
 
 
@@ -275,7 +275,7 @@ def test_after_a_reload_the_needs_that_nobody_answered_are_asked_for_again():
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output }}", after="a")))
     driver.starts()
     asked = driver.step(a_success("a"), output=[1])[1:]
-    assert outstanding(driver.rebuilt()) == asked
+    assert pending_needs(driver.rebuilt()) == asked
 
 
 def a_success(node_id: str):

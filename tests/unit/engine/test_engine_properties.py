@@ -68,7 +68,7 @@ def fates_in_some_order(graph: Graph, salt: int, chance: Chance) -> dict[str, An
     return ended | {"the job": driver.job.status}
 
 
-def fate(node: Node, salt: int) -> tuple[h.Happening, Any] | None:
+def fate(node: Node, salt: int) -> tuple[h.EngineEvent, Any] | None:
     """What is to happen to this node now: always the same for the same node."""
     luck = zlib.crc32(f"{salt} {node.id}".encode())
     output = {"n": luck % 4, "l": list(range(luck % 3))}

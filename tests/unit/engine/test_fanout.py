@@ -9,7 +9,7 @@ import pytest
 from dagmaster.engine import fanout
 from dagmaster.engine.advance import advance
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, Stop, WaitUntil
-from dagmaster.engine.events import CancelRequested, ResolutionFailed, TaskHandedBack, TaskSucceeded, TimerFired
+from dagmaster.engine.events import CancelRequested, ResolutionFailed, TaskReleased, TaskSucceeded, TimerFired
 from dagmaster.engine.graph import Tolerance
 from dagmaster.engine.invariants import violations
 from dagmaster.engine.model import FanOut, row_of
@@ -357,7 +357,7 @@ def test_nobody_can_report_about_a_fan_out_itself():
     """It is RUNNING in attempt 0, and a report of attempt 0 completed it over the heads of its children."""
     driver = a_fan_out([1])
     driver.happens(TaskSucceeded("f", 0))
-    driver.happens(TaskHandedBack("f", 0))
+    driver.happens(TaskReleased("f", 0))
     driver.happens(ResolutionFailed("f", "source", "missing"))
     assert driver.status("f") == "RUNNING"
 

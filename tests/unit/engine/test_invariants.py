@@ -64,7 +64,7 @@ BROKEN: dict[Callable[..., object], Callable[[Job], object]] = {
     promises.skipped_for_a_reason: lambda job: setattr(job.nodes["b"], "skip_reason", SkipReason.NOT_TAKEN),
     promises.finished_once: lambda job: setattr(job.nodes["done"], "finished_seq", job.nodes["route"].finished_seq),
     promises.only_open_nodes_wake: lambda job: setattr(job.nodes["last"], "wake_at", 1.0),
-    promises.budgets_are_attempts: lambda job: setattr(job.nodes["rests"], "lost_used", 1),
+    promises.budgets_are_attempts: lambda job: setattr(job.nodes["rests"], "lost_attempts", 1),
     promises.held_means_an_attempt: lambda job: setattr(job.nodes["b"], "attempt", 0),
     promises.failed_with_an_error: lambda job: setattr(job.nodes["done"], "error", {"kind": "x"}),
     promises.branches_are_taken_by_conditionals: lambda job: setattr(job.nodes["route"], "branch", "no_way"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagmaster.engine.advance import advance, outstanding
+from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import Dispatch, Expand, Ignore, Need, Reopen, WaitUntil
 from dagmaster.engine.events import RetryRequested, TaskSucceeded, ValuesLoaded
 from dagmaster.engine.invariants import violations
@@ -69,7 +69,7 @@ def test_attempts_go_on_counting_and_budgets_start_anew():
     driver.fails("a")
     driver.resumes()
     node = driver.job.nodes["a"]
-    assert (node.attempt, node.tries_used, node.lost_used, node.error) == (3, 0, 0, None)
+    assert (node.attempt, node.failed_attempts, node.lost_attempts, node.error) == (3, 0, 0, None)
     driver.fails("a")
     assert driver.status("a") == "READY"
 
@@ -381,14 +381,14 @@ def test_children_that_were_opened_do_not_outlive_a_fan_out_whose_gate_broke():
 
 
 def test_a_fan_in_whose_source_is_retried_before_it_has_its_values_goes_on_after_a_reload():
-    """`outstanding` decided it on the spot, and nobody who followed was told."""
+    """`pending_needs` decided it on the spot, and nobody who followed was told."""
     driver = Driver(a_job(f=fan_out([1], on_item_error="tolerate"), g=fan_in(join("f")), h="g", keep=wait(signal="go")))
     driver.starts()
     driver.step(a_failure("f__0"))
     driver.step(RetryRequested("f__0"))
     assert driver.status("g") == "READY"
     job = driver.rebuilt()
-    assert outstanding(job) == [Need("g", ())]
+    assert pending_needs(job) == [Need("g", ())]
     decided = advance(job, ValuesLoaded("g", {}), 0.0)
     assert any(isinstance(found, Dispatch) and found.node == "h" for found in decided)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dagmaster.engine.events import ResumeRequested, RetryRequested
-from dagmaster.engine.resume_plan import Circumstances, Fate, plan_of_run, with_followers
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_run, with_followers
 from dagmaster.testing import Driver, a_job, conditional, fan_in, fan_out, join, task
 
-SAME = Circumstances()
+SAME = ResumeContext()
 
 
 def plan(
-    driver: Driver, happening: ResumeRequested | RetryRequested | None = None, around: Circumstances = SAME
+    driver: Driver, happening: ResumeRequested | RetryRequested | None = None, around: ResumeContext = SAME
 ) -> dict[str, tuple[str, str]]:
     """What would become of each node. The job itself stays as it is."""
     found = plan_of_run(driver.rebuilt(), happening or ResumeRequested(), 0.0, around)
@@ -39,7 +39,7 @@ def test_what_failed_is_redone_and_what_follows_and_the_rest_is_reused():
 
 
 def test_what_is_named_is_redone_with_all_that_follows():
-    found = plan(failed(), ResumeRequested(("a",)), Circumstances(named=frozenset({"a"})))
+    found = plan(failed(), ResumeRequested(("a",)), ResumeContext(named=frozenset({"a"})))
     assert found == {
         "a": ("redone", "named with --from"),
         "b": ("redone", "failed"),
@@ -106,7 +106,7 @@ def test_what_was_not_taken_stays_so_and_a_failure_that_is_allowed_is_settled():
 def test_a_result_of_an_older_handler_stays_and_is_told():
     driver = failed()
     handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
-    around = Circumstances(versions={handler: frozenset({"3"})})
+    around = ResumeContext(versions={handler: frozenset({"3"})})
     _, reason = plan(driver, around=around)["a"]
     assert reason == f"completed; handler `{handler}` is version 3 now, was None: --from a redoes it"
 
@@ -114,8 +114,8 @@ def test_a_result_of_an_older_handler_stays_and_is_told():
 def test_what_no_live_worker_can_do_is_impossible():
     driver = failed()
     handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
-    found = plan(driver, around=Circumstances(served=frozenset({"another"})))
-    assert found["b"] == (Fate.IMPOSSIBLE.value, f"no live worker has the handler `{handler}`")
+    found = plan(driver, around=ResumeContext(served=frozenset({"another"})))
+    assert found["b"] == (ReuseKind.IMPOSSIBLE.value, f"no live worker has the handler `{handler}`")
 
 
 @pytest.mark.parametrize("status", ["running", "completed"])
@@ -142,7 +142,7 @@ def test_children_that_are_made_anew_are_counted():
     driver.succeeds("tiles__0")
     driver.succeeds("tiles__1")
     driver.fails("tiles__2", permanent=True)
-    around = Circumstances(named=frozenset({"plan"}))
+    around = ResumeContext(named=frozenset({"plan"}))
     found = plan_of_run(driver.rebuilt(), ResumeRequested(("plan",)), 0.0, around)
     assert not isinstance(found, str)
     tiles = next(each for each in found if each.node == "tiles")
@@ -154,5 +154,5 @@ def test_a_node_that_rests_is_tried_at_once():
     driver = Driver(a_job(a=task(retry=3)))
     driver.starts()
     driver.fails("a")
-    found = plan(driver, RetryRequested("a"), Circumstances(named=frozenset({"a"})))
+    found = plan(driver, RetryRequested("a"), ResumeContext(named=frozenset({"a"})))
     assert found == {"a": ("redone", "rests between attempts: tried at once")}

@@ -10,13 +10,13 @@ from dagmaster.engine.decisions import Dispatch, Fail, Ignore, WaitUntil, Withdr
 from dagmaster.engine.events import (
     ResolutionFailed,
     TaskFailed,
-    TaskHandedBack,
     TaskLost,
+    TaskReleased,
     TaskSucceeded,
     TimerFired,
 )
 from dagmaster.engine.graph import TaskSpec
-from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy, chance_of, retry_delay
+from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy, jitter_for, retry_delay
 from dagmaster.testing import Driver, a_job, task
 
 
@@ -57,8 +57,8 @@ def test_jitter_moves_a_delay_within_its_upper_half(failures, chance, backoff, i
 
 
 def test_chance_is_the_same_in_every_process_and_differs_between_attempts():
-    assert chance_of("job", "a", 1) == chance_of("job", "a", 1) == pytest.approx(0.35346, abs=1e-5)
-    assert len({chance_of("job", node, attempt) for node in "abc" for attempt in range(100)}) > 290
+    assert jitter_for("job", "a", 1) == jitter_for("job", "a", 1) == pytest.approx(0.35346, abs=1e-5)
+    assert len({jitter_for("job", node, attempt) for node in "abc" for attempt in range(100)}) > 290
 
 
 # ── Failed ──
@@ -133,9 +133,9 @@ def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
 def test_an_attempt_that_is_handed_back_uses_no_budget():
     driver = a_task(retry=1)
     for _ in range(5):
-        driver.is_handed_back("a")
+        driver.is_released("a")
     node = driver.job.nodes["a"]
-    assert (node.attempt, node.tries_used, node.lost_used) == (6, 0, 0)
+    assert (node.attempt, node.failed_attempts, node.lost_attempts) == (6, 0, 0)
 
 
 def test_what_dispatch_refuses_fails_without_a_retry():
@@ -167,11 +167,11 @@ def test_a_task_that_no_worker_takes_in_time_is_withdrawn_and_counts_as_failed()
 # ── Stale ──
 
 
-@pytest.mark.parametrize("report", [TaskSucceeded, TaskLost, TaskHandedBack])
+@pytest.mark.parametrize("report", [TaskSucceeded, TaskLost, TaskReleased])
 @pytest.mark.parametrize("attempt", [0, 1, 3])
 def test_a_report_of_another_attempt_changes_nothing(report, attempt):
     driver = a_task()
-    driver.is_handed_back("a")
+    driver.is_released("a")
     before = driver.rows()
     assert isinstance(driver.happens(report("a", attempt))[0], Ignore)
     assert driver.rows() == before

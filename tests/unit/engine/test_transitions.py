@@ -8,7 +8,7 @@ from dagmaster.engine.model import Node
 from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus
 from dagmaster.engine.step import Step
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, Move, mermaid
-from dagmaster.errors import TransitionForbidden
+from dagmaster.errors import InvalidTransition
 from dagmaster.testing import a_job
 
 FORBIDDEN = [(status, move) for status in NodeStatus for move in Move if move not in NODE_MOVES[status]]
@@ -53,7 +53,7 @@ def test_a_move_that_the_table_does_not_have_is_refused(status, move):
     job = a_job(a="")
     node = Node("a", job.graph.specs["a"])
     node.status = status
-    with pytest.raises(TransitionForbidden, match=f"node a is {status}: it cannot {move}"):
+    with pytest.raises(InvalidTransition, match=f"node a is {status}: it cannot {move}"):
         Step(job, 0.0, []).move(node, move)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.engine.diagnosis.context import ChildJob, OutTask, QueueState, Service, Surroundings
+from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, InFlightTask, QueueState, Service
 from dagmaster.engine.diagnosis.explain import THE_JOB, Why
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.model import FanOut
@@ -19,12 +19,12 @@ OF_OPEN = frozenset(
     {
         ReasonCode.NO_WORKER, ReasonCode.APPROVAL, ReasonCode.SIGNAL, ReasonCode.WORKER_DIED, ReasonCode.WORKER_SILENT,
         ReasonCode.RETRY, ReasonCode.STOPPING, ReasonCode.CHILD_JOB, ReasonCode.RUNNING, ReasonCode.PREFETCHED,
-        ReasonCode.TAKEN, ReasonCode.QUEUED, ReasonCode.REPORTED, ReasonCode.IN_HAND, ReasonCode.TIME,
-        ReasonCode.CHILDREN, ReasonCode.PLACE, ReasonCode.NODES, ReasonCode.NOT_STARTED,
+        ReasonCode.CLAIMED, ReasonCode.QUEUED, ReasonCode.REPORTED, ReasonCode.DECIDING, ReasonCode.WAIT_UNTIL,
+        ReasonCode.CHILDREN, ReasonCode.MAX_PARALLEL, ReasonCode.NODES, ReasonCode.NOT_STARTED,
     }
 )  # fmt: skip
 OF_JOBS = frozenset(code for code in ReasonCode if code.value.startswith(("job_", "owner_"))) | {
-    ReasonCode.NO_ORCHESTRATOR, ReasonCode.NO_OWNER, ReasonCode.TROUBLED,
+    ReasonCode.NO_ORCHESTRATOR, ReasonCode.NO_OWNER, ReasonCode.ADVANCE_FAILED,
 }  # fmt: skip
 OF_OVER = frozenset(ReasonCode) - OF_OPEN - OF_JOBS
 BY_STATUS = {
@@ -44,10 +44,10 @@ class ExplainedProof(Proof):
         return decided
 
 
-def surroundings(proof: Proof, chance: Chance) -> Surroundings:
+def surroundings(proof: Proof, chance: Chance) -> DiagnosisContext:
     """What may surround a job: each task in a queue, at a worker, or on its way back."""
     now = proof.driver.now
-    tasks: dict[str, OutTask] = {}
+    tasks: dict[str, InFlightTask] = {}
     children: dict[str, ChildJob] = {}
     for node in proof.job.nodes.values():
         if node.status is NodeStatus.DISPATCHED:
@@ -56,13 +56,13 @@ def surroundings(proof: Proof, chance: Chance) -> Surroundings:
             worker = Service(id="3", where="h:3", silent_seconds=silent, lease_seconds=6.0) if place > 1 else None
             if place:
                 begun = pick(chance, [True, False, None])
-                tasks[node.id] = OutTask(
+                tasks[node.id] = InFlightTask(
                     queue="default", dispatched_at=now, worker=worker, claimed_at=now, has_begun=begun
                 )
         elif node.status is NodeStatus.RUNNING and not isinstance(node, FanOut):
             children[node.id] = ChildJob(id="7", status=pick(chance, ["PENDING", "RUNNING", "COMPLETED"]))
     owner = Service(id="1", where="h:1", silent_seconds=pick(chance, [0.0, 9.0, 20.0]), lease_seconds=15.0)
-    return Surroundings(
+    return DiagnosisContext(
         now=now,
         owner=pick(chance, [owner, owner, None]),
         orchestrators=chance.number(0, 1),
@@ -80,7 +80,7 @@ def check(why: Why, needs: Any) -> None:
         assert reason.code in (OF_OVER if node.is_terminal else OF_OPEN), (node.id, node.status, reason)
         assert reason.code in BY_STATUS.get(node.status, ReasonCode), (node.id, node.status, reason)
         assert all(each in why.job.nodes and each != node.id for each in reason.because)
-        if reason.code is ReasonCode.IN_HAND and node.status is NodeStatus.READY:
+        if reason.code is ReasonCode.DECIDING and node.status is NodeStatus.READY:
             # What the owner is said to decide is what it was asked for.
             assert node.id in needs
         # Nothing waits for what is over.

@@ -220,10 +220,10 @@ BOOM = {"kind": "error", "message": "boom"}
 AT = "2026-01-01T00:00:00Z"
 
 
-def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.Happening:
+def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.EngineEvent:
     """A report about an attempt."""
     if not isinstance(spec, TaskSpec):
-        ends: list[h.Happening] = [
+        ends: list[h.EngineEvent] = [
             h.ChildJobFinished(node_id, attempt, "COMPLETED", {"n": chance.number(0, 2), "l": [1]}),
             h.ChildJobFinished(node_id, attempt, "FAILED", None, BOOM),
             h.ChildJobFinished(node_id, attempt, "CANCELLED"),
@@ -231,12 +231,12 @@ def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.Happeni
             reused(node_id),
         ]
         return pick(chance, ends)
-    options: list[h.Happening] = [
+    options: list[h.EngineEvent] = [
         h.TaskSucceeded(node_id, attempt),
         h.TaskFailed(node_id, attempt, BOOM),
         h.TaskFailed(node_id, attempt, BOOM, permanent=True),
         h.TaskLost(node_id, attempt),
-        h.TaskHandedBack(node_id, attempt),
+        h.TaskReleased(node_id, attempt),
         h.DispatchRejected(node_id, attempt, BOOM),
         h.ResolutionFailed(node_id, "params.x", "missing"),
         reused(node_id),
@@ -244,15 +244,15 @@ def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.Happeni
     return pick(chance, [*options[:1] * 5, *options[:2] * 2, *options])
 
 
-def answers(chance: Chance, node_id: str, spec: Spec) -> h.Happening:
+def answers(chance: Chance, node_id: str, spec: Spec) -> h.EngineEvent:
     """What an outsider says to a node that waits, or could."""
     if isinstance(spec, WaitSpec):
         return h.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
     by = pick(chance, ["ada", "bob", "eve"])
-    says: list[h.Happening] = [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT), reused(node_id)]
+    says: list[h.EngineEvent] = [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT), reused(node_id)]
     return pick(chance, says)
 
 
-def reused(node_id: str) -> h.Happening:
+def reused(node_id: str) -> h.EngineEvent:
     """The job before this one has the result."""
     return h.ResultReused(node_id, {"n": 1, "l": [1, 2]}, h.ReusedFrom("0", node_id, 1, "7"))

@@ -100,10 +100,10 @@ def test_what_is_no_file_is_bad_input_with_its_reason(tmp_path, params, said):
 
 def test_a_bucket_that_is_not_there_is_bad_input_and_a_storage_that_is_away_is_not(tmp_path, monkeypatch):
     ctx = context(tmp_path)
-    from dagmaster.errors import BlobMissing
+    from dagmaster.errors import BlobNotFound
 
     def missing(_uri: BlobUri) -> None:
-        raise BlobMissing("there is no bucket 'b'")
+        raise BlobNotFound("there is no bucket 'b'")
 
     monkeypatch.setattr(ctx.blobs, "find", missing)
     with pytest.raises(PermanentError, match="there is no bucket 'b'") as error:

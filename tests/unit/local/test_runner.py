@@ -9,7 +9,7 @@ import pytest
 
 from dagmaster import HandlerContext, PermanentError, Registry, compile_text, handler
 from dagmaster.errors import InputsInvalid
-from dagmaster.local.runner import OneProcess
+from dagmaster.local.runner import InProcessRunner
 from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.local_services import local_services
 from dagmaster.testing.run import run_workflow
@@ -231,7 +231,7 @@ CHILD = "{workflow_id: child, inputs: {x: {type: integer, required: true}}, node
 def with_children(text: str, **children: str):
     registry = Registry(HANDLERS)
     graphs = {name: compile_text(child, handlers=registry).graph for name, child in children.items()}
-    process = OneProcess(registry, workflows=lambda name, _version: graphs.get(name), clock=FakeClock())
+    process = InProcessRunner(registry, workflows=lambda name, _version: graphs.get(name), clock=FakeClock())
     return asyncio.run(process.run(compile_text(text, handlers=registry).graph, {}))
 
 
@@ -277,7 +277,7 @@ def test_secrets_reach_the_handler_and_only_there():
     graph = compile_text(
         "{name: n, nodes: {a: {handler: use, params: {h: 'Bearer {{ secrets.TOKEN }}'}}}}", handlers=registry
     ).graph
-    process = OneProcess(registry, secrets={"TOKEN": "s3"}.get, clock=FakeClock())
+    process = InProcessRunner(registry, secrets={"TOKEN": "s3"}.get, clock=FakeClock())
     report = asyncio.run(process.run(graph, {}))
     assert seen == [{"h": "Bearer s3"}]
     assert "s3" not in str(report.to_json())
@@ -304,7 +304,7 @@ def test_a_cancel_stops_what_runs_and_explains_every_node():
         graph = compile_text(
             "{name: n, nodes: {a: {handler: long}, b: {handler: give, depends_on: a}}}", handlers=registry
         ).graph
-        process = OneProcess(registry)
+        process = InProcessRunner(registry)
         job = asyncio.ensure_future(process.run(graph, {}))
         await started.wait()
         process.cancel()
@@ -319,7 +319,7 @@ def test_a_signal_that_comes_early_is_not_lost():
     async def scenario():
         registry = Registry(HANDLERS)
         text = "{name: n, nodes: {a: {handler: give, next: w}, w: {type: wait, signal: go, next: b}, b: {handler: give, params: {p: '{{ nodes.w.output.p }}'}}}}"
-        process = OneProcess(registry)
+        process = InProcessRunner(registry)
         job = asyncio.ensure_future(process.run(compile_text(text, handlers=registry).graph, {}))
         await asyncio.sleep(0)
         process.signal("go", {"p": 7})
@@ -368,7 +368,7 @@ def test_a_child_job_that_is_started_and_stopped_in_one_turn_never_runs():
         "{name: p, on_failure: cancel_running, nodes: {b: {handler: give, next: c}, c: {type: workflow, workflow_id: child}, a: {handler: gone}}}",
         handlers=registry,
     ).graph
-    process = OneProcess(registry, workflows=lambda *_: child, clock=FakeClock())
+    process = InProcessRunner(registry, workflows=lambda *_: child, clock=FakeClock())
     report = asyncio.run(process.run(parent, {}))
     assert report.nodes["c"]["status"] == "CANCELLED"
     assert ran == []
@@ -388,7 +388,7 @@ def test_one_runner_runs_one_job_after_another():
     graph = compile_text("{name: n, nodes: {a: {handler: give}}}", handlers=registry).graph
 
     async def twice():
-        process = OneProcess(registry, clock=FakeClock())
+        process = InProcessRunner(registry, clock=FakeClock())
         return await process.run(graph, {}), await process.run(graph, {})
 
     first, second = asyncio.run(twice())
@@ -454,7 +454,7 @@ def test_the_stored_rows_give_the_same_job_again():
     graph = compile_text(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: give}}}}", handlers=registry
     ).graph
-    process = OneProcess(registry, clock=FakeClock())
+    process = InProcessRunner(registry, clock=FakeClock())
     report = asyncio.run(process.run(graph, {}))
     rebuilt = process.store.rebuild(report.job_id)
     assert {node.id: node.status for node in rebuilt.nodes.values()} == {

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from dagmaster.orchestrator.poll_schedule import Lookout
+from dagmaster.orchestrator.poll_schedule import PollSchedule
 from dagmaster.testing import FakeClock
 
 ALL = {"results", "commands", "jobs"}
@@ -18,7 +18,7 @@ def a_store() -> Any:
 
 def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
     store = a_store()
-    lookout = Lookout(store, 1.0)
+    lookout = PollSchedule(store, 1.0)
     assert lookout.waiting() == ALL
     looked = 0
     for _ in range(100):
@@ -31,7 +31,7 @@ def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
 
 def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_somebody_is_woken():
     store = a_store()
-    lookout = Lookout(store, 1000.0)
+    lookout = PollSchedule(store, 1000.0)
     lookout.waiting()
     lookout.has_claimed(some=True)
     found = []
@@ -47,7 +47,7 @@ def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_somebody_is_
 
 def test_what_was_heard_of_is_looked_for_at_once_and_once():
     store = a_store()
-    lookout = Lookout(store, 1000.0)
+    lookout = PollSchedule(store, 1000.0)
     lookout.waiting()
     store.waiting.add("commands")
     assert lookout.waiting() == {"commands"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dagmaster.orchestrator.result_reader import MANY_RESULTS, READS_AHEAD, REMEMBERED, Reports
+from dagmaster.orchestrator.result_reader import MANY_RESULTS, READS_AHEAD, REMEMBERED, ResultReader
 from dagmaster.ports.store import TaskResult
 from dagmaster.testing.clock import FakeClock
 
@@ -23,7 +23,7 @@ def a_result(number: int) -> TaskResult:
 
 
 class Store:
-    """What a door has for `Reports`."""
+    """What a door has for `ResultReader`."""
 
     def __init__(self, *stored: int) -> None:
         self.clock = FakeClock()
@@ -31,20 +31,20 @@ class Store:
         self.stored = list(stored)
         self.reads = 0
 
-    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         self.reads += 1
         return [a_result(number) for number in self.stored if number > after][:limit]
 
 
-def reports_of(store: Store) -> Reports:
-    return Reports(cast("OrchestratorStore", store))
+def reports_of(store: Store) -> ResultReader:
+    return ResultReader(cast("OrchestratorStore", store))
 
 
-def read(reports: Reports, *waiting: str) -> list[int]:
+def read(reports: ResultReader, *waiting: str) -> list[int]:
     return [each.id for each in asyncio.run(reports.read(waiting, ()))]
 
 
-def pushed(reports: Reports) -> list[int]:
+def pushed(reports: ResultReader) -> list[int]:
     return [each.id for each in reports.pushed()]
 
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.engine.events import Happening, JobStarted, TaskFailed, TaskSucceeded, TimerFired
+from dagmaster.engine.events import EngineEvent, JobStarted, TaskFailed, TaskSucceeded, TimerFired
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.local.memory_values import MemoryStore
-from dagmaster.orchestrator.expression_scopes import Scopes
-from dagmaster.orchestrator.result_reuse import Recall
-from dagmaster.orchestrator.turn import take_turn
-from dagmaster.ports.reusable_results import KnownHandlers, PastJob, PastNode
+from dagmaster.orchestrator.expression_scopes import ExpressionScopes
+from dagmaster.orchestrator.result_reuse import ResultReuse
+from dagmaster.orchestrator.turn import run_turn
+from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from tests.unit.engine.proof import batches_of
 from tests.unit.engine.worlds import Chance, Seeded, happens, pick
 
@@ -56,17 +56,17 @@ class Lived:
             for node in self.job.nodes.values()
         }
 
-    def past(self) -> PastJob:
+    def past(self) -> SourceJob:
         done = [node for node in self.job.nodes.values() if node.status is NodeStatus.COMPLETED]
-        nodes = [PastNode(n.id, n.fingerprint, n.handler_version, n.attempt) for n in done if n.fingerprint]
-        return PastJob(self.job.id, nodes)
+        nodes = [SourceNode(n.id, n.fingerprint, n.handler_version, n.attempt) for n in done if n.fingerprint]
+        return SourceJob(self.job.id, nodes)
 
     async def handlers(self) -> KnownHandlers:
         now, *later = self.versions
         self.versions = later or [now]
         return KnownHandlers({"h": frozenset({now})})
 
-    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, Any]:
+    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, Any]:
         return {node.node_id: self.store.jobs[job_id].outputs[node.node_id] for node in nodes}
 
 
@@ -89,22 +89,20 @@ def live(
     if after is not None:
         after.versions = [version, *deploys]
         past = after.past()
-    recall = Recall(job, inputs, past=past, pasts=after, redo=redo)  # type: ignore[arg-type]
+    recall = ResultReuse(job, inputs, past=past, pasts=after, redo=redo)  # type: ignore[arg-type]
     asyncio.run(_lived(lived, inputs, recall, after, salt, version))
     return lived
 
 
 async def _lived(  # noqa: PLR0917 - what a life is lived with
-    lived: Lived, inputs: dict[str, Any], recall: Recall, after: Lived | None, salt: int, version: str
+    lived: Lived, inputs: dict[str, Any], recall: ResultReuse, after: Lived | None, salt: int, version: str
 ) -> None:
     job, store = lived.job, lived.store
-    happenings: list[Happening] = [JobStarted()]
+    happenings: list[EngineEvent] = [JobStarted()]
     reported: dict[tuple[str, int], Any] = {}
     while happenings:
-        scopes = Scopes(job, inputs, {})
-        writes = await take_turn(
-            job, happenings, reported=reported, scopes=scopes, values=store, now=0.0, recall=recall
-        )
+        scopes = ExpressionScopes(job, inputs, {})
+        writes = await run_turn(job, happenings, reported=reported, scopes=scopes, values=store, now=0.0, recall=recall)
         store.save(job, writes)
         for decision in writes.decisions:
             source = getattr(decision, "reused", None)
@@ -134,7 +132,7 @@ def before(lived: Lived, node: Node) -> list[Any]:
     return found
 
 
-def outcome(task: ResolvedTask, salt: int, version: str) -> Happening:
+def outcome(task: ResolvedTask, salt: int, version: str) -> EngineEvent:
     """The same task, the same fate."""
     if zlib.crc32(f"{salt} {task.node.partition('__')[0]} {task.text}".encode()) % 7 == 0:
         return TaskFailed(task.node, task.attempt, BOOM, permanent=True)

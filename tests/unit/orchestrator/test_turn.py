@@ -7,12 +7,12 @@ from typing import Any
 
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.advance import advance
-from dagmaster.engine.events import Happening, JobStarted, TaskSucceeded
+from dagmaster.engine.events import EngineEvent, JobStarted, TaskSucceeded
 from dagmaster.engine.expressions.templates import SecretText
 from dagmaster.engine.model import Job
 from dagmaster.local.memory_values import MemoryStore
-from dagmaster.orchestrator.expression_scopes import Scopes
-from dagmaster.orchestrator.turn import TurnWrites, take_turn, take_up
+from dagmaster.orchestrator.expression_scopes import ExpressionScopes
+from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
 
 
 class Desk:
@@ -32,9 +32,9 @@ class Desk:
     async def open(self, value: Any) -> Any:
         return await self.store.open(value)
 
-    def turn(self, *happenings: Happening, reported: dict[tuple[str, int], Any] | None = None) -> TurnWrites:
-        scopes = Scopes(self.job, self.inputs, {})
-        work = take_turn(self.job, happenings, reported=reported or {}, scopes=scopes, values=self, now=0.0)
+    def turn(self, *happenings: EngineEvent, reported: dict[tuple[str, int], Any] | None = None) -> TurnResult:
+        scopes = ExpressionScopes(self.job, self.inputs, {})
+        work = run_turn(self.job, happenings, reported=reported or {}, scopes=scopes, values=self, now=0.0)
         writes = asyncio.run(work)
         self.store.save(self.job, writes)
         return writes
@@ -82,12 +82,12 @@ def test_a_job_that_was_loaded_in_the_middle_is_taken_up():
     desk.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
     # The process dies after the engine asked for values and before anybody answered.
     advance(desk.job, TaskSucceeded("plan", 1), 0.0)
-    writes = TurnWrites(changed=desk.job.take_changed())
+    writes = TurnResult(changed=desk.job.drain_changed())
     desk.store.save(desk.job, writes)
     desk.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
     desk.job = desk.store.rebuild("1")
-    scopes = Scopes(desk.job, {}, {})
-    taken = asyncio.run(take_up(desk.job, scopes=scopes, values=desk, now=0.0))
+    scopes = ExpressionScopes(desk.job, {}, {})
+    taken = asyncio.run(recover(desk.job, scopes=scopes, values=desk, now=0.0))
     assert [(task.node, task.params) for task in taken.tasks] == [("work__0", {"i": 5, "n": 1})]
 
 

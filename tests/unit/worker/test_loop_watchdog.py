@@ -11,9 +11,9 @@ import pytest
 from dagmaster.ports.store import ClaimedTask
 from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.worker import loop_watchdog
-from dagmaster.worker.loop_watchdog import Blocker, LoopWatch
+from dagmaster.worker.loop_watchdog import Blocker, LoopWatchdog
 from dagmaster.worker.task_pools import ThreadLane
-from dagmaster.worker.telemetry_buffer import Notes
+from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 
 class Log:
@@ -50,7 +50,7 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lane, self.now, self.on_loop = Lane(), 1000.0, None
         lane: Any = self.lane
-        self.watch = LoopWatch(lane, Notes(), blocked_seconds=60)
+        self.watch = LoopWatchdog(lane, TelemetryBuffer(), blocked_seconds=60)
         self.watch.look(self.now)
         monkeypatch.setattr(loop_watchdog, "_now_on", lambda _thread_id: (self.on_loop, None))
 

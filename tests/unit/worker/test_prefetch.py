@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dagmaster.worker.prefetch import Room
+from dagmaster.worker.prefetch import PrefetchBudget
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from dagmaster.worker.prefetch import Room
 )
 def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, free: int):
     async def asked() -> int:
-        room = Room(2)
+        room = PrefetchBudget(2)
         room.speed, room._since = speed, float("inf")
         return room.free()
 
@@ -25,7 +25,7 @@ def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, 
 
 def test_what_is_handed_back_is_no_sign_of_speed():
     async def asked() -> tuple[int, int]:
-        room = Room(2)
+        room = PrefetchBudget(2)
         room.speed, room._since = 500.0, asyncio.get_running_loop().time() - 0.5
         for _ in range(52):
             room.take()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from tests.unit.worker.processes_running import (
     HANDLERS,
     Watched,
@@ -189,8 +189,8 @@ def test_closing_hands_back_what_runs():
         await executor.close()
         return [*await asyncio.gather(*running), *map(lives, pids)]
 
-    handed_back = HandedBack("the worker was closed")
-    assert with_processes(main, grace_seconds=0.05) == [handed_back, handed_back, False, False]
+    released = Released("the worker was closed")
+    assert with_processes(main, grace_seconds=0.05) == [released, released, False, False]
 
 
 @pytest.mark.parametrize(("handler", "counts"), [("meet", True), ("meet_and_look", False)])
@@ -208,7 +208,7 @@ def test_a_result_that_comes_while_the_worker_closes_counts_unless_the_handler_k
         return await running, pid
 
     outcome, pid = with_processes(main)
-    assert outcome == (Succeeded({"pid": pid}) if counts else HandedBack("the worker was closed"))
+    assert outcome == (Succeeded({"pid": pid}) if counts else Released("the worker was closed"))
 
 
 def test_cancelling_execute_kills_the_process_and_waits_for_its_end():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.ports.handler_context import Checkpoint, Progress
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from tests.unit.worker.processes_running import Watched, lives, outcome_of, output, task, with_processes
 from tests.unit.worker.running import failure
 
@@ -230,7 +230,7 @@ def test_closing_while_a_process_starts_leaves_none_behind():
         await executor.close()
         return await running
 
-    assert with_processes(main) == HandedBack("the worker was closed")
+    assert with_processes(main) == Released("the worker was closed")
 
 
 def test_what_a_handler_does_to_its_streams_and_its_folder_is_not_the_next_ones_concern():

@@ -14,7 +14,7 @@ from dagmaster.worker.report_delivery import end_of
     ("status", "error", "counted"),
     [
         ("COMPLETED", None, "completed"),
-        ("HANDED_BACK", None, "handed_back"),
+        ("RELEASED", None, "released"),
         ("FAILED", {"kind": "error", "message": "no"}, "failed"),
         ("FAILED", {"kind": "cancelled", "message": "the task was asked to stop"}, "stopped"),
     ],

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dagmaster.worker.shutdown import CLOSE_SECONDS, Grace
+from dagmaster.worker.shutdown import CLOSE_SECONDS, ShutdownBudget
 
 
 def the_slowest(seconds: float) -> list[float]:
     """When each step is over, if each takes all the time that it has."""
-    grace, now, ends = Grace(seconds, 100.0), 100.0, []
-    for step in (grace.to_ask, grace.to_give_up, grace.to_leave, grace.to_end):
+    grace, now, ends = ShutdownBudget(seconds, 100.0), 100.0, []
+    for step in (grace.until_cancel, grace.until_kill, grace.until_deregister, grace.until_exit):
         now += step(now)
         ends.append(now - 100.0)
     return ends
@@ -32,5 +32,5 @@ def test_a_short_grace_leaves_the_time_to_say_goodbye(seconds: float):
 
 
 def test_a_step_that_was_quick_leaves_its_time_to_the_next():
-    grace = Grace(30, 100.0)
-    assert grace.to_give_up(100.5) == 26.5
+    grace = ShutdownBudget(30, 100.0)
+    assert grace.until_kill(100.5) == 26.5

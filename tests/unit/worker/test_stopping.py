@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.ports.handler_context import HandlerContext, Progress
-from dagmaster.ports.task_messages import Failed, HandedBack, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from tests.unit.worker.running import A_WHILE, Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def test_closing_hands_back_what_runs_and_what_comes_later():
         await executor.close()
         return [await running, await executor.execute(a_task("2"))]
 
-    assert with_executor(forever, main) == [HandedBack("the worker was closed"), HandedBack("the worker is closed")]
+    assert with_executor(forever, main) == [Released("the worker was closed"), Released("the worker is closed")]
 
 
 def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> Outcome:
@@ -251,11 +251,11 @@ def test_a_plain_function_that_ends_while_the_executor_closes_has_its_result():
 
 def test_a_plain_function_that_saw_that_it_is_to_stop_is_handed_back():
     # It may have stopped half way.
-    assert closed_while_it_runs(lambda ctx: {"cut": ctx.cancelled}) == HandedBack("the worker was closed")
+    assert closed_while_it_runs(lambda ctx: {"cut": ctx.cancelled}) == Released("the worker was closed")
 
 
 def test_a_plain_function_that_fails_while_the_executor_closes_is_handed_back():
-    assert closed_while_it_runs(lambda _: {"no": 1 / 0}) == HandedBack("the worker was closed")
+    assert closed_while_it_runs(lambda _: {"no": 1 / 0}) == Released("the worker was closed")
 
 
 def test_a_coroutine_that_returns_when_it_is_interrupted_is_handed_back():
@@ -273,7 +273,7 @@ def test_a_coroutine_that_returns_when_it_is_interrupted_is_handed_back():
         await executor.close()
         return await running
 
-    assert with_executor(function, main) == HandedBack("the worker was closed")
+    assert with_executor(function, main) == Released("the worker was closed")
 
 
 def test_cancelling_execute_cancels_the_handler_and_waits_for_its_end():

@@ -230,7 +230,7 @@ class ParquetCatalog:
 
     def _write(self, parts: Sequence[Part], known: Sequence[KnownItem]) -> Part:
         # Two thirds of what this module would take to import; who only searches writes nothing.
-        from dagmaster.adapters.catalog.stac_parquet import write_items  # noqa: PLC0415
+        from dagmaster.adapters.catalog.stac_parquet import write_items
 
         newest_first = sorted(known, key=lambda one: (-_micros(one.begins), one.id))
         name = self._parts.new_name(parts)

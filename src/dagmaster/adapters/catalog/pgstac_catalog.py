@@ -191,8 +191,8 @@ def _may_pass(error: psycopg.Error) -> bool:
 
 def migrate(url: str) -> str:
     """Bring the database's pgstac to the version that is installed here, by its own migrations. Gives the version."""
-    from pypgstac.db import PgstacDB  # noqa: PLC0415 - slow, and only here
-    from pypgstac.migrate import Migrate  # noqa: PLC0415 - likewise
+    from pypgstac.db import PgstacDB
+    from pypgstac.migrate import Migrate
 
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as one_at_a_time:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from dagmaster.adapters import atomic_files
 from dagmaster.adapters.byte_streams import Passing, keep, pieces_of, said
-from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
+from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.ports.storage import BlobInfo, BlobUri, may_be_named
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _info(uri: BlobUri, found: os.stat_result, *, sha256: str = "", created: boo
 
 def _refused(what: str, uri: BlobUri, error: OSError) -> Exception:
     if isinstance(error, FileNotFoundError):
-        return BlobMissing(f"there is nothing at {uri}")
+        return BlobNotFound(f"there is nothing at {uri}")
     if error.errno in _NO_NAME:
         return BlobNameInvalid(f"{uri} cannot {what}: {_NO_NAME[error.errno]}")
     return BlobsUnavailable(f"{uri} cannot {what}: {said(error)}")

@@ -29,7 +29,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 
 from dagmaster.adapters.byte_streams import PIECE, Passing, keep, pieces_of
 from dagmaster.adapters.storage.config import open_store, secrets_hidden
-from dagmaster.errors import BlobMissing, BlobsUnavailable
+from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.ports.storage import UNFINISHED, BlobInfo, BlobUri, may_be_named
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ FORGOTTEN_SECONDS: Final = 86_400
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
-E = TypeVar("E", BlobMissing, BlobsUnavailable)
+E = TypeVar("E", BlobNotFound, BlobsUnavailable)
 
 _ASKED_FOR_KEYS: Final = ("169.254.169.254", "metadata.google.internal", "identity/oauth2")
 """Where keys are asked for on machines of a cloud when the environment has none."""
@@ -73,7 +73,7 @@ class BlobStores:
         try:
             found = _info(uri, obstore.head(self._store(uri), uri.name))
         except FileNotFoundError:
-            self._require_container(uri, BlobMissing)
+            self._require_container(uri, BlobNotFound)
             return None
         except (BaseError, OSError) as error:
             raise self._refused("be read", uri, error) from error
@@ -89,7 +89,7 @@ class BlobStores:
                         yield _info(BlobUri(uri.scheme, uri.container, meta["path"]), meta)
         except (BaseError, OSError) as error:
             if _status(error) == NOT_FOUND:
-                raise self._no_container(uri, BlobMissing) from None
+                raise self._no_container(uri, BlobNotFound) from None
             raise self._refused("be listed", uri, error) from error
 
     def read(self, uri: BlobUri) -> bytes:
@@ -203,7 +203,7 @@ class BlobStores:
     def _look(self, uri: BlobUri) -> BlobInfo | None:
         try:
             return self.find(uri)
-        except BlobMissing as error:
+        except BlobNotFound as error:
             raise BlobsUnavailable(f"{uri} cannot be written: {error}") from error
 
     def _published(self, uri: BlobUri, passing: Passing) -> BlobInfo:
@@ -222,7 +222,7 @@ class BlobStores:
 
         try:
             meta = self._stream(uri, drain)
-        except BlobMissing as error:
+        except BlobNotFound as error:
             raise BlobsUnavailable(f"{uri} was taken away by somebody while it was published") from error
         return _info(uri, meta, sha256=passing.sha256)
 
@@ -238,9 +238,9 @@ class BlobStores:
             raise self._refused("be read", uri, error) from error
         return result.meta
 
-    def _missing(self, uri: BlobUri) -> BlobMissing:
-        self._require_container(uri, BlobMissing)
-        return BlobMissing(f"there is nothing at {uri}")
+    def _missing(self, uri: BlobUri) -> BlobNotFound:
+        self._require_container(uri, BlobNotFound)
+        return BlobNotFound(f"there is nothing at {uri}")
 
     def _require_container(self, uri: BlobUri, kind: type[E]) -> None:
         """A store says of a missing blob and of a missing bucket the same. A list tells which; once is enough."""

@@ -99,7 +99,7 @@ class ObjectStorage:
 
     def gdal_path(self, uri: BlobUri) -> GdalPath:
         """A file's path, or that of GDAL's own reader for this scheme."""
-        from dagmaster.adapters.storage.config import gdal_path  # noqa: PLC0415 - obstore is not needed for files
+        from dagmaster.adapters.storage.config import gdal_path
 
         return gdal_path(self._allowed(uri))
 
@@ -142,7 +142,7 @@ class ObjectStorage:
         if uri.scheme == "file":
             return self._files
         if self._stores is None:
-            from dagmaster.adapters.storage.object_stores import BlobStores  # noqa: PLC0415 - obstore is not needed for files
+            from dagmaster.adapters.storage.object_stores import BlobStores
 
             self._stores = BlobStores([home for home in self._zones.values() if home.scheme != "file"])
         return self._stores

@@ -115,7 +115,7 @@ class ParquetTables:
 
     def read(self, table: str) -> Any:
         """Read each file."""
-        import pyarrow as pa  # noqa: PLC0415 - slow to import
+        import pyarrow as pa
 
         with self._working():
             spec = self._known(table)

@@ -144,7 +144,7 @@ class PostgisTables:
 
     def read(self, table: str) -> Any:
         """Fetch all of it."""
-        import pyarrow as pa  # noqa: PLC0415 - slow to import
+        import pyarrow as pa
 
         with self._connected() as connection:
             spec = _known(connection, table)

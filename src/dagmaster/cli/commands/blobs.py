@@ -17,7 +17,7 @@ import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.errors import BlobMissing, DagmasterError
+from dagmaster.errors import BlobNotFound, DagmasterError
 from dagmaster.ports.storage import ZONES
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _meant(storage: Storage, place: BlobUri, *, recursive: bool) -> list[BlobInf
     if itself is None and not below:
         inside = next(iter(storage.under(place)), None) if not recursive else None
         hint = "it is a folder, say -r" if inside else "`dagmaster blobs list` tells what is there"
-        raise BlobMissing(f"there is no blob at {place}: {hint}")
+        raise BlobNotFound(f"there is no blob at {place}: {hint}")
     return [*([itself] if itself else []), *below]
 
 
@@ -248,8 +248,8 @@ def _require_unspoken(services: Services, uris: list[BlobUri]) -> None:
     asked = [uri for uri in uris if not str(uri).startswith(bronze)]
     if not asked:
         return
-    from dagmaster.handlers.stac.asset_references import referenced  # noqa: PLC0415 - slow to import
-    from dagmaster.ports.handler_context import HandlerContext  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.stac.asset_references import referenced
+    from dagmaster.ports.handler_context import HandlerContext
 
     try:
         known = referenced(HandlerContext(services=services))
@@ -329,7 +329,7 @@ def get(uri: str, file: pathlib.Path, *, force: bool, data_dir: pathlib.Path | N
             raise click.UsageError(f"there is no folder {to.parent}")
         found = storage.find(place)
         if found is None:
-            raise BlobMissing(f"there is nothing at {place}: `dagmaster blobs list` tells what is there")
+            raise BlobNotFound(f"there is nothing at {place}: `dagmaster blobs list` tells what is there")
         with _shown(f"from {place}", found.size) as on_bytes:
             info = storage.fetch(place, to, on_bytes)
     click.echo(str(to))
@@ -362,8 +362,8 @@ def _storage(data_dir: pathlib.Path | None) -> Iterator[Storage]:
 @contextlib.contextmanager
 def _services(data_dir: pathlib.Path | None) -> Iterator[Services]:
     """What the workers of these settings are lent."""
-    from dagmaster.bootstrap import blob_directory, lending  # noqa: PLC0415 - slow to import
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import blob_directory, lending
+    from dagmaster.settings import load_settings
 
     settings = load_settings()
     is_alone = settings.database_url is None or data_dir is not None
@@ -388,8 +388,8 @@ def _shown(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415 - likewise
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

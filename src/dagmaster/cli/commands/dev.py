@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 STOP_SECONDS: Final = 10.0
 """How much longer than their grace the children may take to stop."""
@@ -69,8 +69,8 @@ def dev(
       dagmaster jobs watch
       dagmaster fleet
     """
-    from dagmaster.bootstrap import reached  # noqa: PLC0415 - slow to import
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import open_database
+    from dagmaster.settings import load_settings
 
     began = time.monotonic()
     registry = load_registry(modules)
@@ -86,11 +86,11 @@ def dev(
     place = [] if data_dir is None else [f"--data-dir={data_dir}"]
     try:
         settings = load_settings()
-        with reached(settings, data_dir) as address:
+        with open_database(settings, data_dir) as address:
             click.echo(f"dagmaster {version('dagmaster')}")
             where = "embedded PostgreSQL" if address.revive else "PostgreSQL of DAGMASTER_DATABASE_URL"
             _say("database", f"{where}{_directory(address)}")
-            family = Family(
+            family = ServiceSupervisor(
                 [(name, [*command, *place]) for name, command in commands],
                 partial(_bury, address, settings),
                 stop_seconds=settings.drain_seconds + STOP_SECONDS,
@@ -100,13 +100,15 @@ def dev(
         raise click.ClickException(str(error)) from error
 
 
-async def _live(family: Family, address: Address, folder: pathlib.Path, graphs: list[Graph], began: float) -> int:
-    from dagmaster.bootstrap import prepare  # noqa: PLC0415 - slow to import
+async def _live(
+    family: ServiceSupervisor, address: DatabaseConfig, folder: pathlib.Path, graphs: list[Graph], began: float
+) -> int:
+    from dagmaster.bootstrap import ensure_schema
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, family.stop)
-    await prepare(address, migrate=True)
+    await ensure_schema(address, migrate=True)
     family.start()
     published = await publish(address, graphs)
     await family.ready()
@@ -126,7 +128,7 @@ async def _live(family: Family, address: Address, folder: pathlib.Path, graphs: 
 
 def compiled_in(folder: pathlib.Path, registry: Registry) -> list[Graph]:
     """The workflow files of a folder; a file that cannot run is told, and left out."""
-    from dagmaster.authoring.compiler.compile import compile_file  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.compiler.compile import compile_file
 
     graphs = []
     for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
@@ -138,10 +140,10 @@ def compiled_in(folder: pathlib.Path, registry: Registry) -> list[Graph]:
     return graphs
 
 
-async def publish(address: Address, graphs: list[Graph]) -> list[str]:
+async def publish(address: DatabaseConfig, graphs: list[Graph]) -> list[str]:
     """Publish graphs; one that is there in another form is replaced. Jobs keep theirs."""
-    from dagmaster.ports.store import StoredWorkflow  # noqa: PLC0415 - slow to import
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - likewise
+    from dagmaster.ports.store import StoredWorkflow
+    from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
     store = PostgresSubmitStore(address)
     try:
@@ -153,7 +155,7 @@ async def publish(address: Address, graphs: list[Graph]) -> list[str]:
     return [graph.workflow_id for graph in graphs]
 
 
-class Family:
+class ServiceSupervisor:
     """Child processes: started, watched, started again when they die, and stopped together."""
 
     def __init__(
@@ -249,8 +251,8 @@ class Family:
                 _say(name, said)
 
 
-async def _bury(address: Address, settings: Settings, pid: int) -> None:
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - slow to import
+async def _bury(address: DatabaseConfig, settings: Settings, pid: int) -> None:
+    from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
     store = PostgresSubmitStore(address)
     # If this fails, the lease ends by itself.
@@ -263,8 +265,8 @@ async def _bury(address: Address, settings: Settings, pid: int) -> None:
     await store.session.close()
 
 
-def _directory(address: Address) -> str:
-    from urllib.parse import parse_qs, urlsplit  # noqa: PLC0415 - one use
+def _directory(address: DatabaseConfig) -> str:
+    from urllib.parse import parse_qs, urlsplit
 
     if address.revive is None:
         parts = urlsplit(address.dsn)

@@ -19,7 +19,7 @@ import click
 from dagmaster.cli.doctor.database import look_at_database
 from dagmaster.cli.doctor.host import (
     IMPORT_SECONDS,
-    Patient,
+    DoctorContext,
     look_at_binaries,
     look_at_blobs,
     look_at_handlers,
@@ -43,7 +43,7 @@ class Check(NamedTuple):
     """Something to look at, and for how long at most."""
 
     topic: str
-    look: Callable[[Patient], Iterable[Finding]]
+    look: Callable[[DoctorContext], Iterable[Finding]]
     seconds: float = 15.0
 
 
@@ -90,7 +90,7 @@ def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> i
       dagmaster doctor
       dagmaster doctor --services --json
     """
-    patient = Patient(reading=read_settings(services=services), data_dir=data_dir, hide=_hider())
+    patient = DoctorContext(reading=read_settings(services=services), data_dir=data_dir, hide=_hider())
     findings: list[Finding] = []
     for finding in _examined(patient):
         findings.append(finding)
@@ -127,7 +127,7 @@ def lines(finding: Finding, width: int) -> list[str]:
     return said + [f"{margin}{'→ ' if not place else '  '}{line}" for place, line in enumerate(remedy)]
 
 
-def within(check: Check, patient: Patient) -> Iterator[Finding]:
+def within(check: Check, patient: DoctorContext) -> Iterator[Finding]:
     """What a check finds in its time. One that takes longer, or fails itself, is a finding too."""
     found: list[Finding] = []
     failure: list[BaseException] = []
@@ -171,7 +171,7 @@ def within(check: Check, patient: Patient) -> Iterator[Finding]:
 _THREADS: Final = "doctor-"
 
 
-def _examined(patient: Patient) -> Iterator[Finding]:
+def _examined(patient: DoctorContext) -> Iterator[Finding]:
     for check in CHECKS:
         yield from within(check, patient)
 
@@ -182,7 +182,7 @@ def _hanging() -> bool:
 
 def _hider() -> Callable[[str], str]:
     """What takes the secrets of the environment out of a text."""
-    from dagmaster.redaction import redact_value  # noqa: PLC0415 - slow to import
+    from dagmaster.redaction import redact_value
 
     secrets = secret_values()
     return lambda text: str(redact_value(text, secrets))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.store.postgres.fleet import Fleet
 
 _MOST_GONE: Final = 8
@@ -44,8 +44,8 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
       dagmaster fleet --json
     """
 
-    async def work(onlooker: Onlooker) -> Fleet:
-        from dagmaster.store.postgres.fleet import read_fleet  # noqa: PLC0415 - slow to import
+    async def work(onlooker: ReadSession) -> Fleet:
+        from dagmaster.store.postgres.fleet import read_fleet
 
         return await read_fleet(onlooker.store)
 
@@ -59,7 +59,7 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 
 def serving(found: Fleet, queue: str) -> int:
     """How many live workers take tasks of a queue. One that drains takes none."""
-    from dagmaster.store.postgres.diagnosis_reader import serves  # noqa: PLC0415 - slow to import
+    from dagmaster.store.postgres.diagnosis_reader import serves
 
     taking = [worker for worker in found.workers if worker["alive"] and not worker["draining"]]
     return sum(serves(worker["queues"], queue) for worker in taking)
@@ -111,7 +111,7 @@ def fleet_page(found: Fleet) -> Iterator[Any]:
 
 def _lacking(found: Fleet, queue: str) -> str:
     """Why tasks wait though their workers have places: plain functions have fewer."""
-    from dagmaster.store.postgres.diagnosis_reader import serves  # noqa: PLC0415 - slow to import
+    from dagmaster.store.postgres.diagnosis_reader import serves
 
     workers = [each for each in found.workers if each["alive"] and serves(each["queues"], queue)]
     total = {key: sum(each[key] for each in workers) for key in ("concurrency", "running", "processes")}
@@ -161,10 +161,10 @@ def _orchestrators(found: list[dict[str, Any]]) -> Table:
     for each in found:
         counters = each["counters"]
         finished, turns = counters.get("jobs_finished", 0), counters.get("turns", 0)
-        troubled = len(counters.get("troubled", ()))
+        quarantined = len(counters.get("quarantined", ()))
         jobs = Text(f"{each['jobs']:,}")
-        if troubled:
-            jobs.append(f" ({troubled} stuck)", style="red")
+        if quarantined:
+            jobs.append(f" ({quarantined} stuck)", style="red")
         table.add_row(_where(each), age(each["age_seconds"]), _heard(each), jobs, f"{finished:,}", f"{turns:,}")
     return table
 

@@ -11,7 +11,7 @@ import click
 
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
-from dagmaster.errors import HandlerUnknown
+from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test(
 
 def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
     """How a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
-    from dagmaster.authoring.schema_description import wants_text  # noqa: PLC0415 - only here
+    from dagmaster.authoring.schema_description import wants_text
 
     schema = spec.params_schema() or {}
     return lambda name, text: text if text != "null" and wants_text(schema, name) else json_or_text(name, text)
@@ -131,12 +131,12 @@ def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
 
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
     """Run it as a worker does: a plain function in a process, which can be killed and may fall."""
-    from dagmaster.bootstrap import handler_modules, lending  # noqa: PLC0415 - only here
-    from dagmaster.ports.handler_services import LentLater  # noqa: PLC0415 - likewise
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
-    from dagmaster.worker.executor import Executor  # noqa: PLC0415 - likewise
-    from dagmaster.worker.process_pool import HandlerProcesses  # noqa: PLC0415 - likewise
-    from dagmaster.worker.task_log_capture import capture  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import handler_modules, lending
+    from dagmaster.ports.handler_services import LentLater
+    from dagmaster.settings import load_settings
+    from dagmaster.worker.executor import Executor
+    from dagmaster.worker.process_pool import HandlerProcesses
+    from dagmaster.worker.task_log_capture import capture
 
     settings = load_settings()
     lent = lending(settings)
@@ -173,7 +173,7 @@ def _say(outcome: Outcome, *, as_json: bool) -> int:
         text = json.dumps(document if as_json else outcome.output, ensure_ascii=False, indent=None if as_json else 2)
         click.echo(text)
         return COMPLETED
-    error = getattr(outcome, "error", {"kind": "handed_back", "message": "the handler gave the task back"})
+    error = getattr(outcome, "error", {"kind": "released", "message": "the handler gave the task back"})
     if as_json:
         click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
     else:
@@ -186,7 +186,7 @@ def _say(outcome: Outcome, *, as_json: bool) -> int:
 def _find(registry: Registry, name: str) -> HandlerSpec:
     try:
         return registry.get(name)
-    except HandlerUnknown as error:
+    except HandlerNotFound as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -216,7 +216,7 @@ def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
     if schema is None:
         click.echo("  not declared: anything goes")
         return
-    from dagmaster.authoring.schema_description import REQUIRED, field_words  # noqa: PLC0415 - only here
+    from dagmaster.authoring.schema_description import REQUIRED, field_words
 
     fields = field_words(schema)
     if not fields:

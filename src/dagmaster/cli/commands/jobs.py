@@ -11,7 +11,7 @@ from dagmaster.cli.main import LazyGroup
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 
 @click.group(
@@ -54,8 +54,10 @@ def jobs() -> None:
     """
 
 
-def watch_to_end(address: Address, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None) -> int:
+def watch_to_end(
+    address: DatabaseConfig, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None
+) -> int:
     """Watch a job of a database that was reached, and give the exit code that tells how it ended."""
-    from dagmaster.cli.commands import jobs_watch  # noqa: PLC0415 - slow to import
+    from dagmaster.cli.commands import jobs_watch
 
     return jobs_watch.watch_to_end(address, job_id, as_json=as_json, data_dir=data_dir)

@@ -14,7 +14,7 @@ from dagmaster.cli.options import data_dir_option
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.store.postgres.audit import Audit
 
 
@@ -35,10 +35,10 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
       dagmaster jobs audit
       dagmaster jobs audit last --json
     """
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - slow to import
-    from dagmaster.store.postgres.audit import audit_at  # noqa: PLC0415 - likewise
+    from dagmaster.settings import load_settings
+    from dagmaster.store.postgres.audit import audit_at
 
-    async def work(onlooker: Onlooker) -> Audit:
+    async def work(onlooker: ReadSession) -> Audit:
         settings = load_settings()
         return await audit_at(
             onlooker.address,

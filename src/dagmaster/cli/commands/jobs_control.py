@@ -1,4 +1,4 @@
-"""What people ask of jobs: cancel, approve, reject, signal, retry. For resume, see `resuming`.
+"""What people send_command of jobs: cancel, approve, reject, signal, retry. For resume, see `resuming`.
 
 What can be known is checked first, and told. Then the command goes into the job's inbox, which is durable; its owner
 takes it up and tells so in the trail. If nobody owns the job yet, it happens later, and that is told, too.
@@ -19,24 +19,24 @@ from dagmaster.cli.commands.jobs_show import graph_of
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.naming import hint, named_node
-from dagmaster.cli.options import data_dir_option, who
+from dagmaster.cli.options import current_user, data_dir_option
 from dagmaster.engine.graph import ApprovalSpec, Kind
-from dagmaster.errors import CommandRefused
+from dagmaster.errors import CommandRejected
 from dagmaster.ports.audit_events import EventType
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Collection
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.store.postgres.read_store import JobHead, NodeLine
+    from dagmaster.store.postgres.read_store import JobDetail, NodeRecord
 
 WAIT_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.05
 _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 refused, 3 no database."
-_REFUSALS: Final = frozenset({EventType.COMMAND_REFUSED, EventType.STALE_REPORT_IGNORED})
+_REFUSALS: Final = frozenset({EventType.COMMAND_REJECTED, EventType.STALE_REPORT_IGNORED})
 
 comment_option = click.option("--comment", default="", metavar="TEXT", help="Kept with the answer.")
 as_option = click.option("--as", "name", metavar="NAME", help="Who answers.  [default: your user name]")
@@ -52,7 +52,7 @@ class Request:
     body: dict[str, Any] = field(default_factory=dict)
     node: str | None = None
     name: str | None = None
-    check: Callable[[JobHead, Graph, NodeLine | None, str], None] = lambda _head, _graph, _line, _by: None
+    check: Callable[[JobDetail, Graph, NodeRecord | None, str], None] = lambda _head, _graph, _line, _by: None
 
 
 @click.command(epilog="Exit codes: 0 accepted (--wait: it is cancelled), 1 it ended otherwise, 2 refused.")
@@ -71,9 +71,9 @@ def cancel(job_id: str, *, wait: bool, as_json: bool, data_dir: pathlib.Path | N
       dagmaster jobs cancel 115601869557067776 --wait
     """
 
-    async def work(onlooker: Onlooker) -> int:
+    async def work(onlooker: ReadSession) -> int:
         request = Request("cancel", {EventType.CANCEL_REQUESTED}, check=_must_be_open)
-        code = await ask(onlooker, job_id, request, as_json=as_json, quiet=as_json and wait)
+        code = await send_command(onlooker, job_id, request, as_json=as_json, quiet=as_json and wait)
         return await _until_over(onlooker, job_id, as_json=as_json) if wait and code == COMPLETED else code
 
     return on_database(data_dir, work)
@@ -134,15 +134,15 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
     """
     body = {"name": signal_name, "payload": None if payload is None else _payload(payload)}
 
-    def check(head: JobHead, graph: Graph, line: NodeLine | None, by: str) -> None:
+    def check(head: JobDetail, graph: Graph, line: NodeRecord | None, by: str) -> None:
         _must_be_open(head, graph, line, by)
         if signal_name not in graph.wiring.waits:
             known = sorted(graph.wiring.waits)
             said = hint(signal_name, known) if known else "It waits for none."
-            raise CommandRefused(f"no node of {head.workflow_id} waits for signal {signal_name!r}. {said}")
+            raise CommandRejected(f"no node of {head.workflow_id} waits for signal {signal_name!r}. {said}")
 
     request = Request("signal", {EventType.SIGNAL_RECEIVED}, body, check=check)
-    return on_database(data_dir, lambda onlooker: ask(onlooker, job_id, request, as_json=as_json))
+    return on_database(data_dir, lambda onlooker: send_command(onlooker, job_id, request, as_json=as_json))
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -165,11 +165,11 @@ def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: 
     effects = {EventType.JOB_RESUMED, EventType.NODE_DISPATCHED}
     request = Request("retry", effects, {"node": node_id}, node=node_id, check=_must_be_retriable)
 
-    async def work(onlooker: Onlooker) -> int:
+    async def work(onlooker: ReadSession) -> int:
         if not dry_run:
-            return await ask(onlooker, job_id, request, as_json=as_json)
-        from dagmaster.cli.commands.jobs_resume import say_plan_of_run  # noqa: PLC0415 - it imports this module
-        from dagmaster.engine.events import RetryRequested  # noqa: PLC0415 - with the engine
+            return await send_command(onlooker, job_id, request, as_json=as_json)
+        from dagmaster.cli.commands.jobs_resume import say_plan_of_run
+        from dagmaster.engine.events import RetryRequested
 
         head = await onlooker.job(job_id)
         await _line(onlooker, head, await graph_of(onlooker, head), node_id)
@@ -191,18 +191,18 @@ def _answer(
     effect = EventType.APPROVED if kind == "approve" else EventType.REJECTED
     body = {"node": node_id, "comment": comment}
     request = Request(kind, {effect}, body, node=node_id, name=name, check=_must_be_asked)
-    return on_database(data_dir, lambda onlooker: ask(onlooker, job_id, request, as_json=as_json))
+    return on_database(data_dir, lambda onlooker: send_command(onlooker, job_id, request, as_json=as_json))
 
 
 # ── What can be known before ──
 
 
-def _must_be_open(head: JobHead, _graph: Graph, _line: NodeLine | None, _by: str) -> None:
+def _must_be_open(head: JobDetail, _graph: Graph, _line: NodeRecord | None, _by: str) -> None:
     if head.is_over:
-        raise CommandRefused(f"job {head.id} is over: it is {head.status}")
+        raise CommandRejected(f"job {head.id} is over: it is {head.status}")
 
 
-def _must_be_asked(head: JobHead, graph: Graph, line: NodeLine | None, by: str) -> None:
+def _must_be_asked(head: JobDetail, graph: Graph, line: NodeRecord | None, by: str) -> None:
     _must_be_open(head, graph, line, by)
     status = "PENDING" if line is None else line.status
     node_id = "" if line is None else line.node_id
@@ -210,26 +210,26 @@ def _must_be_asked(head: JobHead, graph: Graph, line: NodeLine | None, by: str) 
     if not isinstance(spec, ApprovalSpec):
         approvals = [each.id for each in graph.specs.values() if each.kind is Kind.APPROVAL]
         which = f"Its approvals: {', '.join(approvals)}." if approvals else f"{head.workflow_id} has none."
-        raise CommandRefused(f"node {node_id} is no approval. {which}")
+        raise CommandRejected(f"node {node_id} is no approval. {which}")
     if status != "WAITING":
-        raise CommandRefused(f"node {node_id} is {status}: it does not wait for an answer")
+        raise CommandRejected(f"node {node_id} is {status}: it does not wait for an answer")
     if spec.approvers and by not in spec.approvers:
         allowed = ", ".join(spec.approvers)
-        raise CommandRefused(f"{by} may not answer {node_id}: its approvers are {allowed} (see --as)")
+        raise CommandRejected(f"{by} may not answer {node_id}: its approvers are {allowed} (see --as)")
 
 
-def _must_be_retriable(_head: JobHead, _graph: Graph, line: NodeLine | None, _by: str) -> None:
+def _must_be_retriable(_head: JobDetail, _graph: Graph, line: NodeRecord | None, _by: str) -> None:
     if line is None:
         return
     rests = line.status == "READY" and line.wake_at is not None
     if not rests and line.status not in ("FAILED", "CANCELLED"):
-        raise CommandRefused(
+        raise CommandRejected(
             f"node {line.node_id} is {line.status}: only one that failed or was cancelled can be retried"
         )
 
 
 def _payload(text: str) -> Any:
-    from dagmaster.authoring.inputs import read_json  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.inputs import read_json
 
     try:
         return read_json(text)
@@ -240,15 +240,15 @@ def _payload(text: str) -> Any:
 # ── Asking ──
 
 
-async def ask(
-    onlooker: Onlooker, job_id: str, request: Request, *, as_json: bool, quiet: bool = False, watched: bool = False
+async def send_command(
+    onlooker: ReadSession, job_id: str, request: Request, *, as_json: bool, quiet: bool = False, watched: bool = False
 ) -> int:
     """Send a command, and say what became of it. `watched`: the job is watched next, so nobody has to be told how."""
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - slow to import
+    from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
     head = await onlooker.job(job_id)
     graph = await graph_of(onlooker, head)
-    by = (request.name or who())[:64]
+    by = (request.name or current_user())[:64]
     request.check(head, graph, await _line(onlooker, head, graph, request.node), by)
     store = PostgresSubmitStore(onlooker.address)
     try:
@@ -277,12 +277,12 @@ async def ask(
     return BAD_INPUT if refused else COMPLETED
 
 
-async def _line(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str | None) -> NodeLine | None:
+async def _line(onlooker: ReadSession, head: JobDetail, graph: Graph, node_id: str | None) -> NodeRecord | None:
     """The row of the node that is asked about."""
     return None if node_id is None else await named_node(onlooker, head, graph, node_id)
 
 
-async def _effect(onlooker: Onlooker, head: JobHead, graph: Graph, request: Request) -> StoredEvent | None:
+async def _effect(onlooker: ReadSession, head: JobDetail, graph: Graph, request: Request) -> StoredEvent | None:
     """The event that tells what became of a command, if it comes soon."""
     until = time.monotonic() + WAIT_SECONDS
     nodes = [*graph.specs, *([request.node] if request.node else [])]
@@ -302,8 +302,8 @@ async def _effect(onlooker: Onlooker, head: JobHead, graph: Graph, request: Requ
     return None
 
 
-async def _until_over(onlooker: Onlooker, job_id: str, *, as_json: bool) -> int:
-    from dagmaster.cli.commands.jobs_watch import follow  # noqa: PLC0415 - slow to import
+async def _until_over(onlooker: ReadSession, job_id: str, *, as_json: bool) -> int:
+    from dagmaster.cli.commands.jobs_watch import follow
 
     await follow(onlooker, job_id, plain=False, as_json=as_json)
     head = await onlooker.job(job_id)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.ports.audit_events import StoredEvent
 
 _BATCH: Final = 2_000
@@ -33,7 +33,7 @@ _COLOURS: Final[dict[str, str]] = {
     EventType.ATTEMPT_LOST: "yellow",
     EventType.NODE_CANCELLED: "yellow",
     EventType.CANCEL_REQUESTED: "yellow",
-    EventType.COMMAND_REFUSED: "yellow",
+    EventType.COMMAND_REJECTED: "yellow",
     EventType.APPROVAL_REQUESTED: "magenta",
     EventType.NODE_WAITING: "magenta",
 }
@@ -60,7 +60,7 @@ def events(
       dagmaster jobs events last -f --node fetch
     """
 
-    async def work(onlooker: Onlooker) -> int:
+    async def work(onlooker: ReadSession) -> int:
         head = await onlooker.job(job_id)
         last = after
         while True:
@@ -207,8 +207,8 @@ def _lost(event: StoredEvent) -> str:
     return f"{event.node}: {whose}{_again(event)}"
 
 
-def _handed_back(event: StoredEvent) -> str:
-    how = "was called off" if event.data.get("called_off") else "came back unfinished"
+def _released(event: StoredEvent) -> str:
+    how = "was called off" if event.data.get("cancelled") else "came back unfinished"
     return f"{event.node}: attempt {event.attempt} {how}"
 
 
@@ -232,7 +232,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.NODE_COMPLETED: _completed,
     EventType.ATTEMPT_FAILED: _failed,
     EventType.ATTEMPT_LOST: _lost,
-    EventType.ATTEMPT_HANDED_BACK: _handed_back,
+    EventType.ATTEMPT_RELEASED: _released,
     EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
     EventType.NODE_SKIPPED: lambda e: f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}",
     EventType.NODE_CANCELLED: lambda e: f"{e.node} was stopped with the job",
@@ -247,7 +247,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.CHILD_JOB_FINISHED: lambda e: f"the job of {e.node} is over: {e.data.get('status')}",
     EventType.CANCEL_REQUESTED: lambda e: f"{e.by} asked for the job to stop",
     EventType.JOB_RESUMED: _resumed,
-    EventType.COMMAND_REFUSED: _refused,
+    EventType.COMMAND_REJECTED: _refused,
     EventType.STALE_REPORT_IGNORED: _stale,
     EventType.JOB_FINISHED: _finished,
 }

@@ -15,8 +15,8 @@ from dagmaster.engine.text_format import spell_error
 from dagmaster.geo.footprints import outline
 
 if TYPE_CHECKING:
-    from dagmaster.cli.database import Onlooker
-    from dagmaster.store.postgres.read_store import JobHead, PlacedNode
+    from dagmaster.cli.database import ReadSession
+    from dagmaster.store.postgres.read_store import JobDetail, PlacedNode
 
 _NOTHING = (
     "job {job_id} has nothing to draw: no item of its fan-outs says where it lies, and no output of their children. An"
@@ -64,7 +64,7 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
     if output.suffix.lower() != ".png":
         raise click.UsageError(f"the picture is a PNG: name it {output.with_suffix('.png')}")
     try:
-        from dagmaster.cli.render.footprint_map import draw_map  # noqa: PLC0415 - of an extra
+        from dagmaster.cli.render.footprint_map import draw_map
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"a map needs {error.name}, which is not installed: pip install 'dagmaster[raster]'"
@@ -80,10 +80,10 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
     return COMPLETED
 
 
-def _collected(data_dir: pathlib.Path | None, job_id: str) -> tuple[JobHead, dict[str, Any]]:
+def _collected(data_dir: pathlib.Path | None, job_id: str) -> tuple[JobDetail, dict[str, Any]]:
     """The job, and its children as GeoJSON. One without any is refused, in one sentence."""
 
-    async def work(onlooker: Onlooker) -> tuple[JobHead, list[PlacedNode]]:
+    async def work(onlooker: ReadSession) -> tuple[JobDetail, list[PlacedNode]]:
         head = await onlooker.job(job_id)
         return head, await onlooker.store.footprints(head.id)
 
@@ -94,7 +94,7 @@ def _collected(data_dir: pathlib.Path | None, job_id: str) -> tuple[JobHead, dic
     return head, found
 
 
-def collection(head: JobHead, placed: list[PlacedNode]) -> dict[str, Any]:
+def collection(head: JobDetail, placed: list[PlacedNode]) -> dict[str, Any]:
     """The children as GeoJSON. One whose footprint is none that we know is left out."""
     return {
         "type": "FeatureCollection",

@@ -22,8 +22,8 @@ from dagmaster.engine.text_format import age
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.cli.database import Onlooker
-    from dagmaster.store.postgres.read_store import JobLine
+    from dagmaster.cli.database import ReadSession
+    from dagmaster.store.postgres.read_store import JobSummary
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 _SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -72,7 +72,7 @@ def list_jobs(
       dagmaster jobs list --workflow fan_out --limit 5 --json
     """
 
-    async def work(onlooker: Onlooker) -> list[JobLine]:
+    async def work(onlooker: ReadSession) -> list[JobSummary]:
         return await onlooker.store.jobs(
             statuses=[status.upper() for status in statuses],
             workflow_id=workflow,
@@ -92,7 +92,7 @@ def list_jobs(
     return COMPLETED
 
 
-def jobs_table(found: list[JobLine]) -> Table:
+def jobs_table(found: list[JobSummary]) -> Table:
     """Draw a list of jobs."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     table.add_column("job", no_wrap=True)
@@ -118,7 +118,7 @@ def jobs_table(found: list[JobLine]) -> Table:
     return table
 
 
-def _line_document(job: JobLine) -> dict[str, Any]:
+def _line_document(job: JobSummary) -> dict[str, Any]:
     return {
         "job_id": job.id,
         "workflow_id": job.workflow_id,

@@ -14,13 +14,13 @@ from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.engine.approvals_and_waits import rfc3339
-from dagmaster.errors import CommandRefused
+from dagmaster.errors import CommandRejected
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.cli.database import Onlooker
-    from dagmaster.store.postgres.read_store import JobHead, LogPiece
+    from dagmaster.cli.database import ReadSession
+    from dagmaster.store.postgres.read_store import JobDetail, LogPiece
 
 _BATCH: Final = 500
 _OVERLAP: Final = timedelta(seconds=2)
@@ -54,7 +54,7 @@ def logs(
       dagmaster jobs logs last -f
     """
 
-    async def work(onlooker: Onlooker) -> int:
+    async def work(onlooker: ReadSession) -> int:
         head = await onlooker.job(job_id)
         if node_id is not None:
             await _check(onlooker, head, node_id)
@@ -92,18 +92,18 @@ def logs(
     return on_database(data_dir, work)
 
 
-async def _check(onlooker: Onlooker, head: JobHead, node_id: str) -> None:
+async def _check(onlooker: ReadSession, head: JobDetail, node_id: str) -> None:
     if await onlooker.store.nodes(head.id, [node_id]):
         return
-    from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - after a mistake
+    from dagmaster.authoring.suggestions import did_you_mean
 
     definition = await onlooker.store.definition(head.content_hash) or {}
     if node_id not in definition.get("nodes", {}):
         hint = did_you_mean(node_id, definition.get("nodes", {}))
-        raise CommandRefused(f"{head.workflow_id} has no node {node_id!r}. {hint[:1].upper()}{hint[1:]}".strip())
+        raise CommandRejected(f"{head.workflow_id} has no node {node_id!r}. {hint[:1].upper()}{hint[1:]}".strip())
 
 
-async def _say_traceback(onlooker: Onlooker, head: JobHead, node_id: str, attempt: int | None) -> bool:
+async def _say_traceback(onlooker: ReadSession, head: JobDetail, node_id: str, attempt: int | None) -> bool:
     """Print where the last attempt of a node failed, if it did and that is known."""
     for line in await onlooker.store.nodes(head.id, [node_id]):
         error = line.error or {}

@@ -20,10 +20,10 @@ from dagmaster.engine.text_format import counted, spell_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph
     from dagmaster.store.postgres.node_detail import Attempt, OneNode
-    from dagmaster.store.postgres.read_store import ChildCounts, JobHead, NodeLine
+    from dagmaster.store.postgres.read_store import ChildCounts, JobDetail, NodeRecord
 
 _DIM: Final = "bright_black"
 _LONGEST_VALUE: Final = 2_000
@@ -32,20 +32,20 @@ _COLOURS: Final = {"COMPLETED": "green", "FAILED": "red", "LOST": "red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeDetail:
     """A node with all that is known of it. Values are without secrets."""
 
-    head: JobHead
+    head: JobDetail
     graph: Graph
-    line: NodeLine
+    line: NodeRecord
     node: OneNode
     children: ChildCounts | None = None
 
 
-async def read_told(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: str) -> Told:
-    """Read a node. `CommandRefused` says which are there if it is not."""
-    from dagmaster.redaction import redact_value  # noqa: PLC0415 - likewise
-    from dagmaster.store.postgres.node_detail import read_node  # noqa: PLC0415 - slow to import
+async def read_told(onlooker: ReadSession, head: JobDetail, graph: Graph, node_id: str) -> NodeDetail:
+    """Read a node. `CommandRejected` says which are there if it is not."""
+    from dagmaster.redaction import redact_value
+    from dagmaster.store.postgres.node_detail import read_node
 
     line = await named_node(onlooker, head, graph, node_id)
     place = None if line.parent_node_id is None else child_of(node_id)
@@ -57,13 +57,13 @@ async def read_told(onlooker: Onlooker, head: JobHead, graph: Graph, node_id: st
     children = None
     if line.source_count is not None:
         children = (await onlooker.store.children(head.id, [node_id]))[node_id]
-    return Told(head, graph, line, node, children)
+    return NodeDetail(head, graph, line, node, children)
 
 
 # ── For people ──
 
 
-def node_page(told: Told) -> Iterator[Any]:
+def node_page(told: NodeDetail) -> Iterator[Any]:
     """Draw a node: its head, its attempts, its error, and the values that belong to it."""
     line, node = told.line, told.node
     yield _head(told)
@@ -83,7 +83,7 @@ def node_page(told: Told) -> Iterator[Any]:
         yield from _value("output", node.output)
 
 
-def _head(told: Told) -> Table:
+def _head(told: NodeDetail) -> Table:
     line, head, node = told.line, told.head, told.node
     table = Table.grid(padding=(0, 2))
     table.add_column(style=_DIM, no_wrap=True)
@@ -162,7 +162,7 @@ def _local(at: float) -> str:
 # ── For programs ──
 
 
-def node_document(told: Told) -> dict[str, Any]:
+def node_document(told: NodeDetail) -> dict[str, Any]:
     """All of a node, for programs. What is not known of it is not there."""
     line, head, node = told.line, told.head, told.node
     spec = spec_of(told.graph, line.node_id)

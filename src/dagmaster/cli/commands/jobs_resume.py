@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagmaster.cli.commands.jobs_control import Request, ask
+from dagmaster.cli.commands.jobs_control import Request, send_command
 from dagmaster.cli.commands.jobs_show import graph_of
 from dagmaster.cli.database import job_argument, json_option, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.naming import named_node
-from dagmaster.cli.options import about_inputs, data_dir_option, read_pairs, say_refused, who
-from dagmaster.engine.resume_plan import Circumstances, Fate, plan_of_new_job, plan_of_run
-from dagmaster.errors import CommandRefused, InputsInvalid
+from dagmaster.cli.options import about_inputs, current_user, data_dir_option, read_pairs, say_refused
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job, plan_of_run
+from dagmaster.errors import CommandRejected, InputsInvalid
 from dagmaster.ports.audit_events import EventType
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.engine.events import ResumeRequested, RetryRequested
     from dagmaster.engine.graph import Graph
-    from dagmaster.engine.resume_plan import Verdict
+    from dagmaster.engine.resume_plan import ReuseDecision
     from dagmaster.ports.store import Accepted, ClaimedJob
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
-    from dagmaster.store.postgres.read_store import JobHead
+    from dagmaster.store.postgres.read_store import JobDetail
 
-_COLOURS: Final = {Fate.REUSED: "green", Fate.REDONE: "yellow", Fate.IMPOSSIBLE: "red"}
+_COLOURS: Final = {ReuseKind.REUSED: "green", ReuseKind.REDONE: "yellow", ReuseKind.IMPOSSIBLE: "red"}
 
 
 @click.command(
@@ -74,9 +74,9 @@ def resume(  # noqa: PLR0913 - the options of a command
       dagmaster jobs resume last -i year=2025 --wait
       dagmaster jobs resume 115601869557067776 --version 4
     """
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - slow to import
+    from dagmaster.settings import load_settings
 
-    async def work(onlooker: Onlooker) -> int:
+    async def work(onlooker: ReadSession) -> int:
         head = await onlooker.job(job_id)
         try:
             order = await _ordered(onlooker, head, nodes=nodes, pairs=pairs, version=version, key=key)
@@ -91,17 +91,17 @@ def resume(  # noqa: PLR0913 - the options of a command
             _say_accepted(order, accepted, as_json=as_json, wait=wait)
             return await _until_over(onlooker, accepted.job_id, as_json=as_json) if wait else COMPLETED
         request = Request("resume", {EventType.JOB_RESUMED}, {"nodes": list(nodes)})
-        code = await ask(onlooker, head.id, request, as_json=as_json, quiet=as_json and wait, watched=wait)
+        code = await send_command(onlooker, head.id, request, as_json=as_json, quiet=as_json and wait, watched=wait)
         return await _until_over(onlooker, head.id, as_json=as_json) if wait and code == COMPLETED else code
 
     return on_database(data_dir, work)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Order:
+class ResumeArgs:
     """What was asked for, checked: the job, and what it is to be resumed with."""
 
-    head: JobHead
+    head: JobDetail
     before: Graph
     graph: Graph
     inputs: dict[str, Any]
@@ -116,25 +116,25 @@ class _Order:
     @property
     def default_key(self) -> str:
         """The same resume of the same job, sent twice, is one job."""
-        from dagmaster.engine.fingerprints import digest  # noqa: PLC0415 - a new run needs none
+        from dagmaster.engine.fingerprints import digest
 
         what = json.dumps([self.graph.content_hash, self.inputs, sorted(self.named)], sort_keys=True)
         return f"resume:{self.head.id}:{digest(what).hex()}"
 
 
 async def _ordered(
-    onlooker: Onlooker,
-    head: JobHead,
+    onlooker: ReadSession,
+    head: JobDetail,
     *,
     nodes: tuple[str, ...],
     pairs: tuple[str, ...],
     version: int | None,
     key: str | None,
-) -> _Order:
-    from dagmaster.authoring.inputs import accept_inputs, parse_input  # noqa: PLC0415 - slow to import
+) -> ResumeArgs:
+    from dagmaster.authoring.inputs import accept_inputs, parse_input
 
     if not head.is_over:
-        raise CommandRefused(
+        raise CommandRejected(
             f"job {head.id} is {head.status}: only a job that is over can be resumed (dagmaster jobs cancel ends it)"
         )
     before = await graph_of(onlooker, head)
@@ -142,50 +142,50 @@ async def _ordered(
     given = read_pairs(pairs, lambda name, text: parse_input(graph, name, text), "an input")
     kept = {name: value for name, value in head.inputs.items() if name in graph.inputs}
     inputs = accept_inputs(graph, kept | given)
-    order = _Order(head=head, before=before, graph=graph, inputs=inputs, named=nodes, key=key)
+    order = ResumeArgs(head=head, before=before, graph=graph, inputs=inputs, named=nodes, key=key)
     for node_id in nodes:
         await _must_be_there(onlooker, order, node_id)
     if not order.is_new_job:
         if head.status == "COMPLETED" and not nodes:
             same = "; its inputs and version are these" if pairs or version is not None else ""
-            raise CommandRefused(f"job {head.id} completed{same}: name what is to run again with --from")
+            raise CommandRejected(f"job {head.id} completed{same}: name what is to run again with --from")
         if key is not None:
-            raise CommandRefused(
+            raise CommandRejected(
                 "a new run of the same job has no idempotency key: it is for a new job (-i, --version)"
             )
     return order
 
 
-async def _must_be_there(onlooker: Onlooker, order: _Order, node_id: str) -> None:
+async def _must_be_there(onlooker: ReadSession, order: ResumeArgs, node_id: str) -> None:
     if node_id in order.graph.specs:
         return
     if order.is_new_job and node_id in order.before.specs:
-        raise CommandRefused(f"version {order.graph.version} of {order.graph.workflow_id} has no node {node_id!r}")
+        raise CommandRejected(f"version {order.graph.version} of {order.graph.workflow_id} has no node {node_id!r}")
     fan = node_id.partition("__")[0]
     if order.is_new_job and fan in order.graph.specs:
-        raise CommandRefused(f"a new job makes its children anew: name their fan-out, {fan}, with --from")
+        raise CommandRejected(f"a new job makes its children anew: name their fan-out, {fan}, with --from")
     await named_node(onlooker, order.head, order.graph, node_id)
 
 
-async def _version(onlooker: Onlooker, head: JobHead, version: int) -> Graph:
-    from dagmaster.authoring.compiler.compile import compile_definition  # noqa: PLC0415 - slow to import
+async def _version(onlooker: ReadSession, head: JobDetail, version: int) -> Graph:
+    from dagmaster.authoring.compiler.compile import compile_definition
 
     versions = await onlooker.store.versions(head.workflow_id)
     found = next((each for each in versions if each["version"] == version), None)
     if found is None:
         known = ", ".join(str(each["version"]) for each in versions)
         said = f"its versions are {known}" if versions else "none is: dagmaster workflows push FILE publishes one"
-        raise CommandRefused(f"no version {version} of {head.workflow_id} is published: {said}")
+        raise CommandRejected(f"no version {version} of {head.workflow_id} is published: {said}")
     return compile_definition(await onlooker.store.definition(found["content_hash"]) or {})
 
 
 # ── A new job ──
 
 
-async def _submit(onlooker: Onlooker, order: _Order, settings: Settings) -> Accepted:
-    from dagmaster.application.submission import Intake, Submission  # noqa: PLC0415 - likewise
-    from dagmaster.bootstrap import allowed_env  # noqa: PLC0415 - slow to import
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - likewise
+async def _submit(onlooker: ReadSession, order: ResumeArgs, settings: Settings) -> Accepted:
+    from dagmaster.application.submission import JobSubmitter, Submission
+    from dagmaster.bootstrap import allowed_env
+    from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
     old = await _looked_at(onlooker, order.head.id, settings)
     store = PostgresSubmitStore(onlooker.address)
@@ -197,37 +197,37 @@ async def _submit(onlooker: Onlooker, order: _Order, settings: Settings) -> Acce
             env=allowed_env(settings),
             priority=order.head.priority,
             idempotency_key=order.key or order.default_key,
-            submitted_by=who()[:64],
+            submitted_by=current_user()[:64],
             correlation_id=order.head.correlation_id,
             workflows=old.workflows,
             resumed_from=order.head.id,
             redo=order.named,
         )
-        return (await Intake(store, store.identity.ids).submit([submission]))[0]
+        return (await JobSubmitter(store, store.identity.ids).submit([submission]))[0]
     finally:
         await store.close()
 
 
-async def _looked_at(onlooker: Onlooker, job_id: str, settings: Settings) -> ClaimedJob:
+async def _looked_at(onlooker: ReadSession, job_id: str, settings: Settings) -> ClaimedJob:
     store = _orchestrator_door(onlooker, settings)
     try:
         found = await store.look(job_id)
     finally:
         await store.close()
     if found is None:
-        raise CommandRefused(f"there is no job {job_id}")
+        raise CommandRejected(f"there is no job {job_id}")
     return found
 
 
-def _orchestrator_door(onlooker: Onlooker, settings: Settings) -> PostgresOrchestratorStore:
+def _orchestrator_door(onlooker: ReadSession, settings: Settings) -> PostgresOrchestratorStore:
     """What an orchestrator reads with. Nobody registers: it owns nothing."""
-    from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore  # noqa: PLC0415 - slow to import
+    from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 
     lease = settings.worker_lease_seconds
     return PostgresOrchestratorStore(onlooker.address, blobs=onlooker.blobs, worker_lease_seconds=lease)
 
 
-def _say_accepted(order: _Order, accepted: Accepted, *, as_json: bool, wait: bool) -> None:
+def _say_accepted(order: ResumeArgs, accepted: Accepted, *, as_json: bool, wait: bool) -> None:
     if as_json:
         if not wait:
             document = {"job_id": accepted.job_id, "workflow_id": order.graph.workflow_id, "is_new": accepted.is_new}
@@ -243,8 +243,8 @@ def _say_accepted(order: _Order, accepted: Accepted, *, as_json: bool, wait: boo
             click.echo(accepted.job_id)
 
 
-async def _until_over(onlooker: Onlooker, job_id: str, *, as_json: bool) -> int:
-    from dagmaster.cli.commands.jobs_watch import follow  # noqa: PLC0415 - slow to import
+async def _until_over(onlooker: ReadSession, job_id: str, *, as_json: bool) -> int:
+    from dagmaster.cli.commands.jobs_watch import follow
 
     return await follow(onlooker, job_id, plain=False, as_json=as_json)
 
@@ -252,8 +252,8 @@ async def _until_over(onlooker: Onlooker, job_id: str, *, as_json: bool) -> int:
 # ── Before it runs ──
 
 
-async def _say_plan(onlooker: Onlooker, order: _Order, settings: Settings, *, as_json: bool) -> int:
-    from dagmaster.engine.events import ResumeRequested  # noqa: PLC0415 - with the engine
+async def _say_plan(onlooker: ReadSession, order: ResumeArgs, settings: Settings, *, as_json: bool) -> int:
+    from dagmaster.engine.events import ResumeRequested
 
     if not order.is_new_job:
         happening = ResumeRequested(order.named)
@@ -265,16 +265,16 @@ async def _say_plan(onlooker: Onlooker, order: _Order, settings: Settings, *, as
 
 
 async def say_plan_of_run(
-    onlooker: Onlooker,
-    head: JobHead,
+    onlooker: ReadSession,
+    head: JobDetail,
     happening: ResumeRequested | RetryRequested,
     named: frozenset[str],
     *,
     as_json: bool,
 ) -> int:
-    """Say what a new run of a job would do. `CommandRefused` says why there is none."""
-    from dagmaster.engine.model import Job  # noqa: PLC0415 - with the engine
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - slow to import
+    """Say what a new run of a job would do. `CommandRejected` says why there is none."""
+    from dagmaster.engine.model import Job
+    from dagmaster.settings import load_settings
 
     graph = await graph_of(onlooker, head)
     store = _orchestrator_door(onlooker, load_settings())
@@ -284,27 +284,27 @@ async def say_plan_of_run(
     finally:
         await store.close()
     if stored is None:
-        raise CommandRefused(f"there is no job {head.id}")
+        raise CommandRejected(f"there is no job {head.id}")
     job = Job.rebuild(graph, stored.row, stored.nodes)
     verdicts = plan_of_run(job, happening, head.now, around)
     if isinstance(verdicts, str):
-        raise CommandRefused(verdicts)
+        raise CommandRejected(verdicts)
     facts = {"job_id": head.id, "new_job": False}
     say_verdicts(f"run {job.run} of job {head.id}", verdicts, facts, as_json=as_json)
     return COMPLETED
 
 
-async def _rehearsed(onlooker: Onlooker, order: _Order, settings: Settings) -> list[Verdict]:
-    from dagmaster.bootstrap import allowed_env  # noqa: PLC0415 - slow to import
-    from dagmaster.engine.model import Job  # noqa: PLC0415 - with the engine
-    from dagmaster.orchestrator.dry_run import rehearse  # noqa: PLC0415 - slow to import
+async def _rehearsed(onlooker: ReadSession, order: ResumeArgs, settings: Settings) -> list[ReuseDecision]:
+    from dagmaster.bootstrap import allowed_env
+    from dagmaster.engine.model import Job
+    from dagmaster.orchestrator.dry_run import rehearse
 
     head, env = order.head, allowed_env(settings)
     store = _orchestrator_door(onlooker, settings)
     try:
         stored = await store.look(head.id)
         if stored is None:
-            raise CommandRefused(f"there is no job {head.id}")
+            raise CommandRejected(f"there is no job {head.id}")
         past = await store.past(head.id)
         around = await _circumstances(
             onlooker, store, named=frozenset(order.named), inputs=differing(head.inputs, order.inputs),
@@ -319,13 +319,13 @@ async def _rehearsed(onlooker: Onlooker, order: _Order, settings: Settings) -> l
 
 
 async def _circumstances(
-    onlooker: Onlooker, store: PostgresOrchestratorStore, **given: frozenset[str]
-) -> Circumstances:
+    onlooker: ReadSession, store: PostgresOrchestratorStore, **given: frozenset[str]
+) -> ResumeContext:
     handlers = await store.handlers()
     lives = (await onlooker.store.alive()).workers > 0
     if not lives:
         click.echo("no worker is alive: which handlers there are is not known", err=True)
-    return Circumstances(versions=handlers.versions, served=handlers.served if lives else None, **given)
+    return ResumeContext(versions=handlers.versions, served=handlers.served if lives else None, **given)
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> frozenset[str]:
@@ -334,9 +334,9 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> frozenset[st
     return frozenset(name for name in {*before, *now} if texts[0].get(name) != texts[1].get(name))
 
 
-def say_verdicts(title: str, verdicts: Sequence[Verdict], facts: dict[str, Any], *, as_json: bool) -> None:
+def say_verdicts(title: str, verdicts: Sequence[ReuseDecision], facts: dict[str, Any], *, as_json: bool) -> None:
     """Print three lists, each node with its reason."""
-    lists = {fate: [each for each in verdicts if each.fate is fate] for fate in Fate}
+    lists = {fate: [each for each in verdicts if each.fate is fate] for fate in ReuseKind}
     if as_json:
         document = {**facts, **{fate.value: [_document(each) for each in found] for fate, found in lists.items()}}
         click.echo(json.dumps(document, ensure_ascii=False))
@@ -349,7 +349,7 @@ def say_verdicts(title: str, verdicts: Sequence[Verdict], facts: dict[str, Any],
             click.echo(f"  {each.node.ljust(width)}  {each.reason}")
 
 
-def _document(verdict: Verdict) -> dict[str, Any]:
+def _document(verdict: ReuseDecision) -> dict[str, Any]:
     said: dict[str, Any] = {"node": verdict.node, "reason": verdict.reason}
     if verdict.children is not None:
         said["children"] = dict(zip(("reused", "redone"), verdict.children, strict=True))

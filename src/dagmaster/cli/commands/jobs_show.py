@@ -18,7 +18,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.render.job import detail_lines, duration, job_status, name_width, node_line
 from dagmaster.cli.render.tree import Tree
-from dagmaster.cli.snapshots import document, job_view, look, view_of, visible_inputs, waits_for
+from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of, visible_inputs
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.text_format import age, spell_error
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.cli.snapshots import Snapshot
     from dagmaster.engine.graph import Graph
-    from dagmaster.store.postgres.read_store import JobHead, NodeLine
+    from dagmaster.store.postgres.read_store import JobDetail, NodeRecord
 
 _LONGEST_VALUE: Final = 1_000
 # A tree that is longer than this is shown in part: the rest is in --json.
@@ -56,7 +56,7 @@ def show(job_id: str, node_id: str | None, *, everything: bool, as_json: bool, d
       dagmaster jobs show last --json --all
     """
 
-    async def work(onlooker: Onlooker) -> None:
+    async def work(onlooker: ReadSession) -> None:
         store = onlooker.store
         head = await onlooker.job(job_id)
         graph = await graph_of(onlooker, head)
@@ -67,14 +67,14 @@ def show(job_id: str, node_id: str | None, *, everything: bool, as_json: bool, d
             else:
                 Console().print(Group(*node_page(told)))
             return
-        snapshot = await look(store, head, graph)
+        snapshot = await load_job_view(store, head, graph)
         result = await onlooker.value(head.result, head.result_ref)
         if as_json:
             lines = await store.nodes(head.id, None) if everything else None
-            said = document(snapshot, result, await store.attempts(head.id), lines)
+            said = to_dict(snapshot, result, await store.attempts(head.id), lines)
             click.echo(json.dumps(said, ensure_ascii=False))
             return
-        failed: dict[str, list[NodeLine]] = {
+        failed: dict[str, list[NodeRecord]] = {
             fan: await store.failed_children(head.id, fan)
             for fan, children in snapshot.children.items()
             if children.counts.get("FAILED")
@@ -85,20 +85,20 @@ def show(job_id: str, node_id: str | None, *, everything: bool, as_json: bool, d
     return COMPLETED
 
 
-async def graph_of(onlooker: Onlooker, head: JobHead) -> Graph:
+async def graph_of(onlooker: ReadSession, head: JobDetail) -> Graph:
     """The graph of a job."""
-    from dagmaster.authoring.compiler.compile import compile_definition  # noqa: PLC0415 - slow to import
+    from dagmaster.authoring.compiler.compile import compile_definition
 
     definition = await onlooker.store.definition(head.content_hash)
     return compile_definition(definition or {})
 
 
-def page(snapshot: Snapshot, result: Any, failed: dict[str, list[NodeLine]]) -> Iterator[Any]:
+def page(snapshot: Snapshot, result: Any, failed: dict[str, list[NodeRecord]]) -> Iterator[Any]:
     """Draw a job: its head, its nodes, what it waits for, what it gave."""
     yield _head(snapshot)
     yield ""
     yield from _nodes(snapshot, failed)
-    sentences = waits_for(snapshot)
+    sentences = blocking_reasons(snapshot)
     if sentences:
         yield Text("\nwaits for", style="bright_black")
         for sentence in sentences:
@@ -146,7 +146,7 @@ def _head(snapshot: Snapshot) -> Table:
     return table
 
 
-def _nodes(snapshot: Snapshot, failed: dict[str, list[NodeLine]]) -> Iterator[Any]:
+def _nodes(snapshot: Snapshot, failed: dict[str, list[NodeRecord]]) -> Iterator[Any]:
     tree = Tree(snapshot.graph)
     for node_id, line in snapshot.nodes.items():
         tree.mark(node_id, NodeStatus(line.status))

@@ -30,8 +30,8 @@ from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.render.job import JOB_ICONS, duration, screen
 from dagmaster.cli.render.tree import Tree
-from dagmaster.cli.snapshots import document, job_view, look, view_of, waits_for
-from dagmaster.connection_backoff import Outage
+from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of
+from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.text_format import counted, listed, spell_error
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.cli.render.job import JobView
     from dagmaster.cli.snapshots import Snapshot
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.store.postgres.connection import Address
-    from dagmaster.store.postgres.read_store import JobHead
+    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.store.postgres.read_store import JobDetail
 
 POLL_SECONDS: Final = 0.25
 FRAMES_PER_SECOND: Final = 8
@@ -91,9 +91,9 @@ def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.P
     )
 
 
-def watch_to_end(address: Address, job_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def watch_to_end(address: DatabaseConfig, job_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Watch a job of a database that was reached already."""
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - slow to import
+    from dagmaster.settings import load_settings
 
     def work() -> int:
         try:
@@ -121,7 +121,7 @@ def _interruptible(job_id: str | None, work: Any) -> int:
     return code
 
 
-async def follow(onlooker: Onlooker, job_id: str | None, *, plain: bool, as_json: bool) -> int:
+async def follow(onlooker: ReadSession, job_id: str | None, *, plain: bool, as_json: bool) -> int:
     """Watch a job to its end and say how it ended."""
     head = await onlooker.job(job_id)
     graph = await graph_of(onlooker, head)
@@ -169,7 +169,7 @@ class Rates:
 class Watched:
     """A job that is read again whenever its trail has grown."""
 
-    def __init__(self, onlooker: Onlooker, head: JobHead, graph: Graph) -> None:
+    def __init__(self, onlooker: ReadSession, head: JobDetail, graph: Graph) -> None:
         self.onlooker = onlooker
         self.graph = graph
         self.job_id = head.id
@@ -183,7 +183,7 @@ class Watched:
 
     async def to_end(self, changed: Any) -> None:
         """Read until the job is over. `changed` is called after each read, and may be a coroutine."""
-        outage = Outage(logging.getLogger("dagmaster"))
+        outage = ConnectionBackoff(logging.getLogger("dagmaster"))
         await self.onlooker.store.on_end(self.job_id, self._stirred.set)
         rest: float | None = 0.0
         while True:
@@ -223,7 +223,7 @@ class Watched:
         if head is None:
             return
         before = self.snapshot
-        snapshot = self.snapshot = await look(store, head, self.graph, before=before)
+        snapshot = self.snapshot = await load_job_view(store, head, self.graph, before=before)
         self.read_at = time.monotonic()
         for node_id, line in snapshot.nodes.items():
             self.tree.mark(node_id, NodeStatus(line.status))
@@ -297,7 +297,7 @@ class PlainLines:
             if over < total and (self.shares.get(fan, 0) < share or is_late):
                 self.shares[fan], self.counts[fan] = share, (over, head.now)
                 self._line(head.now - began, f"{fan}: {over:,} of {total:,} children are over")
-        for sentence in waits_for(snapshot):
+        for sentence in blocking_reasons(snapshot):
             # The same wait is said once, however the numbers in it change.
             what = re.sub(r"[\d.,]+", "", sentence)
             if what not in self.said:
@@ -326,7 +326,7 @@ def say_end(snapshot: Snapshot, result: Any, attempts: int, *, as_json: bool) ->
     """Say how a job ended and print its result, as `run` does."""
     head = snapshot.head
     if as_json:
-        click.echo(json.dumps(document(snapshot, result, attempts), ensure_ascii=False))
+        click.echo(json.dumps(to_dict(snapshot, result, attempts), ensure_ascii=False))
         return
     _, colour = JOB_ICONS[head.status]
     nodes = sum(snapshot.counts().values())

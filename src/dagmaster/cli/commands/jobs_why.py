@@ -23,13 +23,13 @@ from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.engine.text_format import age, counted
-from dagmaster.errors import CommandRefused
+from dagmaster.errors import CommandRejected
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.engine.diagnosis.explain import Group as Alike
     from dagmaster.engine.diagnosis.explain import Link
     from dagmaster.engine.diagnosis.reasons import Reason
@@ -43,7 +43,7 @@ _GOOD: Final = frozenset({ReasonCode.COMPLETED, ReasonCode.JOB_COMPLETED})
 _QUIET: Final = frozenset(
     {
         ReasonCode.NODES, ReasonCode.CHILDREN, ReasonCode.NOT_STARTED, ReasonCode.BRANCH_NOT_TAKEN,
-        ReasonCode.COMPLETED, ReasonCode.UPSTREAM_SKIPPED, ReasonCode.PLACE, ReasonCode.SUPERSEDED,
+        ReasonCode.COMPLETED, ReasonCode.UPSTREAM_SKIPPED, ReasonCode.MAX_PARALLEL, ReasonCode.SUPERSEDED,
     }
 )  # fmt: skip
 
@@ -66,14 +66,14 @@ def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Pa
       dagmaster jobs why 115601869557067776 --json
     """
 
-    async def work(onlooker: Onlooker) -> None:
+    async def work(onlooker: ReadSession) -> None:
         head = await onlooker.job(job_id)
         explaining = explainer(onlooker)
         found = await explaining.explain(head.id)
         if found is None:
             return
         if node_id is not None and node_id not in found.why.job.nodes:
-            raise CommandRefused(_unknown(found, node_id))
+            raise CommandRejected(_unknown(found, node_id))
         links = found.why.chain(node_id) if node_id is not None else _first_chain(found)
         below = await _below(explaining, links)
         waiting = [*of_commands(await onlooker.store.commands(head.id), found.why.around.orchestrators)]
@@ -88,11 +88,11 @@ def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Pa
     return COMPLETED
 
 
-def explainer(onlooker: Onlooker) -> Explaining:
+def explainer(onlooker: ReadSession) -> Explaining:
     """What explains jobs of the database that was reached."""
-    from dagmaster.authoring.compiler.compile import compile_definition  # noqa: PLC0415 - slow to import
-    from dagmaster.redaction import redact_value  # noqa: PLC0415 - likewise
-    from dagmaster.store.postgres.diagnosis_reader import Explaining  # noqa: PLC0415 - likewise
+    from dagmaster.authoring.compiler.compile import compile_definition
+    from dagmaster.redaction import redact_value
+    from dagmaster.store.postgres.diagnosis_reader import Explaining
 
     return Explaining(onlooker.store, compile_definition, redact_value)
 

@@ -18,11 +18,12 @@ from rich.json import JSON
 
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, reached, run_service
-from dagmaster.cli.local_run import DurableRun
+from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, open_database, run_service
+from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
     about_inputs,
+    current_user,
     data_dir_option,
     handlers_option,
     inputs_options,
@@ -32,7 +33,6 @@ from dagmaster.cli.options import (
     read_pairs,
     say_problems,
     say_refused,
-    who,
 )
 from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay, duration
 from dagmaster.engine.graph import Kind
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.local.runner import OneProcess
+    from dagmaster.local.runner import InProcessRunner
     from dagmaster.orchestrator.turn import ApprovalRequest
     from dagmaster.ports.store import JobReport
 
@@ -120,7 +120,7 @@ def run(  # noqa: PLR0913 - the options of a command
                 report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
             else:
                 settings = load_settings()
-                job = DurableRun(
+                job = LocalRun(
                     [graph, *children],
                     registry=registry,
                     modules=modules,
@@ -129,7 +129,7 @@ def run(  # noqa: PLR0913 - the options of a command
                     settings=settings,
                 )
                 job.answers, answers.process = answers, job
-                with reached(settings, data_dir) as address:
+                with open_database(settings, data_dir) as address:
                     blobs = blob_directory(settings, data_dir)
                     report = run_service(job.run(address, blobs, given, _signals(signals)))
                 interrupted = job.interrupts > 0
@@ -172,7 +172,7 @@ def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ..
 
 
 async def _drive(
-    process: OneProcess, graph: Graph, given: dict[str, Any], display: Display, signals: dict[str, Any]
+    process: InProcessRunner, graph: Graph, given: dict[str, Any], display: Display, signals: dict[str, Any]
 ) -> tuple[JobReport, bool]:
     interrupts = 0
 
@@ -210,13 +210,13 @@ class _CommandLineAnswers:
         self.display = display
         self.yes = approve
         self.no = reject
-        self.process: OneProcess | DurableRun | None = None
+        self.process: InProcessRunner | LocalRun | None = None
         self.note = ""
         self._one_at_a_time = asyncio.Lock()
 
     async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
         """Answer one approval."""
-        person = who()
+        person = current_user()
         if self.yes & {request.node, "all"}:
             return True, person, "by --approve"
         if self.no & {request.node, "all"}:

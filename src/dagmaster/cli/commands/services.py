@@ -15,7 +15,7 @@ import click
 
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, handlers_option
-from dagmaster.connection_backoff import Outage
+from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.output_blobs import Blobs
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 _LOGGER = logging.getLogger("dagmaster")
 
@@ -58,7 +58,7 @@ def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
       DAGMASTER_DATABASE_URL=postgresql://… dagmaster migrate
       DAGMASTER_DATABASE_URL=postgresql://… dagmaster orchestrator
     """
-    from dagmaster.bootstrap import make_orchestrator  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import make_orchestrator
 
     return serve("orchestrator", make_orchestrator, data_dir, with_parent=with_parent)
 
@@ -90,15 +90,15 @@ def worker(
       dagmaster worker --queue functionapp-tasks --queue container-tasks
       dagmaster worker --queue '*' --concurrency 8 --handlers ./my_handlers.py
     """
-    from dagmaster.bootstrap import blob_directory, make_worker  # noqa: PLC0415 - slow to import
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import blob_directory, make_worker
+    from dagmaster.settings import load_settings
 
     queues = queues or load_settings(services=not with_parent).queues
     if not queues:
         raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for every queue")
     served = () if "*" in queues else queues
 
-    def make(address: Address, blobs: Blobs, settings: Settings) -> Service:
+    def make(address: DatabaseConfig, blobs: Blobs, settings: Settings) -> Service:
         return make_worker(
             address,
             blobs,
@@ -114,19 +114,19 @@ def worker(
 
 def serve(
     name: str,
-    make: Callable[[Address, Blobs, Settings], Service],
+    make: Callable[[DatabaseConfig, Blobs, Settings], Service],
     data_dir: pathlib.Path | None,
     *,
     with_parent: bool,
 ) -> int:
     """Run a service until it is told to stop."""
-    from dagmaster.bootstrap import (  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import (
         blob_directory,
         large_outputs,
-        reached,
+        open_database,
         run_service,
     )
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.settings import load_settings
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     # How a schema is brought there is alembic's business.
@@ -136,7 +136,7 @@ def serve(
     try:
         # The names of other systems are for services that stand alone.
         settings = load_settings(services=not with_parent)
-        with reached(settings, data_dir) as address:
+        with open_database(settings, data_dir) as address:
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
             return run_service(_live(name, lambda: make(address, blobs, settings), address, with_parent=with_parent))
     except DagmasterError as error:
@@ -146,11 +146,11 @@ def serve(
 async def _live(
     name: str,
     make: Callable[[], Service],
-    address: Address,
+    address: DatabaseConfig,
     *,
     with_parent: bool,
 ) -> int:
-    from dagmaster.bootstrap import prepare  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import ensure_schema
 
     stopped = asyncio.Event()
     service: Service | None = None
@@ -169,7 +169,7 @@ async def _live(
         loop.add_signal_handler(number, stop)
     if with_parent:
         loop.add_reader(sys.stdin, lambda: _parent_is_gone(loop, stop))
-    await _patiently(lambda: prepare(address, migrate=address.revive is not None), stopped)
+    await _patiently(lambda: ensure_schema(address, migrate=address.revive is not None), stopped)
     if stopped.is_set():
         return COMPLETED
     service = make()
@@ -192,7 +192,7 @@ def _parent_is_gone(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
 
 async def _patiently(work: Callable[[], Awaitable[None]], stopped: asyncio.Event) -> None:
     """Wait for a database that is away: say so once, and try again."""
-    outage = Outage(_LOGGER)
+    outage = ConnectionBackoff(_LOGGER)
     while not stopped.is_set():
         try:
             await work()

@@ -40,7 +40,7 @@ def _box(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tup
     """Read west,south,east,north."""
     if value is None:
         return None
-    from dagmaster.geo.stac_rules import read_box  # noqa: PLC0415 - only here
+    from dagmaster.geo.stac_rules import read_box
 
     try:
         return read_box([float(edge) for edge in value.split(",")], repr(value))
@@ -56,7 +56,7 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
     """Read a moment, or from/to."""
     if value is None:
         return None
-    from dagmaster.geo.stac_rules import read_interval  # noqa: PLC0415 - only here
+    from dagmaster.geo.stac_rules import read_interval
 
     try:
         read_interval(value)
@@ -97,7 +97,7 @@ def search(
       dagmaster stac search --collection landsat --limit 5
       dagmaster stac search --bbox 170,-25,-170,-10 --json > fiji.geojson
     """
-    from dagmaster.ports.catalog import Search  # noqa: PLC0415 - only here
+    from dagmaster.ports.catalog import Search
 
     wanted = Search(bbox=box, datetime=when, collections=collections, ids=ids, limit=limit)
     with _opened(data_dir) as catalog:
@@ -197,7 +197,7 @@ def init(*, data_dir: pathlib.Path | None) -> int:
         click.echo(f"the catalog is the directory {place}: it needs no preparation", err=True)
         return COMPLETED
     with _in_words():
-        from dagmaster.adapters.catalog.pgstac_catalog import migrate  # noqa: PLC0415 - slow to import
+        from dagmaster.adapters.catalog.pgstac_catalog import migrate
 
         version = migrate(place)
     click.echo(f"pgstac {version} is ready")
@@ -220,8 +220,8 @@ def _place(data_dir: pathlib.Path | None) -> str:
 
 
 def _lent(data_dir: pathlib.Path | None) -> Any:
-    from dagmaster.bootstrap import blob_directory, lending  # noqa: PLC0415 - slow to import
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import blob_directory, lending
+    from dagmaster.settings import load_settings
 
     settings = load_settings()
     return lending(settings, blob_directory(settings, data_dir))
@@ -241,8 +241,8 @@ def _in_words() -> Iterator[None]:
 
 
 def _not_there(catalog: Catalog, collection_id: str, item_id: str) -> str:
-    from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - only after a mistake
-    from dagmaster.ports.catalog import Search  # noqa: PLC0415 - likewise
+    from dagmaster.authoring.suggestions import did_you_mean
+    from dagmaster.ports.catalog import Search
 
     if catalog.collection(collection_id) is None:
         return _no_collection(catalog, collection_id)
@@ -253,7 +253,7 @@ def _not_there(catalog: Catalog, collection_id: str, item_id: str) -> str:
 
 
 def _no_collection(catalog: Catalog, collection_id: str) -> str:
-    from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - only after a mistake
+    from dagmaster.authoring.suggestions import did_you_mean
 
     hint = did_you_mean(collection_id, [str(one["id"]) for one in catalog.collections()])
     return f"there is no collection {collection_id!r}{_ended(hint)} `dagmaster stac collections` shows what there is"
@@ -302,9 +302,9 @@ def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, give_
 
     A file or a pipe has room for all.
     """
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.markup import escape  # noqa: PLC0415 - likewise
-    from rich.table import Table  # noqa: PLC0415 - likewise
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
     console = Console()
     if not console.is_terminal:

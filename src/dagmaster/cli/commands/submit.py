@@ -14,6 +14,7 @@ import click
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
     about_inputs,
+    current_user,
     data_dir_option,
     handlers_option,
     inputs_options,
@@ -22,16 +23,15 @@ from dagmaster.cli.options import (
     read_pairs,
     say_problems,
     say_refused,
-    who,
 )
-from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, WorkflowUnknown
+from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, WorkflowNotFound
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.store import Accepted
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.client_store import PostgresSubmitStore
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 
 @click.command(
@@ -71,11 +71,11 @@ def submit(  # noqa: PLR0913 - the options of a command
       dagmaster submit workflows/hello_world.yaml -i name=Ada
       dagmaster submit nightly --idempotency-key nightly-2026-01-31 --priority 8
     """
-    from dagmaster.bootstrap import reached  # noqa: PLC0415 - slow to import
-    from dagmaster.settings import load_settings  # noqa: PLC0415 - likewise
+    from dagmaster.bootstrap import open_database
+    from dagmaster.settings import load_settings
 
     given = read_json_file(inputs_file)
-    order = _Order(
+    order = SubmitArgs(
         workflow=workflow,
         version=version,
         pairs=pairs,
@@ -88,11 +88,11 @@ def submit(  # noqa: PLR0913 - the options of a command
         settings = load_settings()
         if order.is_file:
             order.compile(modules)
-        with reached(settings, data_dir) as address:
+        with open_database(settings, data_dir) as address:
             accepted, workflow_id = asyncio.run(_submit(address, order, settings))
             _say(accepted, workflow_id, as_json=as_json and not wait, quiet=wait and as_json, wait=wait)
             if wait:
-                from dagmaster.cli.commands.jobs import watch_to_end  # noqa: PLC0415 - likewise
+                from dagmaster.cli.commands.jobs import watch_to_end
 
                 return watch_to_end(address, accepted.job_id, as_json=as_json)
     except (InputsInvalid, WorkflowInvalid) as error:
@@ -105,7 +105,7 @@ def submit(  # noqa: PLR0913 - the options of a command
 
 
 @dataclass(slots=True, kw_only=True)
-class _Order:
+class SubmitArgs:
     """What was asked for on the command line."""
 
     workflow: str
@@ -125,7 +125,7 @@ class _Order:
 
     def compile(self, modules: tuple[str, ...]) -> None:
         """Read the file, and the workflows beside it that it starts."""
-        from dagmaster.bootstrap import compile_with_children  # noqa: PLC0415 - slow to import
+        from dagmaster.bootstrap import compile_with_children
 
         path = pathlib.Path(self.workflow)
         if not path.is_file():
@@ -135,18 +135,18 @@ class _Order:
         self.graphs = [compiled.graph, *children]
 
 
-async def _submit(address: Address, order: _Order, settings: Settings) -> tuple[Accepted, str]:
-    from dagmaster.application.submission import Intake, Submission  # noqa: PLC0415 - likewise
-    from dagmaster.authoring.inputs import parse_input  # noqa: PLC0415 - slow to import
-    from dagmaster.bootstrap import allowed_env, prepare  # noqa: PLC0415 - likewise
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - likewise
+async def _submit(address: DatabaseConfig, order: SubmitArgs, settings: Settings) -> tuple[Accepted, str]:
+    from dagmaster.application.submission import JobSubmitter, Submission
+    from dagmaster.authoring.inputs import parse_input
+    from dagmaster.bootstrap import allowed_env, ensure_schema
+    from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
     # The embedded database is this machine's own, and whoever comes first makes its tables.
-    await prepare(address, migrate=address.revive is not None)
+    await ensure_schema(address, migrate=address.revive is not None)
     store = PostgresSubmitStore(address)
     await store.open()
     try:
-        intake = Intake(store, store.identity.ids)
+        intake = JobSubmitter(store, store.identity.ids)
         graph = order.graphs[0] if order.graphs else await _published(store, order.workflow, order.version)
         for each in order.graphs[1:]:
             await intake.keep(each)
@@ -157,7 +157,7 @@ async def _submit(address: Address, order: _Order, settings: Settings) -> tuple[
             env=allowed_env(settings),
             priority=order.priority,
             idempotency_key=order.key,
-            submitted_by=who()[:64],
+            submitted_by=current_user()[:64],
             correlation_id=order.correlation,
             workflows={each.workflow_id: each.content_hash for each in order.graphs[1:]},
         )
@@ -168,8 +168,8 @@ async def _submit(address: Address, order: _Order, settings: Settings) -> tuple[
 
 
 async def _published(store: PostgresSubmitStore, workflow_id: str, version: int | None) -> Graph:
-    from dagmaster.authoring.compiler.compile import compile_definition  # noqa: PLC0415 - slow to import
-    from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - after a mistake
+    from dagmaster.authoring.compiler.compile import compile_definition
+    from dagmaster.authoring.suggestions import did_you_mean
 
     versions = await store.versions(workflow_id)
     fitting = [found for found, is_active in versions if found.version == version or (version is None and is_active)]
@@ -180,11 +180,11 @@ async def _published(store: PostgresSubmitStore, workflow_id: str, version: int 
             if known
             else "Publish one with `dagmaster workflows push FILE`."
         )
-        raise WorkflowUnknown(f"no workflow {workflow_id!r} is published. {hint[:1].upper()}{hint[1:]}")
+        raise WorkflowNotFound(f"no workflow {workflow_id!r} is published. {hint[:1].upper()}{hint[1:]}")
     if not fitting:
         known_versions = ", ".join(str(found.version) for found, _ in versions)
         what = f"no version {version}" if version is not None else "no active version"
-        raise WorkflowUnknown(f"workflow {workflow_id!r} has {what}: its versions are {known_versions}")
+        raise WorkflowNotFound(f"workflow {workflow_id!r} has {what}: its versions are {known_versions}")
     definition = await store.definition(fitting[0].content_hash)
     return compile_definition(definition)
 

@@ -110,7 +110,7 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
       dagmaster workflows diagram flow.yaml
       dagmaster workflows diagram flow.yaml -o flow.svg
     """
-    from dagmaster.authoring.diagram import diagram as draw  # noqa: PLC0415 - only here
+    from dagmaster.authoring.diagram import diagram as draw
 
     try:
         graph = compile_file(file, handlers=load_registry(modules), allow_missing_handlers=True).graph
@@ -135,7 +135,7 @@ def schema(*, output: pathlib.Path | None) -> int:
     Write it beside your files and name it in their first line:
       # yaml-language-server: $schema=workflow.schema.json
     """
-    from dagmaster.authoring.schema import json_schema  # noqa: PLC0415 - only here
+    from dagmaster.authoring.schema import json_schema
 
     _write(json.dumps(json_schema(), indent=2) + "\n", output)
     return COMPLETED

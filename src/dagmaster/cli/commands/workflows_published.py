@@ -17,12 +17,12 @@ from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, say_problems
 from dagmaster.cli.render.job import describe
 from dagmaster.engine.text_format import age
-from dagmaster.errors import WorkflowInvalid, WorkflowUnknown
+from dagmaster.errors import WorkflowInvalid, WorkflowNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.cli.database import Onlooker
+    from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph
     from dagmaster.errors import Problem
     from dagmaster.store.postgres.client_store import PostgresSubmitStore
@@ -68,8 +68,8 @@ def push(
       dagmaster workflows push flow.yaml --handlers ./my_handlers.py
       dagmaster workflows push flow.yaml --replace         while you write it
     """
-    from dagmaster.authoring.compiler.compile import compile_file  # noqa: PLC0415 - slow to import
-    from dagmaster.cli.commands.workflows import unfold  # noqa: PLC0415 - likewise
+    from dagmaster.authoring.compiler.compile import compile_file
+    from dagmaster.cli.commands.workflows import unfold
 
     registry = load_registry(modules)
     pushes: list[_Push] = []
@@ -114,9 +114,9 @@ def _push_document(push: _Push) -> dict[str, Any]:
     }
 
 
-async def _publish(onlooker: Onlooker, pushes: list[_Push], *, replace: bool, activate: bool) -> None:
-    from dagmaster.ports.store import StoredWorkflow  # noqa: PLC0415 - slow to import
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore  # noqa: PLC0415 - likewise
+async def _publish(onlooker: ReadSession, pushes: list[_Push], *, replace: bool, activate: bool) -> None:
+    from dagmaster.ports.store import StoredWorkflow
+    from dagmaster.store.postgres.client_store import PostgresSubmitStore
 
     store = PostgresSubmitStore(onlooker.address, "dagmaster push")
     try:
@@ -175,7 +175,7 @@ def list_workflows(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
       dagmaster workflows list
     """
 
-    async def work(onlooker: Onlooker) -> list[dict[str, Any]]:
+    async def work(onlooker: ReadSession) -> list[dict[str, Any]]:
         return await onlooker.store.workflows()
 
     found = on_database(data_dir, work)
@@ -217,14 +217,14 @@ def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool,
     if as_yaml and as_json:
         raise click.UsageError("--json and --yaml are two answers to one question: choose one")
 
-    async def work(onlooker: Onlooker) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
+    async def work(onlooker: ReadSession) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
         versions = await onlooker.store.versions(workflow_id)
         chosen = await _choose(onlooker, workflow_id, versions, version)
         return versions, chosen, await onlooker.store.definition(chosen["content_hash"]) or {}
 
     versions, chosen, definition = on_database(data_dir, work)
     if as_yaml:
-        import yaml  # noqa: PLC0415 - only here
+        import yaml
 
         click.echo(yaml.safe_dump(definition, sort_keys=False, allow_unicode=True), nl=False)
     elif as_json:
@@ -238,21 +238,21 @@ def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool,
         }
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
-        from dagmaster.authoring.compiler.compile import compile_definition  # noqa: PLC0415 - slow to import
+        from dagmaster.authoring.compiler.compile import compile_definition
 
         Console().print(Group(*workflow_page(compile_definition(definition), versions, chosen)))
     return COMPLETED
 
 
 async def _choose(
-    onlooker: Onlooker, workflow_id: str, versions: list[dict[str, Any]], version: int | None
+    onlooker: ReadSession, workflow_id: str, versions: list[dict[str, Any]], version: int | None
 ) -> dict[str, Any]:
     if not versions:
-        from dagmaster.authoring.suggestions import did_you_mean  # noqa: PLC0415 - after a mistake
+        from dagmaster.authoring.suggestions import did_you_mean
 
         known = [each["workflow_id"] for each in await onlooker.store.workflows()]
         hint = did_you_mean(workflow_id, known) or "`dagmaster workflows push FILE` publishes one."
-        raise WorkflowUnknown(f"no workflow {workflow_id!r} is published. {hint[:1].upper()}{hint[1:]}")
+        raise WorkflowNotFound(f"no workflow {workflow_id!r} is published. {hint[:1].upper()}{hint[1:]}")
     if version is None:
         # Where none is active, the newest.
         return next((each for each in versions if each["is_active"]), versions[-1])
@@ -260,12 +260,12 @@ async def _choose(
         if each["version"] == version:
             return each
     numbers = ", ".join(str(each["version"]) for each in versions)
-    raise WorkflowUnknown(f"workflow {workflow_id!r} has no version {version}: its versions are {numbers}")
+    raise WorkflowNotFound(f"workflow {workflow_id!r} has no version {version}: its versions are {numbers}")
 
 
 def workflow_page(graph: Graph, versions: list[dict[str, Any]], chosen: dict[str, Any]) -> Iterator[Any]:
     """Draw a workflow."""
-    from dagmaster.cli.render.tree import tree_of  # noqa: PLC0415 - slow to import
+    from dagmaster.cli.render.tree import tree_of
 
     title = Text(f"{graph.workflow_id} v{graph.version}", style="bold")
     title.append(f"  {graph.name}" if graph.name != graph.workflow_id else "")

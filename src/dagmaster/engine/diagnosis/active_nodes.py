@@ -14,14 +14,21 @@ from dagmaster.engine.text_format import age, counted, listed, spell_error
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.engine.diagnosis.context import ChildJob, OutTask, OverAttempt, QueueState, Service, Surroundings
+    from dagmaster.engine.diagnosis.context import (
+        ChildJob,
+        DiagnosisContext,
+        FinishedAttempt,
+        InFlightTask,
+        QueueState,
+        Service,
+    )
     from dagmaster.engine.graph import ApprovalSpec, WaitSpec
     from dagmaster.engine.model import FanOut, Job, Node
 
 # ── The job ──
 
 
-def nobody_moves(around: Surroundings) -> Reason | None:
+def nobody_moves(around: DiagnosisContext) -> Reason | None:
     """Why nobody moves an open job; None if its owner is well."""
     owner = around.owner
     if owner is None or owner.is_dead:
@@ -30,7 +37,7 @@ def nobody_moves(around: Surroundings) -> Reason | None:
     if trouble is not None:
         again = "now" if trouble.again_in_seconds <= 0 else f"in {age(trouble.again_in_seconds)}"
         return Reason(
-            code=ReasonCode.TROUBLED,
+            code=ReasonCode.ADVANCE_FAILED,
             sentence=f"could not be advanced by its owner {owner.where}: {trouble.error}. "
             f"The owner's log says more; it tries again {again}",
             data={**by, "error": trouble.error, "again_in_seconds": trouble.again_in_seconds},
@@ -46,7 +53,7 @@ def nobody_moves(around: Surroundings) -> Reason | None:
     return None
 
 
-def _no_owner(around: Surroundings, owner: Service | None) -> Reason:
+def _no_owner(around: DiagnosisContext, owner: Service | None) -> Reason:
     died = "" if owner is None else f"its owner {owner.where} died {age(owner.silent_seconds)} ago"
     data: dict[str, Any] = {"orchestrators": around.orchestrators}
     if owner is not None:
@@ -106,7 +113,7 @@ def for_place(fan: FanOut) -> Reason:
     out = counted(fan.active, f"child of {fan.id} is out", f"children of {fan.id} are out")
     said = f"for a place: {out}, and max_parallel is {limit:,}"
     return Reason(
-        code=ReasonCode.PLACE,
+        code=ReasonCode.MAX_PARALLEL,
         sentence=f"waits {said}",
         together=f"wait {said}",
         data={"fan_out": fan.id, "max_parallel": limit, "active": fan.active},
@@ -157,7 +164,7 @@ def pause(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
         )
     left = 0.0 if wake_at is None else wake_at - now
     return Reason(
-        code=ReasonCode.TIME,
+        code=ReasonCode.WAIT_UNTIL,
         sentence=f"waits another {age(left + 0.999)}" if left > 0 else "has waited long enough: it goes on now",
         together="wait for a time",
         data={"at": until},
@@ -179,7 +186,7 @@ def child_job(child: ChildJob | None) -> Reason:
 # ── Tasks ──
 
 
-def task(node: Node, out: OutTask | None, report: OverAttempt | None, around: Surroundings) -> Reason:
+def task(node: Node, out: InFlightTask | None, report: FinishedAttempt | None, around: DiagnosisContext) -> Reason:
     """Its attempt is out: in a queue, or at a worker; or it is over, and the owner has not taken that up."""
     if report is not None or out is None:
         said = "" if report is None else f" as {report.status} {age(around.now - report.at)} ago"
@@ -238,7 +245,7 @@ def lacking_processes(whose: str, count: int) -> str:
     return f"{whose} {count:,} {said} busy (DAGMASTER_PROCESSES)"
 
 
-def _held(node: Node, out: OutTask, worker: Service, around: Surroundings) -> Reason:
+def _held(node: Node, out: InFlightTask, worker: Service, around: DiagnosisContext) -> Reason:
     seconds = max(around.now - (out.claimed_at or around.now), 0.0)
     data: dict[str, Any] = {"worker": worker.id, "where": worker.where, "seconds": seconds, "attempt": node.attempt}
     if worker.is_dead:
@@ -271,7 +278,7 @@ def _held(node: Node, out: OutTask, worker: Service, around: Surroundings) -> Re
         )
     if out.has_begun is None:
         return Reason(
-            code=ReasonCode.TAKEN,
+            code=ReasonCode.CLAIMED,
             sentence=f"was taken by worker {worker.where} {age(seconds)} ago",
             together=f"were taken by worker {worker.where} a moment ago",
             data=data,
@@ -288,7 +295,7 @@ def _held(node: Node, out: OutTask, worker: Service, around: Surroundings) -> Re
     )
 
 
-def _stopping(node: Node, out: OutTask, around: Surroundings) -> Reason:
+def _stopping(node: Node, out: InFlightTask, around: DiagnosisContext) -> Reason:
     asked = age(around.now - (out.stop_requested_at or around.now))
     where = "" if out.worker is None else f" on worker {out.worker.where}"
     return Reason(
@@ -313,7 +320,7 @@ def _progress(progress: Mapping[str, Any] | None) -> str:
 
 def in_hand(what: str = "the job's owner decides within a moment") -> Reason:
     """The owner goes on with it within a moment."""
-    return Reason(code=ReasonCode.IN_HAND, sentence=f"is in hand: {what}", together=f"are in hand: {what}")
+    return Reason(code=ReasonCode.DECIDING, sentence=f"is in hand: {what}", together=f"are in hand: {what}")
 
 
 def not_started(job: Job) -> Reason:

@@ -31,7 +31,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class AdvanceFailure:
     """An owner that could not advance the job: what it stumbled over, and when it tries again."""
 
     error: str
@@ -39,7 +39,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutTask:
+class InFlightTask:
     """A task in a queue, or at a worker. `has_begun` is None while its worker has not said so."""
 
     queue: str
@@ -73,7 +73,7 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverAttempt:
+class FinishedAttempt:
     """An attempt that is over, and where it ran."""
 
     attempt: int
@@ -92,7 +92,7 @@ class ChildJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class DiagnosisContext:
     """What surrounds a job. Values (`inputs`, `outputs`) are without secrets. Mappings are by node, if not said."""
 
     now: float
@@ -101,13 +101,13 @@ class Surroundings:
     error: Mapping[str, Any] | None = None
     owner: Service | None = None
     orchestrators: int = 1
-    trouble: Trouble | None = None
+    trouble: AdvanceFailure | None = None
     is_of_a_run: bool = False
     cancelled_by: str | None = None
     cancelled_at: float | None = None
-    tasks: Mapping[str, OutTask] = field(default_factory=dict)
-    reports: Mapping[str, OverAttempt] = field(default_factory=dict)
-    attempts: Mapping[str, OverAttempt] = field(default_factory=dict)
+    tasks: Mapping[str, InFlightTask] = field(default_factory=dict)
+    reports: Mapping[str, FinishedAttempt] = field(default_factory=dict)
+    attempts: Mapping[str, FinishedAttempt] = field(default_factory=dict)
     child_jobs: Mapping[str, ChildJob] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, QueueState] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from dagmaster.engine.text_format import age, counted, spell_error
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dagmaster.engine.diagnosis.context import Surroundings
+    from dagmaster.engine.diagnosis.context import DiagnosisContext
     from dagmaster.engine.model import Job, Node
 
 THE_JOB: Final = "the job"
@@ -67,7 +67,7 @@ class Group:
 class Why:
     """The explanation of one job."""
 
-    def __init__(self, job: Job, around: Surroundings) -> None:
+    def __init__(self, job: Job, around: DiagnosisContext) -> None:
         self.job = job
         self.around = around
         self._known: dict[str, Reason] = {}
@@ -102,7 +102,9 @@ class Why:
     def _rests(self, node: Node) -> Reason:
         most = node.spec.retry.max_attempts if isinstance(node.spec, TaskSpec) else 1
         wake_at = node.wake_at or self.around.now
-        return active_nodes.retry(node.error or {}, node.tries_used + 1, most, wake_at=wake_at, now=self.around.now)
+        return active_nodes.retry(
+            node.error or {}, node.failed_attempts + 1, most, wake_at=wake_at, now=self.around.now
+        )
 
     def _out(self, node: Node) -> Reason:
         around, spec = self.around, node.spec
@@ -305,7 +307,7 @@ class Why:
 
 _WORDS: Final = {
     ReasonCode.RUNNING: "run",
-    ReasonCode.TAKEN: "run",
+    ReasonCode.CLAIMED: "run",
     ReasonCode.PREFETCHED: "are prefetched",
     ReasonCode.QUEUED: "are queued",
     ReasonCode.NO_WORKER: "wait for a worker",
@@ -313,7 +315,7 @@ _WORDS: Final = {
     ReasonCode.CHILD_JOB: "wait for child jobs",
     ReasonCode.REPORTED: "were reported",
     ReasonCode.STOPPING: "are to stop",
-    ReasonCode.PLACE: "wait for a place",
+    ReasonCode.MAX_PARALLEL: "wait for a place",
 }
 
 

@@ -16,7 +16,7 @@ from dagmaster.engine.text_format import age, counted, listed, spell_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.engine.diagnosis.context import Surroundings
+    from dagmaster.engine.diagnosis.context import DiagnosisContext
     from dagmaster.engine.graph import Branch
     from dagmaster.engine.model import Job, Node
 
@@ -33,7 +33,7 @@ _BY_KIND: Final = {
 _NAMED: Final = 20
 
 
-def over(job: Job, node: Node, around: Surroundings) -> Reason:
+def over(job: Job, node: Node, around: DiagnosisContext) -> Reason:
     """Why a node that is over ended as it did."""
     if node.status is NodeStatus.COMPLETED:
         return _completed(node, around)
@@ -47,7 +47,7 @@ def over(job: Job, node: Node, around: Surroundings) -> Reason:
 # ── Completed ──
 
 
-def _completed(node: Node, around: Surroundings) -> Reason:
+def _completed(node: Node, around: DiagnosisContext) -> Reason:
     last = around.attempts.get(node.id)
     data: dict[str, Any] = {"attempt": node.attempt or None}
     said = _how(node, around)
@@ -60,7 +60,7 @@ def _completed(node: Node, around: Surroundings) -> Reason:
     return Reason(code=ReasonCode.COMPLETED, sentence=f"completed{said}", together="completed", data=data)
 
 
-def _how(node: Node, around: Surroundings) -> str:
+def _how(node: Node, around: DiagnosisContext) -> str:
     """How a node completed that is no task."""
     spec, output = node.spec, around.outputs.get(node.id)
     if isinstance(spec, ConditionalSpec):
@@ -90,7 +90,7 @@ def _short(seconds: float) -> str:
 # ── Failed ──
 
 
-def _failed(node: Node, around: Surroundings) -> Reason:
+def _failed(node: Node, around: DiagnosisContext) -> Reason:
     error, spec = node.error or {}, node.spec
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
@@ -99,12 +99,12 @@ def _failed(node: Node, around: Surroundings) -> Reason:
     because: tuple[str, ...] = ()
     if isinstance(spec, TaskSpec):
         policy = spec.retry
-        data |= {"tries": node.tries_used, "max_attempts": policy.max_attempts}
-        data |= {"lost": node.lost_used, "max_lost": policy.max_lost}
+        data |= {"tries": node.failed_attempts, "max_attempts": policy.max_attempts}
+        data |= {"lost": node.lost_attempts, "max_lost": policy.max_lost}
         if code is ReasonCode.LOST:
-            said = f"lost with its worker {_times(node.lost_used)} (max_lost {policy.max_lost})"
+            said = f"lost with its worker {_times(node.lost_attempts)} (max_lost {policy.max_lost})"
         elif code in (ReasonCode.FAILED, ReasonCode.DISPATCH_TIMEOUT):
-            said += _budget(node.tries_used, policy.max_attempts)
+            said += _budget(node.failed_attempts, policy.max_attempts)
     elif isinstance(node, FanOut):
         failed = [child.id for child in node.children[: node.expanded] if child.status is NodeStatus.FAILED]
         because = tuple(failed[:_NAMED])
@@ -123,11 +123,11 @@ def _code(node: Node, kind: str) -> ReasonCode:
     spec = node.spec
     if not isinstance(spec, TaskSpec):
         return _BY_KIND.get(kind, ReasonCode.FAILED)
-    if kind == "lost" and node.lost_used > 0:
+    if kind == "lost" and node.lost_attempts > 0:
         return ReasonCode.LOST
     if kind == "dispatch_timeout" and spec.dispatch_timeout_seconds is not None:
         return ReasonCode.DISPATCH_TIMEOUT
-    return ReasonCode.UNRESOLVED if kind == "expression" and node.tries_used == 0 else ReasonCode.FAILED
+    return ReasonCode.UNRESOLVED if kind == "expression" and node.failed_attempts == 0 else ReasonCode.FAILED
 
 
 def _common(error: dict[str, Any], said: str) -> str:
@@ -151,7 +151,7 @@ def _times(count: int) -> str:
 # ── Cancelled ──
 
 
-def _cancelled(job: Job, node: Node, around: Surroundings) -> Reason:
+def _cancelled(job: Job, node: Node, around: DiagnosisContext) -> Reason:
     fan = node.parent
     while fan is not None and not fan.stopped:
         fan = fan.parent
@@ -174,7 +174,7 @@ def _was_stopped(code: ReasonCode, why: str, because: tuple[str, ...] = ()) -> R
     return Reason(code=code, sentence=f"was {said}", together=f"were {said}", because=because)
 
 
-def by_whom(around: Surroundings) -> str:
+def by_whom(around: DiagnosisContext) -> str:
     """Who asked for the job to stop, and when."""
     who = "" if around.cancelled_by is None else f" by {around.cancelled_by}"
     return who + ("" if around.cancelled_at is None else f" {age(around.now - around.cancelled_at)} ago")
@@ -189,7 +189,7 @@ def first_failure(job: Job) -> Node | None:
 # ── Skipped ──
 
 
-def _skipped(job: Job, node: Node, around: Surroundings) -> Reason:
+def _skipped(job: Job, node: Node, around: DiagnosisContext) -> Reason:
     match node.skip_reason:
         case SkipReason.SUPERSEDED:
             return _was_skipped(ReasonCode.SUPERSEDED, "an earlier run made it, from a list that is gone")
@@ -229,7 +229,7 @@ def _leaves(job: Job, node: Node, outcome: int) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _not_taken(job: Job, node: Node, around: Surroundings) -> Reason:
+def _not_taken(job: Job, node: Node, around: DiagnosisContext) -> Reason:
     for leaf, _ in job.leaves(node.id):
         source = job.nodes[leaf.node]
         if (
@@ -247,7 +247,7 @@ def _not_taken(job: Job, node: Node, around: Surroundings) -> Reason:
     return _was_skipped(ReasonCode.UPSTREAM_SKIPPED, said, tuple(skipped[:_NAMED]))
 
 
-def _other_branch(job: Job, source: Node, spec: ConditionalSpec, wanted: str, around: Surroundings) -> Reason:
+def _other_branch(job: Job, source: Node, spec: ConditionalSpec, wanted: str, around: DiagnosisContext) -> Reason:
     """A conditional took another branch. Its value is stored with it; what else its condition read is looked up."""
     names = [branch.name for branch in spec.branches]
     branch = spec.branches[names.index(wanted)]
@@ -282,7 +282,7 @@ def _written(job: Job, source: Node, branch: Branch) -> str | None:
     return None if branch.condition is None else branch.condition.text
 
 
-def _read(branch: Branch, around: Surroundings) -> Iterator[tuple[str, Any]]:
+def _read(branch: Branch, around: DiagnosisContext) -> Iterator[tuple[str, Any]]:
     """What the condition read beside `value`, and what that was."""
     for use in () if branch.condition is None else branch.condition.uses:
         root, *keys = use.keys

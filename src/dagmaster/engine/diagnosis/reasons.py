@@ -16,7 +16,7 @@ class ReasonCode(StrEnum):
 
     # A job that nobody moves.
     NO_ORCHESTRATOR = "no_orchestrator"
-    TROUBLED = "troubled"
+    ADVANCE_FAILED = "advance_failed"
     OWNER_DIED = "owner_died"
     NO_OWNER = "no_owner"
     OWNER_SILENT = "owner_silent"
@@ -46,14 +46,14 @@ class ReasonCode(StrEnum):
     CHILD_JOB = "child_job"
     RUNNING = "running"
     PREFETCHED = "prefetched"
-    TAKEN = "taken"
+    CLAIMED = "claimed"
     QUEUED = "queued"
     REPORTED = "reported"
-    IN_HAND = "in_hand"
-    TIME = "time"
+    DECIDING = "deciding"
+    WAIT_UNTIL = "wait_until"
     # An open node that waits for others of its job.
     CHILDREN = "children"
-    PLACE = "place"
+    MAX_PARALLEL = "max_parallel"
     NODES = "nodes"
     NOT_STARTED = "not_started"
     # A node that was not to run.
@@ -71,7 +71,7 @@ class ReasonCode(StrEnum):
 
 MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.NO_ORCHESTRATOR: "The job waits for an owner, and no orchestrator is alive.",
-    ReasonCode.TROUBLED: "The job's owner could not advance it: a mistake of ours, told in its log. It tries again.",
+    ReasonCode.ADVANCE_FAILED: "The job's owner failed to advance it: a bug, logged by the owner. It retries.",
     ReasonCode.OWNER_DIED: "The job's owner died. Another orchestrator takes the job over.",
     ReasonCode.NO_OWNER: "The job waits to be claimed by an orchestrator.",
     ReasonCode.OWNER_SILENT: "The job's owner was not heard for half of its lease. If it died, another takes over.",
@@ -97,13 +97,13 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.CHILD_JOB: "The node waits for a job that was started for it: `job_id`, `status`.",
     ReasonCode.RUNNING: "A worker runs the task: `worker`, `seconds`, `progress`.",
     ReasonCode.PREFETCHED: "A worker holds the task and has not begun it: it has others to run first.",
-    ReasonCode.TAKEN: "A worker took the task a moment ago, and has not said yet whether it has begun.",
+    ReasonCode.CLAIMED: "A worker took the task a moment ago, and has not said yet whether it has begun.",
     ReasonCode.QUEUED: "The task waits for a worker of its queue: `ahead` others come first.",
     ReasonCode.REPORTED: "The attempt is over. The job's owner takes that up next.",
-    ReasonCode.IN_HAND: "The job's owner decides on the node within a moment.",
-    ReasonCode.TIME: "The node waits until `at`.",
+    ReasonCode.DECIDING: "The job's owner decides on the node within a moment.",
+    ReasonCode.WAIT_UNTIL: "The node waits until `at`.",
     ReasonCode.CHILDREN: "The fan-out waits for its children.",
-    ReasonCode.PLACE: "As many children of the fan-out are out as `max_parallel` allows.",
+    ReasonCode.MAX_PARALLEL: "As many children of the fan-out are out as `max_parallel` allows.",
     ReasonCode.NODES: "The node waits for nodes before it: `because`.",
     ReasonCode.NOT_STARTED: "The job has not started.",
     ReasonCode.CANCELLED: "The node was stopped with its job.",

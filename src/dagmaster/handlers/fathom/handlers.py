@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.geo.stac_rules import collection_link, users_moment
 from dagmaster.handlers.fathom.depth_codes import band_name
 from dagmaster.handlers.fathom.filename_grammar import PATTERNS, Grammar, bbox_of, union
@@ -427,7 +427,7 @@ def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:
     uri = _item_uri(ctx.blobs.resolve(href))
     try:
         item: dict[str, Any] = json.loads(ctx.blobs.read(uri))
-    except BlobMissing as error:
+    except BlobNotFound as error:
         raise PermanentError(
             f"{href} has no item beside it, at {uri}: merge its cell again (redo: true)", kind="invalid_input"
         ) from error

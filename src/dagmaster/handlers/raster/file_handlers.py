@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.shared_cache import KEEP_HOURS, mounted
 from dagmaster.handlers.source_files import SourceParams
@@ -117,7 +117,7 @@ def _home(ctx: HandlerContext, container: str) -> BlobUri:
 def _under(ctx: HandlerContext, place: BlobUri) -> Iterator[BlobInfo]:
     try:
         yield from ctx.blobs.under(place)
-    except BlobMissing as error:
+    except BlobNotFound as error:
         raise PermanentError(str(error), kind="invalid_input") from error
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagmaster.errors import BlobMissing, BlobsUnavailable, PermanentError
+from dagmaster.errors import BlobNotFound, BlobsUnavailable, PermanentError
 from dagmaster.handlers.result_uris import plain_name
 from dagmaster.handlers.source_files import LocalFile, no_file
 
@@ -71,7 +71,7 @@ def _copy(ctx: HandlerContext, uri: BlobUri, size: int, place: Path) -> None:
             raise BlobsUnavailable(f"{uri} changed while it was copied")
         with contextlib.suppress(FileExistsError):
             os.link(beside, place)
-    except BlobMissing as error:
+    except BlobNotFound as error:
         raise PermanentError(str(error), kind="invalid_input") from error
     finally:
         beside.unlink(missing_ok=True)

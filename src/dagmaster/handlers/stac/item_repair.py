@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobMissing, BlobNameInvalid, PermanentError
+from dagmaster.errors import BlobNameInvalid, BlobNotFound, PermanentError
 from dagmaster.geo.stac_rules import STAC_VERSION, collection_link, geometry_bounds, item_box, split_box
 from dagmaster.handlers.stac.asset_references import blobs_of
 
@@ -42,7 +42,7 @@ def _may_be_there(ctx: HandlerContext, uri: BlobUri) -> bool:
         return ctx.blobs.find(ctx.blobs.resolve(str(uri))) is not None
     except BlobNameInvalid:
         return True
-    except BlobMissing:
+    except BlobNotFound:
         # Its whole bucket is gone.
         return False
 

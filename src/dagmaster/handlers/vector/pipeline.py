@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import shapely
 
-from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.geo import arrow_features
 from dagmaster.handlers.result_uris import plain_name, publish, result_uri
 from dagmaster.handlers.stac.item_builder import new_collection
@@ -126,7 +126,7 @@ def kept_before(ctx: HandlerContext, href: str) -> Prepared | None:
     """What an earlier attempt prepared. None: it is gone, so prepare it again."""
     try:
         return Prepared.model_validate_json(ctx.blobs.read(ctx.blobs.resolve(href)))
-    except BlobMissing:
+    except BlobNotFound:
         return None
 
 
@@ -143,7 +143,7 @@ def upload(
     path = ctx.scratch / f"{plain_name(chunk_id)}.parquet"
     try:
         ctx.blobs.fetch(place, path, lambda done: ctx.progress(done, message=f"fetching {place}"))
-    except BlobMissing as error:
+    except BlobNotFound as error:
         raise PermanentError(f"there is no chunk at {place}", kind="invalid_input") from error
     said, rows = arrow_features.read_file(path)
     path.unlink()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import JobStatus
-from dagmaster.errors import BlobMissing
+from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.clock import SystemClock
 from dagmaster.ports.ids import Snowflakes
-from dagmaster.ports.result_notifications import spell_results
+from dagmaster.ports.result_notifications import encode_results
 from dagmaster.ports.store import Command, TaskResult
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MACHINES = 1024
 
 
 @dataclass(slots=True)
-class NodeRecord:
+class StoredNode:
     """A node: the engine's row, and what is stored beside it."""
 
     row: NodeRow
@@ -42,7 +42,7 @@ class NodeRecord:
 
 
 @dataclass(slots=True)
-class JobRecord:
+class StoredJob:
     """A job, as it was submitted and as it is."""
 
     new: NewJob
@@ -55,7 +55,7 @@ class JobRecord:
     error: dict[str, Any] | None = None
     started_at: float | None = None
     finished_at: float | None = None
-    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    nodes: dict[str, StoredNode] = field(default_factory=dict)
     events: list[StoredEvent] = field(default_factory=list)
 
     @property
@@ -70,7 +70,7 @@ class JobRecord:
 
 
 @dataclass(slots=True)
-class TaskRecord:
+class StoredTask:
     """A task that waits for a worker, or is held by one."""
 
     task_id: str
@@ -97,7 +97,7 @@ class TaskRecord:
 
 
 @dataclass(slots=True)
-class ResultRecord:
+class StoredResult:
     """What was reported, and of which task. Once it is taken, it is an attempt that is over."""
 
     said: TaskResult
@@ -110,7 +110,7 @@ class ResultRecord:
 
 
 @dataclass(slots=True)
-class CheckpointRecord:
+class StoredCheckpoint:
     """The newest checkpoint of a node."""
 
     attempt: int
@@ -120,7 +120,7 @@ class CheckpointRecord:
 
 
 @dataclass(slots=True)
-class Alive:
+class Registration:
     """An orchestrator or a worker. No queues: every queue."""
 
     heartbeat_at: float
@@ -144,7 +144,7 @@ class MemoryBlobs:
     async def read(self, name: str) -> bytes:
         """Give it back."""
         if name not in self.blobs:
-            raise BlobMissing(f"there is no blob {name!r} in memory")
+            raise BlobNotFound(f"there is no blob {name!r} in memory")
         return self.blobs[name]
 
 
@@ -159,16 +159,16 @@ class MemoryDatabase:
         self.graphs: dict[str, str] = {}
         self.workflows: dict[tuple[str, int], StoredWorkflow] = {}
         self.active: dict[str, int] = {}
-        self.jobs: dict[str, JobRecord] = {}
+        self.jobs: dict[str, StoredJob] = {}
         self.keys: dict[tuple[str, str], str] = {}
-        self.queue: dict[str, TaskRecord] = {}
-        self.results: dict[int, ResultRecord] = {}
+        self.queue: dict[str, StoredTask] = {}
+        self.results: dict[int, StoredResult] = {}
         self.inbox: dict[int, Command] = {}
-        self.attempts: dict[tuple[str, str, int], ResultRecord] = {}
+        self.attempts: dict[tuple[str, str, int], StoredResult] = {}
         self.logs: dict[tuple[str, int], str] = {}
-        self.checkpoints: dict[tuple[str, str], CheckpointRecord] = {}
-        self.orchestrators: dict[str, Alive] = {}
-        self.workers: dict[str, Alive] = {}
+        self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
+        self.orchestrators: dict[str, Registration] = {}
+        self.workers: dict[str, Registration] = {}
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._last = 0
         self._machines = 0
@@ -180,12 +180,12 @@ class MemoryDatabase:
         self._machines = (self._machines + 1) % _MACHINES
         return Snowflakes(self.clock, self._machines)
 
-    def has_expired(self, who: Alive, lease_seconds: float) -> bool:
+    def has_expired(self, who: Registration, lease_seconds: float) -> bool:
         """Whether a lease is over. Never within one lease after an outage."""
         now = self.clock.now()
         return who.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
 
-    def is_fresh(self, who: Alive | None, lease_seconds: float) -> bool:
+    def is_fresh(self, who: Registration | None, lease_seconds: float) -> bool:
         """Whether somebody may say that others are dead."""
         return who is not None and who.heartbeat_at > self.clock.now() - lease_seconds
 
@@ -220,7 +220,7 @@ class MemoryDatabase:
             by_owner.setdefault(self.jobs[result.job_id].owner_id, []).append(result)
         for owner, said in by_owner.items():
             if owner is not None:
-                self.tell(f"owner {owner}", f"results {spell_results(said)}")
+                self.tell(f"owner {owner}", f"results {encode_results(said)}")
 
     # ── Rows ──
 
@@ -237,7 +237,7 @@ class MemoryDatabase:
             raise ValueError(f"there is a job {new.id} already")
         if new.resumed_from is not None and new.resumed_from not in self.jobs:
             raise ValueError(f"there is no job {new.resumed_from} to resume {new.id} from")
-        job = self.jobs[new.id] = JobRecord(new, JobRow(id=new.id), now)
+        job = self.jobs[new.id] = StoredJob(new, JobRow(id=new.id), now)
         if new.idempotency_key is not None:
             self.keys[new.submitted_by, new.idempotency_key] = new.id
         data = None if new.resumed_from is None else json.dumps({"resumed_from": new.resumed_from})
@@ -252,7 +252,7 @@ class MemoryDatabase:
 
     def give_back(
         self,
-        task: TaskRecord,
+        task: StoredTask,
         status: str,
         now: float,
         *,
@@ -268,7 +268,7 @@ class MemoryDatabase:
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
             task.claimed_at, now, handler_version,
         )  # fmt: skip
-        self.results[said.id] = ResultRecord(
+        self.results[said.id] = StoredResult(
             said, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at
         )
         return said
@@ -286,14 +286,14 @@ class MemoryDatabase:
         self.tell_owners(task.job_id for task in gone)
         return len(gone)
 
-    def held(self, task_id: str, token: int) -> TaskRecord | None:
+    def held(self, task_id: str, token: int) -> StoredTask | None:
         """The task, if this token holds it."""
         task = self.queue.get(task_id)
         return task if task is not None and task.token == token else None
 
 
 def add_event(
-    job: JobRecord,
+    job: StoredJob,
     at: float,
     kind: str,
     by: str,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.result_notifications import Ears
-from dagmaster.ports.reusable_results import KnownHandlers, PastJob, PastNode
+from dagmaster.ports.result_notifications import NotificationInbox
+from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.ports.store import ClaimedJob, JsonText
-from dagmaster.store.memory.database import Alive, add_event
+from dagmaster.store.memory.database import Registration, add_event
 from dagmaster.store.memory.turn_writer import write_turn
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.output_blobs import Blobs
-    from dagmaster.ports.store import Command, JobTurn, StoredWorkflow, TaskResult
-    from dagmaster.store.memory.database import JobRecord, MemoryDatabase
+    from dagmaster.ports.store import Command, StoredWorkflow, TaskResult, TurnCommit
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 
-class MemoryOrchestratorStore(Ears):
+class MemoryOrchestratorStore(NotificationInbox):
     """The orchestrator's door."""
 
     def __init__(
@@ -52,7 +52,7 @@ class MemoryOrchestratorStore(Ears):
         database = self._database
         self.owner_id = self._ids.new()
         self.name = f"orchestrator {self.owner_id}"
-        database.orchestrators[self.owner_id] = Alive(database.clock.now())
+        database.orchestrators[self.owner_id] = Registration(database.clock.now())
         database.deafen(self._heard)
         self._heard = [self.hear_of_jobs, self.hear]
         database.listen("jobs", self._heard[0])
@@ -98,7 +98,7 @@ class MemoryOrchestratorStore(Ears):
             add_event(job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch, **self._after(job)}))
         return [_claimed(job) for job in claimed]
 
-    def _after(self, job: JobRecord) -> dict[str, str]:
+    def _after(self, job: StoredJob) -> dict[str, str]:
         """Whether the owner before let go of the job, or died."""
         before = self._database.orchestrators.get(job.previous_owner_id or "")
         if before is None or not job.is_open:
@@ -113,7 +113,7 @@ class MemoryOrchestratorStore(Ears):
             job.epoch += 1
         return [_claimed(job) for job in sorted(jobs, key=lambda job: job.rank)]
 
-    def _owned(self) -> list[JobRecord]:
+    def _owned(self) -> list[StoredJob]:
         return [job for job in self._database.jobs.values() if job.owner_id == self.owner_id]
 
     def _may_bury(self) -> bool:
@@ -151,7 +151,7 @@ class MemoryOrchestratorStore(Ears):
 
     async def sweep_stopped(self) -> int:
         """Hand back the tasks that are to stop and that no worker holds."""
-        return self._database.give_all_back("HANDED_BACK", lambda worker_id: worker_id is None, only_stopped=True)
+        return self._database.give_all_back("RELEASED", lambda worker_id: worker_id is None, only_stopped=True)
 
     async def leave(self) -> None:
         """Release every job."""
@@ -168,18 +168,18 @@ class MemoryOrchestratorStore(Ears):
 
     # ── Turns ──
 
-    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs."""
         mine = {job.new.id for job in self._owned()} - set(resting)
         found = [each.said for _, each in sorted(self._database.results.items()) if each.said.job_id in mine]
         return [each for each in found if each.id > after][:limit]
 
-    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
+    async def read_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""
         mine = {job.new.id for job in self._owned()} - set(resting)
         return [each for _, each in sorted(self._database.inbox.items()) if each.job_id in mine][:limit]
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         """Write turns."""
         return {turn.job.id for turn in turns if write_turn(self._database, turn, self.owner_id, self.name, now)}
 
@@ -201,7 +201,7 @@ class MemoryOrchestratorStore(Ears):
                 found[key] = None if node.output is None else await self.open(node.output)
         return found
 
-    async def _outputs(self, job: JobRecord, fan_id: str) -> list[Any]:
+    async def _outputs(self, job: StoredJob, fan_id: str) -> list[Any]:
         children = [node for node in job.nodes.values() if node.row.parent == fan_id]
         values: list[Any] = []
         for child in sorted(children, key=lambda node: node.row.fan_out_index):
@@ -220,10 +220,10 @@ class MemoryOrchestratorStore(Ears):
 
     # ── Jobs that others were resumed from ──
 
-    async def past(self, job_id: str) -> PastJob:
+    async def past(self, job_id: str) -> SourceJob:
         """The completed nodes of a job."""
         rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
-        return PastJob(job_id, [node for row in rows if (node := _past_of(row)) is not None])
+        return SourceJob(job_id, [node for row in rows if (node := _past_of(row)) is not None])
 
     async def handlers(self) -> KnownHandlers:
         """What handlers are now."""
@@ -241,7 +241,7 @@ class MemoryOrchestratorStore(Ears):
 
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """The last child job of each of these nodes, where it did not work out."""
-        last: dict[tuple[str, str], JobRecord] = {}
+        last: dict[tuple[str, str], StoredJob] = {}
         for child in self._database.jobs.values():
             parent = child.new.parent
             if parent is not None and (place := (parent.job_id, parent.node_id)) in nodes:
@@ -250,7 +250,7 @@ class MemoryOrchestratorStore(Ears):
             place: child.new.id for place, child in last.items() if child.row.status.value in ("FAILED", "CANCELLED")
         }
 
-    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""
         stored = self._database.jobs[job_id].nodes
         found: dict[str, JsonText] = {}
@@ -271,13 +271,13 @@ class MemoryOrchestratorStore(Ears):
         return None if wanted is None else self._database.workflows.get((workflow_id, wanted))
 
 
-def _past_of(row: NodeRow) -> PastNode | None:
+def _past_of(row: NodeRow) -> SourceNode | None:
     if row.status is not NodeStatus.COMPLETED or row.fingerprint is None:
         return None
-    return PastNode(row.id, row.fingerprint, row.handler_version, row.attempt)
+    return SourceNode(row.id, row.fingerprint, row.handler_version, row.attempt)
 
 
-def _claimed(job: JobRecord) -> ClaimedJob:
+def _claimed(job: StoredJob) -> ClaimedJob:
     new = job.new
     return ClaimedJob(
         row=job.row,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import row_of
 from dagmaster.engine.status import NodeStatus
-from dagmaster.store.memory.database import OPEN_JOB, NodeRecord, TaskRecord, add_event
+from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Node
-    from dagmaster.ports.store import JobTurn, JsonText, NewJob
-    from dagmaster.store.memory.database import JobRecord, MemoryDatabase
+    from dagmaster.ports.store import JsonText, NewJob, TurnCommit
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 
-def write_turn(database: MemoryDatabase, turn: JobTurn, owner_id: str, by: str, now: float) -> bool:
+def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: str, now: float) -> bool:
     """Write one job's part of a turn. False if (owner, epoch) do not hold the job: then nothing changed."""
     job = database.jobs.get(turn.job.id)
     if job is None or job.owner_id != owner_id or job.epoch != turn.epoch:
@@ -57,7 +57,7 @@ def _stored(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
     return None if result is None else result.said.content
 
 
-def _check(job: JobRecord, turn: JobTurn) -> None:
+def _check(job: StoredJob, turn: TurnCommit) -> None:
     """What a constraint of the database would refuse, before anything is changed."""
     there = [node.id for node in turn.added if node.id in job.nodes]
     missing = [node.id for node in turn.changed if node.id not in job.nodes]
@@ -65,7 +65,7 @@ def _check(job: JobRecord, turn: JobTurn) -> None:
         raise ValueError(f"job {turn.job.id}: nodes {there} have a row already, nodes {missing} have none")
 
 
-def _take(database: MemoryDatabase, turn: JobTurn) -> None:
+def _take(database: MemoryDatabase, turn: TurnCommit) -> None:
     for number in turn.results:
         result = database.results.get(number)
         if result is not None and result.said.job_id == turn.job.id:
@@ -78,14 +78,14 @@ def _take(database: MemoryDatabase, turn: JobTurn) -> None:
             del database.inbox[number]
 
 
-def _withdraw(database: MemoryDatabase, turn: JobTurn, now: float) -> None:
+def _withdraw(database: MemoryDatabase, turn: TurnCommit, now: float) -> None:
     for each in turn.withdrawals:
         task = database.queue.get(each.task_id)
         if task is not None and task.worker_id is None and task.job_id == turn.job.id:
             database.give_back(task, each.status, now, error=each.error)
 
 
-def _stop(database: MemoryDatabase, turn: JobTurn, now: float) -> None:
+def _stop(database: MemoryDatabase, turn: TurnCommit, now: float) -> None:
     for task_id in turn.stops:
         task = database.queue.get(task_id)
         if task is not None and task.job_id == turn.job.id:
@@ -94,21 +94,21 @@ def _stop(database: MemoryDatabase, turn: JobTurn, now: float) -> None:
                 database.tell(f"worker {task.worker_id}")
 
 
-def _cancel_children(database: MemoryDatabase, turn: JobTurn, by: str, now: float) -> None:
+def _cancel_children(database: MemoryDatabase, turn: TurnCommit, by: str, now: float) -> None:
     asked = {(turn.job.id, node, attempt) for node, attempt in turn.cancelled_children}
     for job_id, child in database.jobs.items():
         if child.new.parent is not None and child.new.parent in asked:
             database.add_command(job_id, "cancel", "{}", by, now)
 
 
-def _write_nodes(job: JobRecord, turn: JobTurn, now: float) -> None:
+def _write_nodes(job: StoredJob, turn: TurnCommit, now: float) -> None:
     for node in turn.added:
-        job.nodes[node.id] = NodeRecord(row_of(node))
+        job.nodes[node.id] = StoredNode(row_of(node))
     for node in (*turn.added, *turn.changed):
         _write_node(job.nodes[node.id], node, turn, now)
 
 
-def _write_node(record: NodeRecord, node: Node, turn: JobTurn, now: float) -> None:
+def _write_node(record: StoredNode, node: Node, turn: TurnCommit, now: float) -> None:
     before = record.row
     # The engine's node lives on and changes: what is stored is a copy.
     row = record.row = row_of(node)._replace(error=_copy(node.error))
@@ -128,9 +128,9 @@ def _write_node(record: NodeRecord, node: Node, turn: JobTurn, now: float) -> No
         record.finished_at = now
 
 
-def _dispatch(database: MemoryDatabase, job: JobRecord, turn: JobTurn, now: float) -> None:
+def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: float) -> None:
     for task in turn.tasks:
-        database.queue[task.task_id] = TaskRecord(
+        database.queue[task.task_id] = StoredTask(
             task.task_id, turn.job.id, task.node_id, task.attempt, task.queue, job.new.priority, task.handler,
             task.params, task.secrets, task.timeout_seconds, now,
             stop_requested_at=now if task.task_id in turn.born_stopped else None,
@@ -153,7 +153,7 @@ def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
     )
 
 
-def _write_job(job: JobRecord, turn: JobTurn, now: float) -> None:
+def _write_job(job: StoredJob, turn: TurnCommit, now: float) -> None:
     row = turn.job.row()
     job.row = replace(row, signals=_copy(row.signals))
     if row.status in OPEN_JOB:
@@ -166,7 +166,7 @@ def _write_job(job: JobRecord, turn: JobTurn, now: float) -> None:
         job.owner_id = None
 
 
-def _tell_parent(database: MemoryDatabase, turn: JobTurn, by: str, now: float) -> None:
+def _tell_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: float) -> None:
     parent, finished = turn.parent, turn.finished
     if parent is None or finished is None:
         return

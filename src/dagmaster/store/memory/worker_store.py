@@ -6,15 +6,15 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.ports.result_notifications import are_few
+from dagmaster.ports.result_notifications import fits_notification
 from dagmaster.ports.store import ClaimedTask
-from dagmaster.store.memory.database import Alive, CheckpointRecord
+from dagmaster.store.memory.database import Registration, StoredCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport, TaskResult
-    from dagmaster.store.memory.database import MemoryDatabase, TaskRecord
+    from dagmaster.store.memory.database import MemoryDatabase, StoredTask
 
 UNHEARD_SECONDS: Final = 30.0
 """How long after its claim a task may be unknown to the worker that holds it."""
@@ -26,7 +26,7 @@ class MemoryWorkerStore:
     def __init__(self, database: MemoryDatabase) -> None:
         self.woken = asyncio.Event()
         self.stops = asyncio.Event()
-        self.on_loss: Callable[[], None] = lambda: None
+        self.on_disconnect: Callable[[], None] = lambda: None
         self.worker_id = ""
         self._database = database
         self._ids = database.new_ids()
@@ -40,7 +40,7 @@ class MemoryWorkerStore:
         database = self._database
         self.worker_id = self._ids.new()
         self._queues = frozenset(queues)
-        database.workers[self.worker_id] = Alive(
+        database.workers[self.worker_id] = Registration(
             database.clock.now(), tuple(queues), concurrency, handlers=dict(handlers or {})
         )
         database.deafen(self._heard)
@@ -64,16 +64,16 @@ class MemoryWorkerStore:
         for task in mine:
             # Its claim was answered, and the answer never arrived: nobody runs it.
             if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNHEARD_SECONDS:
-                database.give_back(task, "HANDED_BACK", me.heartbeat_at)
+                database.give_back(task, "RELEASED", me.heartbeat_at)
                 database.tell_owners([task.job_id])
         return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
 
-    def _is_to_stop(self, task: TaskRecord | None) -> bool:
+    def _is_to_stop(self, task: StoredTask | None) -> bool:
         """Whether a task that is held here is to stop, or is over, or another's by now."""
         return task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
 
-    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
-        """Hold tasks; of those whose handler is one of `apart`, so many at most."""
+    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+        """Hold tasks; of those whose handler is one of `process_bound`, so many at most."""
         database = self._database
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
@@ -87,7 +87,7 @@ class MemoryWorkerStore:
             ),
             key=lambda task: task.rank,
         )
-        too_many = {task.task_id for task in [task for task in ready if task.handler in apart][most_apart:]}
+        too_many = {task.task_id for task in [task for task in ready if task.handler in process_bound][process_slots:]}
         token, now = int(self._ids.new()), database.clock.now()
         claimed: list[ClaimedTask] = []
         for task in [task for task in ready if task.task_id not in too_many][:limit]:
@@ -103,7 +103,7 @@ class MemoryWorkerStore:
             ]  # fmt: skip
         return claimed
 
-    async def is_served_elsewhere(self, task_id: str) -> bool:
+    async def other_worker_has_handler(self, task_id: str) -> bool:
         """Whether another could run this task."""
         task = self._database.queue.get(task_id)
         return task is not None and any(
@@ -112,7 +112,7 @@ class MemoryWorkerStore:
             if worker_id != self.worker_id and who.stopped_at is None and not who.counters.get("draining")
         )
 
-    def look_around(self) -> None:
+    def rescan_queues(self) -> None:
         """Nothing to do: every claim looks at every queue."""
 
     def _all_queues(self) -> set[str]:
@@ -132,7 +132,7 @@ class MemoryWorkerStore:
                     task, each.status, database.clock.now(), permanent=each.permanent, output=each.output,
                     error=each.error, metrics=each.metrics, handler_version=each.handler_version,
                 )  # fmt: skip
-        if are_few(reports):
+        if fits_notification(reports):
             database.push(taken.values())
         else:
             database.tell_owners(said.job_id for said in taken.values())
@@ -165,7 +165,7 @@ class MemoryWorkerStore:
                 continue
             before = stored.get((task.job_id, task.node_id))
             if before is None or before.attempt <= task.attempt:
-                record = CheckpointRecord(task.attempt, each.phase, each.data, each.artifacts)
+                record = StoredCheckpoint(task.attempt, each.phase, each.data, each.artifacts)
                 stored[task.job_id, task.node_id] = record
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
@@ -178,14 +178,14 @@ class MemoryWorkerStore:
     async def leave(self) -> None:
         """Hand back what is held."""
         database = self._database
-        database.give_all_back("HANDED_BACK", lambda worker_id: worker_id == self.worker_id)
+        database.give_all_back("RELEASED", lambda worker_id: worker_id == self.worker_id)
         me = database.workers.get(self.worker_id)
         if me is not None:
             me.stopped_at = database.clock.now()
         database.deafen(self._heard)
 
 
-def _as_json(checkpoint: CheckpointRecord | None) -> str | None:
+def _as_json(checkpoint: StoredCheckpoint | None) -> str | None:
     if checkpoint is None:
         return None
     data = json.loads(checkpoint.data)

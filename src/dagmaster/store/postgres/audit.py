@@ -13,7 +13,7 @@ from dagmaster.store.postgres.named_queries import queries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.store.postgres.connection import Address
+    from dagmaster.store.postgres.connection import DatabaseConfig
 
 _SQL = queries("audit")
 PROMISES: Final = [
@@ -26,7 +26,7 @@ PROMISES: Final = [
 MOST: Final = 100
 """Rows that are given for one promise: whoever broke it oftener broke it."""
 
-PATIENCE_SECONDS: Final = 60.0
+STALL_SECONDS: Final = 60.0
 _WORK_MEM: Final = "64MB"
 
 
@@ -61,7 +61,7 @@ class Audit:
 
 
 async def audit_at(
-    address: Address, *, job_ids: Sequence[str] | None, lease_seconds: float, worker_lease_seconds: float
+    address: DatabaseConfig, *, job_ids: Sequence[str] | None, lease_seconds: float, worker_lease_seconds: float
 ) -> Audit:
     """Look at a database on a connection of its own: an audit of many jobs takes its time."""
     leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
@@ -109,7 +109,7 @@ async def look(
         "most": MOST,
         "lease_seconds": lease_seconds,
         "worker_lease_seconds": worker_lease_seconds,
-        "patience_seconds": max(PATIENCE_SECONDS, 4 * lease_seconds),
+        "patience_seconds": max(STALL_SECONDS, 4 * lease_seconds),
     }
     found: list[Violation] = []
     for name in PROMISES:

@@ -6,9 +6,9 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobMissing, JobUnknown, SubmitRefused
+from dagmaster.errors import BlobNotFound, JobNotFound, SubmissionRejected
 from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
-from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
 
@@ -22,15 +22,15 @@ _SQL = queries("client")
 MAX_ID: Final = 2**63 - 1
 _COLUMNS = (
     "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
-    "correlations", "callbacks", "queues", "workflows", "resumed_froms", "redos",
+    "correlations", "callbacks", "queues", "workflows", "resumed_froms", "redos", "names",
 )  # fmt: skip
 
 
 class PostgresSubmitStore:
     """Accepts jobs and commands. What it says was accepted is on the disk."""
 
-    def __init__(self, address: Address, name: str = "dagmaster client") -> None:
-        self.session = Session(address, name)
+    def __init__(self, address: DatabaseConfig, name: str = "dagmaster client") -> None:
+        self.session = Connection(address, name)
         self.identity = Identity(self.session)
 
     async def open(self) -> None:
@@ -54,7 +54,7 @@ class PostgresSubmitStore:
             (
                 int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
                 j.body_hash, j.submitted_by, j.correlation_id, j.callback_url, j.queue, j.workflows,
-                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo),
+                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo), j.name or j.workflow_id,
             )
             for j in jobs
         ]  # fmt: skip
@@ -69,7 +69,7 @@ class PostgresSubmitStore:
             else:
                 found = known.get((job.submitted_by, job.idempotency_key))
                 if found is None:
-                    raise SubmitRefused(
+                    raise SubmissionRejected(
                         f"the job with the key {job.idempotency_key!r} was removed meanwhile: try again"
                     )
                 accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
@@ -99,12 +99,12 @@ class PostgresSubmitStore:
         """A job that is over, with all its nodes."""
         row = await self.session.row(_SQL["job_report"], {"job_id": int(job_id)})
         if row is None:
-            raise JobUnknown(f"there is no job {job_id}")
+            raise JobNotFound(f"there is no job {job_id}")
 
         async def value(text: str | None, ref: str | None) -> Any:
             try:
                 return json.loads(await blobs.read(ref) if ref is not None else text or "null")
-            except BlobMissing:
+            except BlobNotFound:
                 # The job is over, and says itself what it lacked.
                 return None
 
@@ -153,7 +153,7 @@ class PostgresSubmitStore:
         """A stored graph."""
         row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
         if row is None:
-            raise SubmitRefused(f"the graph {content_hash} is not stored")
+            raise SubmissionRejected(f"the graph {content_hash} is not stored")
         found: dict[str, Any] = json.loads(row["definition"])
         return found
 

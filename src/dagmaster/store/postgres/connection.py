@@ -28,7 +28,7 @@ from dagmaster.errors import (
     DagmasterError,
     DatabaseUnavailable,
     EmbeddedPostgresUnavailable,
-    SchemaWrong,
+    SchemaVersionMismatch,
     StatementFailed,
 )
 
@@ -59,7 +59,7 @@ _PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class DatabaseConfig:
     """Where the database is. `direct`: past a pooler, for LISTEN; without one behind a pooler, the poll serves."""
 
     dsn: str
@@ -69,12 +69,12 @@ class Address:
     revive: Callable[[], object] | None = None
 
 
-class Session:
+class Connection:
     """One connection, one statement at a time. Each statement is a transaction of its own."""
 
     def __init__(
         self,
-        address: Address,
+        address: DatabaseConfig,
         name: str,
         *,
         quick: bool = False,
@@ -234,7 +234,7 @@ class Session:
 def translated(error: BaseException, where: str) -> DagmasterError:
     """What an error of the driver means."""
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
-        return SchemaWrong(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
+        return SchemaVersionMismatch(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
     if isinstance(error, DiskFullError):
         return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
     if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):

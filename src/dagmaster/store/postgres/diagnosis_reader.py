@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.diagnosis.context import (
+    AdvanceFailure,
     ChildJob,
-    OutTask,
-    OverAttempt,
+    DiagnosisContext,
+    FinishedAttempt,
+    InFlightTask,
     QueueState,
     Service,
-    Surroundings,
-    Trouble,
 )
 from dagmaster.engine.diagnosis.explain import Why, quoted
 from dagmaster.engine.graph import ApprovalSpec
@@ -87,7 +87,7 @@ class Explaining:
             why=why,
         )
 
-    async def _surroundings(self, head: Record, job: Job, rows: list[Record], stumbled: str | None) -> Surroundings:
+    async def _surroundings(self, head: Record, job: Job, rows: list[Record], stumbled: str | None) -> DiagnosisContext:
         number = head["id"]
         out = [row for row in rows if row["task_id"] is not None]
         about: dict[str, Any] = {"job_id": number}
@@ -106,7 +106,7 @@ class Explaining:
         ]
         given = {**about, "node_ids": list(quoted(job))}
         outputs = await self._session.fetch(_SQL["outputs"], given) if given["node_ids"] else []
-        return Surroundings(
+        return DiagnosisContext(
             now=head["now"],
             created_at=head["created_at"],
             finished_at=head["finished_at"],
@@ -169,9 +169,9 @@ class Explaining:
             )
         return {row["task_id"]: row["ahead"] for row in rows}, states
 
-    def _task(self, row: Record, workers: Mapping[int, dict[str, Any]], places: Mapping[int, int]) -> OutTask:
+    def _task(self, row: Record, workers: Mapping[int, dict[str, Any]], places: Mapping[int, int]) -> InFlightTask:
         held_by = None if row["worker_id"] is None else workers.get(row["worker_id"])
-        return OutTask(
+        return InFlightTask(
             queue=row["queue"],
             dispatched_at=row["dispatched_at"],
             worker=None if row["worker_id"] is None else self._worker(row["worker_id"], held_by),
@@ -206,13 +206,13 @@ def _rebuilt(graph: Graph, head: Record, rows: list[Record]) -> tuple[Job, str |
         return Job.rebuild(graph, job_row(head), ()), type(error).__name__
 
 
-def _trouble(head: Record, stumbled: str | None) -> Trouble | None:
+def _trouble(head: Record, stumbled: str | None) -> AdvanceFailure | None:
     if head["trouble"] is None:
-        return None if stumbled is None else Trouble(error=stumbled, again_in_seconds=0.0)
+        return None if stumbled is None else AdvanceFailure(error=stumbled, again_in_seconds=0.0)
     until, error = json.loads(head["trouble"])
     left = until - head["now"]
     # The owner says it with its next heartbeat when it is over.
-    return Trouble(error=error, again_in_seconds=left) if left > -_LATE_SECONDS else None
+    return AdvanceFailure(error=error, again_in_seconds=left) if left > -_LATE_SECONDS else None
 
 
 def _has_begun(task: Record, worker: dict[str, Any]) -> bool | None:
@@ -231,9 +231,9 @@ def _begun_at(task: Record, worker: dict[str, Any]) -> float | None:
     return None if seconds is None else float(worker["heartbeat_at"] - seconds)
 
 
-def _attempts(rows: Iterable[Record]) -> dict[str, OverAttempt]:
+def _attempts(rows: Iterable[Record]) -> dict[str, FinishedAttempt]:
     return {
-        row["node_id"]: OverAttempt(
+        row["node_id"]: FinishedAttempt(
             attempt=row["attempt"], status=row["status"], at=row["at"], seconds=row["seconds"], where=row["where"]
         )
         for row in rows

@@ -11,7 +11,7 @@ from dagmaster.ports.ids import Snowflakes
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
-    from dagmaster.store.postgres.connection import Session
+    from dagmaster.store.postgres.connection import Connection
 
 LEASE_SECONDS: Final = 60.0
 _TRIES: Final = 20
@@ -20,7 +20,7 @@ _TRIES: Final = 20
 class Identity:
     """A leased machine id, and the database's clock."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Connection) -> None:
         self._session = session
         self._holder = secrets.randbits(62)
         self._name = ""

@@ -12,10 +12,10 @@ from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.result_notifications import Ears
-from dagmaster.ports.reusable_results import KnownHandlers, PastJob, PastNode
+from dagmaster.ports.result_notifications import NotificationInbox
+from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
-from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
 from dagmaster.store.postgres.turn_statement import statement_of
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.output_blobs import Blobs
-    from dagmaster.ports.store import JobTurn
+    from dagmaster.ports.store import TurnCommit
 
 _SQL = queries("orchestrator")
 _MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
 
 
-class PostgresOrchestratorStore(Ears):
+class PostgresOrchestratorStore(NotificationInbox):
     """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
 
     def __init__(
-        self, address: Address, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+        self, address: DatabaseConfig, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
     ) -> None:
         super().__init__()
         name = "dagmaster orchestrator"
-        self._turns = Session(address, name, lost=self._lost)
-        self._reads = Session(address, f"{name}, reads", lost=self._lost)
-        self._side = Session(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
+        self._turns = Connection(address, name, lost=self._lost)
+        self._reads = Connection(address, f"{name}, reads", lost=self._lost)
+        self._side = Connection(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
         self.sessions = (self._turns, self._reads, self._side)
         self._blobs = blobs
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
@@ -53,7 +53,7 @@ class PostgresOrchestratorStore(Ears):
         self.name = ""
 
     def _lost(self) -> None:
-        self.on_loss()
+        self.on_disconnect()
 
     async def register(self) -> None:
         """Be known, as alive."""
@@ -133,7 +133,7 @@ class PostgresOrchestratorStore(Ears):
     async def sweep_stopped(self) -> int:
         """Hand back the tasks that are to stop and that no worker holds."""
         row = await self._turns.row(_SQL["sweep_stopped"], {})
-        return 0 if row is None else int(row["handed_back"])
+        return 0 if row is None else int(row["released"])
 
     async def leave(self) -> None:
         """Release every job."""
@@ -150,18 +150,18 @@ class PostgresOrchestratorStore(Ears):
 
     # ── Turns ──
 
-    async def take_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read what was reported of this orchestrator's jobs."""
         rest = [int(job_id) for job_id in resting]
         given = {"owner_id": self.owner_id, "most": limit, "resting": rest, "after": after}
         return [_result(row) for row in await self._reads.fetch(_SQL["take_results"], given)]
 
-    async def take_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
+    async def read_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""
         given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
         return [_command(row) for row in await self._reads.fetch(_SQL["take_commands"], given)]
 
-    async def write(self, turns: Sequence[JobTurn], now: float) -> set[str]:
+    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         """Write turns in one statement."""
         if not turns:
             return set()
@@ -223,10 +223,10 @@ class PostgresOrchestratorStore(Ears):
         found = await self._loaded(await self._turns.fetch(_SQL["look"], {"job_id": int(job_id)}))
         return found[0] if found else None
 
-    async def past(self, job_id: str) -> PastJob:
+    async def past(self, job_id: str) -> SourceJob:
         """The completed nodes of a job."""
         rows = await self._turns.fetch(_SQL["past_of"], {"job_id": int(job_id)})
-        return PastJob(job_id, [PastNode(*row) for row in rows])
+        return SourceJob(job_id, [SourceNode(*row) for row in rows])
 
     async def handlers(self) -> KnownHandlers:
         """What handlers are now."""
@@ -242,7 +242,7 @@ class PostgresOrchestratorStore(Ears):
         rows = await self._turns.fetch(_SQL["unfinished_children"], given)
         return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
 
-    async def past_outputs(self, job_id: str, nodes: Collection[PastNode]) -> Mapping[str, JsonText]:
+    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""
         given = {
             "job_id": int(job_id),
@@ -314,8 +314,8 @@ def node_row(row: asyncpg.Record) -> NodeRow:
         row["fan_out_index"],
         None if row["skip_reason"] is None else SkipReason(row["skip_reason"]),
         row["attempt"],
-        row["tries_used"],
-        row["lost_used"],
+        row["failed_attempts"],
+        row["lost_attempts"],
         row["upstream_node_id"],
         row["branch"],
         row["wake_at"],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.ids import EPOCH_MS
-from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LOW_BITS: Final = 22  # of an id: the machine and the sequence, after the milli
 
 
 @dataclass(slots=True, kw_only=True)
-class JobLine:
+class JobSummary:
     """A job in a list, with how many of its nodes are over. `now`: the database's time when it was read."""
 
     id: str
@@ -52,7 +52,7 @@ class JobLine:
 
 
 @dataclass(slots=True, kw_only=True)
-class JobHead:
+class JobDetail:
     """All that is stored of a job, beside its nodes. `now`: the database's time when it was read."""
 
     id: str
@@ -99,14 +99,14 @@ class JobHead:
 
 
 @dataclass(slots=True, kw_only=True)
-class NodeLine:
+class NodeRecord:
     """What is stored of a node, and of its task while that is out."""
 
     node_id: str
     status: str
     skip_reason: str | None = None
     attempt: int = 0
-    tries_used: int = 0
+    failed_attempts: int = 0
     branch: str | None = None
     parent_node_id: str | None = None
     source_count: int | None = None
@@ -131,7 +131,7 @@ class ChildCounts:
 
 
 @dataclass(slots=True)
-class Question:
+class WaitInfo:
     """What a waiting node waits for."""
 
     at: float
@@ -139,7 +139,7 @@ class Question:
     until: str | None = None
 
 
-class QueueWait(NamedTuple):
+class QueueBacklog(NamedTuple):
     """Tasks that no worker holds; the live workers of their queue, and how many places of these are busy."""
 
     queue: str
@@ -172,7 +172,7 @@ class PlacedNode(NamedTuple):
     footprint: Any
 
 
-class WaitingCommand(NamedTuple):
+class PendingCommand(NamedTuple):
     """What somebody asked of a job, and nobody has taken up yet."""
 
     kind: str
@@ -180,7 +180,7 @@ class WaitingCommand(NamedTuple):
     seconds: float
 
 
-class Alive(NamedTuple):
+class FleetCounts(NamedTuple):
     """How many live."""
 
     orchestrators: int
@@ -192,14 +192,14 @@ class PostgresReadStore:
 
     def __init__(
         self,
-        address: Address,
+        address: DatabaseConfig,
         name: str = "dagmaster onlooker",
         *,
         lease_seconds: float = 15.0,
         worker_lease_seconds: float = 6.0,
     ) -> None:
-        self.session = Session(address, name, reads=True)
-        self._ears = Session(address, name, listens=True)
+        self.session = Connection(address, name, reads=True)
+        self._ears = Connection(address, name, listens=True)
         self.leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
 
     async def close(self) -> None:
@@ -220,7 +220,7 @@ class PostgresReadStore:
         workflow_id: str | None = None,
         since: float | None = None,
         limit: int = 20,
-    ) -> list[JobLine]:
+    ) -> list[JobSummary]:
         """The newest jobs. `since`: seconds since the epoch; ids grow with time, so that it is a bound of ids."""
         oldest = 0 if since is None else max(int(since * 1000) - EPOCH_MS, 0) << _LOW_BITS
         given = {
@@ -236,7 +236,7 @@ class PostgresReadStore:
         row = await self.session.row(_SQL["newest"], {})
         return None if row is None else str(row["id"])
 
-    async def job(self, job_id: str) -> JobHead | None:
+    async def job(self, job_id: str) -> JobDetail | None:
         """A job."""
         if int(job_id) > _BIGINT:
             return None
@@ -248,7 +248,7 @@ class PostgresReadStore:
             given[name] = _value(given[name])
         for name in ("id", "owner_id", "parent_job_id", "resumed_from"):
             given[name] = _id(given[name])
-        return JobHead(**given)
+        return JobDetail(**given)
 
     async def pulse(self, job_id: str) -> tuple[int, str, float]:
         """The number of the last event, the status, and the time. (0, "", 0) if the job is gone."""
@@ -260,7 +260,7 @@ class PostgresReadStore:
         row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
         return None if row is None else _value(row["definition"])
 
-    async def nodes(self, job_id: str, node_ids: Sequence[str] | None) -> list[NodeLine]:
+    async def nodes(self, job_id: str, node_ids: Sequence[str] | None) -> list[NodeRecord]:
         """The rows of these nodes; of all, children of fan-outs too, where none are named."""
         given = {"job_id": int(job_id), "node_ids": node_ids}
         rows = await self.session.fetch(_SQL["all_nodes" if node_ids is None else "nodes"], given)
@@ -279,11 +279,11 @@ class PostgresReadStore:
                 counts.first_started_at = first
         return found
 
-    async def failed_children(self, job_id: str, fan: str, limit: int = 3) -> list[NodeLine]:
+    async def failed_children(self, job_id: str, fan: str, limit: int = 3) -> list[NodeRecord]:
         """The first children of a fan-out that failed."""
         given = {"job_id": int(job_id), "fan": fan, "most": limit}
         return [
-            NodeLine(node_id=row["node_id"], status="FAILED", attempt=row["attempt"], error=_value(row["error"]))
+            NodeRecord(node_id=row["node_id"], status="FAILED", attempt=row["attempt"], error=_value(row["error"]))
             for row in await self.session.fetch(_SQL["failed_children"], given)
         ]
 
@@ -308,31 +308,31 @@ class PostgresReadStore:
         rows = await self.session.fetch(_SQL["child_jobs"], {"job_id": int(job_id)})
         return {row["parent_node_id"]: (str(row["id"]), row["status"]) for row in rows}
 
-    async def questions(self, job_id: str, node_ids: Sequence[str]) -> dict[str, Question]:
+    async def questions(self, job_id: str, node_ids: Sequence[str]) -> dict[str, WaitInfo]:
         """What waiting nodes wait for."""
         if not node_ids:
             return {}
         rows = await self.session.fetch(_SQL["questions"], {"job_id": int(job_id), "node_ids": list(node_ids)})
-        found: dict[str, Question] = {}
+        found: dict[str, WaitInfo] = {}
         for row in rows:
             data = _value(row["data"]) or {}
-            found[row["node_id"]] = Question(row["at"], str(data.get("message", "")), data.get("until"))
+            found[row["node_id"]] = WaitInfo(row["at"], str(data.get("message", "")), data.get("until"))
         return found
 
-    async def waiting_tasks(self, job_id: str) -> list[QueueWait]:
+    async def waiting_tasks(self, job_id: str) -> list[QueueBacklog]:
         """The tasks of a job that no worker holds."""
         rows = await self.session.fetch(_SQL["waiting_tasks"], {"job_id": int(job_id), **self.leases})
-        return [QueueWait(*row.values()) for row in rows]
+        return [QueueBacklog(*row.values()) for row in rows]
 
-    async def commands(self, job_id: str) -> list[WaitingCommand]:
+    async def commands(self, job_id: str) -> list[PendingCommand]:
         """What was asked of a job and waits for its owner."""
         rows = await self.session.fetch(_SQL["commands"], {"job_id": int(job_id)})
-        return [WaitingCommand(*row.values()) for row in rows]
+        return [PendingCommand(*row.values()) for row in rows]
 
-    async def alive(self) -> Alive:
+    async def alive(self) -> FleetCounts:
         """How many orchestrators and workers live."""
         row = await self.session.row(_SQL["alive"], self.leases)
-        return Alive(0, 0) if row is None else Alive(*row.values())
+        return FleetCounts(0, 0) if row is None else FleetCounts(*row.values())
 
     # ── The trail and the logs ──
 
@@ -374,12 +374,12 @@ class PostgresReadStore:
         return [dict(row) for row in await self.session.fetch(_SQL["versions"], {"workflow_id": workflow_id})]
 
 
-def _seconds(job: JobLine | JobHead) -> float | None:
+def _seconds(job: JobSummary | JobDetail) -> float | None:
     began = job.started_at if job.resumed_at is None else job.resumed_at
     return None if began is None else max((job.finished_at or job.now) - began, 0.0)
 
 
-def _job_line(row: Record) -> JobLine:
+def _job_line(row: Record) -> JobSummary:
     given = dict(row)
     del given["owner_id"]
     for name in ("id", "parent_job_id"):
@@ -390,16 +390,16 @@ def _job_line(row: Record) -> JobLine:
         given["over"] = 0 if given["finished_at"] is None else given["nodes"]
     # Children of inner fan-outs are counted when they are over, and known only then.
     given["over"] = min(given["over"], given["nodes"])
-    return JobLine(**given)
+    return JobSummary(**given)
 
 
-def _node_line(row: Record) -> NodeLine:
+def _node_line(row: Record) -> NodeRecord:
     given = dict(row)
     for name in ("error", "progress"):
         if given[name] is not None:
             given[name] = _value(given[name])
     given["worker_id"] = _id(given["worker_id"])
-    return NodeLine(**given)
+    return NodeRecord(**given)
 
 
 def _event(row: Record) -> StoredEvent:

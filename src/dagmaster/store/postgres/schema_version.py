@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 from asyncpg.exceptions import InterfaceError, PostgresError
 
-from dagmaster.errors import DatabaseUnavailable, SchemaWrong
+from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 # The newest version. A test compares it with the files.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 # Those before it, which are brought to it.
-OLDER: Final[tuple[str, ...]] = ()
+OLDER: Final[tuple[str, ...]] = ("0001",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,13 @@ async def require_current(dsn: str) -> None:
     """Refuse a database that this code does not fit, with what to do about it."""
     found = await current(dsn)
     if found is None:
-        raise SchemaWrong("the database has no dagmaster schema yet: run `dagmaster migrate`")
+        raise SchemaVersionMismatch("the database has no dagmaster schema yet: run `dagmaster migrate`")
     if found < HEAD:
-        raise SchemaWrong(f"the schema is of version {found}, this code wants {HEAD}: run `dagmaster migrate`")
+        raise SchemaVersionMismatch(
+            f"the schema is of version {found}, this code wants {HEAD}: run `dagmaster migrate`"
+        )
     if found > HEAD:
-        raise SchemaWrong(
+        raise SchemaVersionMismatch(
             f"the schema is of version {found}, this code knows {HEAD}: upgrade dagmaster, or run "
             f"`dagmaster migrate downgrade {HEAD}` with the newer one"
         )
@@ -56,21 +58,21 @@ async def require_current(dsn: str) -> None:
 
 def upgrade(dsn: str, revision: str = "head") -> None:
     """Bring a database to a version; the newest unless one is named."""
-    from alembic import command  # noqa: PLC0415 - half a second, and only when there is something to migrate
+    from alembic import command
 
     _run(command.upgrade, dsn, revision)
 
 
 def downgrade(dsn: str, revision: str) -> None:
     """Bring a database back to an earlier version. What only the later ones had is lost."""
-    from alembic import command  # noqa: PLC0415
+    from alembic import command
 
     _run(command.downgrade, dsn, revision)
 
 
 def history(found: str | None) -> list[Version]:
     """Give every version, oldest first; `found` is the one that a database has."""
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
+    from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(_config("")).walk_revisions()
     versions = [Version(each.revision, (each.doc or "").split("\n")[0], each.revision == found) for each in scripts]
@@ -78,19 +80,19 @@ def history(found: str | None) -> list[Version]:
 
 
 def _run(step: Any, dsn: str, revision: str) -> None:
-    from alembic.util import CommandError  # noqa: PLC0415
+    from alembic.util import CommandError
 
     try:
         step(_config(dsn), revision)
     except CommandError as error:
         known = ", ".join(version.revision for version in history(None))
-        raise SchemaWrong(f"{error}: the versions of the schema are base, {known}") from error
+        raise SchemaVersionMismatch(f"{error}: the versions of the schema are base, {known}") from error
     except (OSError, PostgresError) as error:
         raise DatabaseUnavailable(f"the migration did not work, and nothing was changed: {error}") from error
 
 
 def _config(dsn: str) -> Config:
-    from alembic.config import Config  # noqa: PLC0415
+    from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", "dagmaster.store.postgres:migrations")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.engine.model import Node
-    from dagmaster.ports.store import JobTurn
+    from dagmaster.ports.store import TurnCommit
 
 Rows = list[tuple[Any, ...]]
 
@@ -85,7 +85,7 @@ def statement(present: tuple[str, ...], *, watched: bool, single: bool = False) 
     return compiled("turn", f"WITH {heads}\n{selects}")
 
 
-def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float) -> tuple[Query, dict[str, Any]]:
+def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float) -> tuple[Query, dict[str, Any]]:
     """The statement that writes these turns, and its arguments."""
     rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
     for turn in turns:
@@ -108,7 +108,7 @@ def statement_of(turns: Sequence[JobTurn], *, owner_id: int, by: str, now: float
     return statement(present, watched=bool(watched), single=single), given
 
 
-def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
+def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
     rows["results"] += [(each, job_id) for each in turn.results]
@@ -155,7 +155,7 @@ def _collect(turn: JobTurn, rows: dict[str, Rows]) -> None:
     ]
 
 
-def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
+def _job_row(turn: TurnCommit, job_id: int) -> tuple[Any, ...]:
     job, finished = turn.job, turn.finished
     result = turn.result
     error = None if finished is None or finished.error is None else json.dumps(finished.error)
@@ -168,13 +168,13 @@ def _job_row(turn: JobTurn, job_id: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _node_row(turn: JobTurn, job_id: int, node: Node) -> tuple[Any, ...]:
+def _node_row(turn: TurnCommit, job_id: int, node: Node) -> tuple[Any, ...]:
     total, expanded, stopped = _fan_out(node)
     node_id = node.id
     output, task_id = turn.outputs.get(node_id), turn.task_ids.get(node_id)
     return (
         job_id, node_id, node.status, node.skip_reason, node.attempt, None if task_id is None else int(task_id),
-        node.tries_used, node.lost_used, turn.sources.get(node_id), total, expanded, stopped, node.upstream,
+        node.failed_attempts, node.lost_attempts, turn.sources.get(node_id), total, expanded, stopped, node.upstream,
         node.branch, node.wake_at, node.finished_seq,
         None if output is None else output.text, None if output is None else output.ref,
         None if node.error is None else json.dumps(node.error), turn.started.get(node_id), node.fingerprint,

@@ -15,9 +15,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.result_notifications import are_few
+from dagmaster.ports.result_notifications import fits_notification
 from dagmaster.ports.store import ClaimedTask
-from dagmaster.store.postgres.connection import Address, Session
+from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compiled, ids_in, of_one_row, parts, queries
 
@@ -44,15 +44,15 @@ LOOK_SECONDS: Final = 1.0
 class PostgresWorkerStore:
     """Tasks in PostgreSQL. Claims, reports and all else have a connection each: none of them waits for another."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseConfig) -> None:
         self.woken = asyncio.Event()
         self.stops = asyncio.Event()
-        self.on_loss: Callable[[], None] = lambda: None
+        self.on_disconnect: Callable[[], None] = lambda: None
         name = "dagmaster worker"
-        self._tasks = Session(address, name, quick=True, lost=self._lost)
-        self._reports = Session(address, f"{name}, reports", quick=True, lost=self._lost)
-        self._notes = Session(address, f"{name}, notes", quick=True, lost=self._lost)
-        self._side = Session(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
+        self._tasks = Connection(address, name, quick=True, lost=self._lost)
+        self._reports = Connection(address, f"{name}, reports", quick=True, lost=self._lost)
+        self._notes = Connection(address, f"{name}, notes", quick=True, lost=self._lost)
+        self._side = Connection(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
         self.sessions = (self._tasks, self._reports, self._notes, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
@@ -63,7 +63,7 @@ class PostgresWorkerStore:
         self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
 
     def _lost(self) -> None:
-        self.on_loss()
+        self.on_disconnect()
 
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
@@ -114,27 +114,27 @@ class PostgresWorkerStore:
             self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
             await self._side.fetch(_SQL["reconcile"], {**given, "seconds": RECONCILE_SECONDS})
 
-    async def claim(self, limit: int, apart: Collection[str] = (), most_apart: int = 0) -> list[ClaimedTask]:
-        """Hold tasks; of those whose handler is one of `apart`, so many at most."""
+    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+        """Hold tasks; of those whose handler is one of `process_bound`, so many at most."""
         queues = self._queues or await self._any_queues()
         if not queues:
             return []
         token = int(self.identity.ids.new())
         given = {
-            "queues": queues, "most": limit, "apart": list(apart), "most_apart": most_apart, "seen": limit + SEEN_PAST,
-            "worker_id": self.worker_id, "token": token,
+            "queues": queues, "most": limit, "process_bound": list(process_bound), "process_slots": process_slots,
+            "seen": limit + SEEN_PAST, "worker_id": self.worker_id, "token": token,
         }  # fmt: skip
         return [
             ClaimedTask(str(task_id), token, str(job_id), *rest)
             for task_id, job_id, *rest in await self._tasks.fetch(_SQL["claim"], given)
         ]
 
-    async def is_served_elsewhere(self, task_id: str) -> bool:
+    async def other_worker_has_handler(self, task_id: str) -> bool:
         """Whether another could run this task."""
         row = await self._side.row(_SQL["elsewhere"], {"task_id": int(task_id), "worker_id": self.worker_id})
         return row is not None and bool(row["is_served"])
 
-    def look_around(self) -> None:
+    def rescan_queues(self) -> None:
         """Let the next claim look at every queue."""
         self._heard.clear()
 
@@ -158,7 +158,9 @@ class PostgresWorkerStore:
         query, given = _SQL["report"], _columns(_REPORT, rows)
         if len(rows) == 1:
             query, given = _REPORT_ONE, dict(zip(_REPORT, rows[0], strict=True))
-        row = await self._reports.row(query, {"worker_id": self.worker_id, "pushes": are_few(reports), **given})
+        row = await self._reports.row(
+            query, {"worker_id": self.worker_id, "pushes": fits_notification(reports), **given}
+        )
         return ids_in(None if row is None else row["task_ids"])
 
     async def release(self, reports: Sequence[TaskReport]) -> set[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from dagmaster.adapters import atomic_files
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.errors import BlobMissing, BlobNameInvalid, BlobsUnavailable
+from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +161,7 @@ def test_names_that_a_disk_refuses_are_bad_input(tmp_path):
         (tmp_path / "made").write_bytes(b"1")
         with pytest.raises(BlobNameInvalid, match=said):
             storage.publish(tmp_path / "made", uri)
-        with pytest.raises((BlobNameInvalid, BlobMissing)):
+        with pytest.raises((BlobNameInvalid, BlobNotFound)):
             storage.read(uri)
     assert storage.find(storage.in_zone("silver", "a")) is None
     assert [info.size for info in storage.under(storage.in_zone("silver"))] == [1]

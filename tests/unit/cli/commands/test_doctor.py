@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from dagmaster.cli.commands import doctor as doctors
 from dagmaster.cli.doctor import database, host, rules
-from dagmaster.cli.doctor.host import Patient
+from dagmaster.cli.doctor.host import DoctorContext
 from dagmaster.cli.doctor.rules import Finding, Grade
 from dagmaster.errors import DataDirectoryUnusable
 from dagmaster.handlers import SHIPPED_HANDLERS
@@ -28,7 +28,7 @@ from dagmaster.settings import read_settings
 from dagmaster.settings_aliases import ALIASES
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import Address
+from dagmaster.store.postgres.connection import DatabaseConfig
 
 CANARY = "c4n4ry-s3cret"
 ALL_CHECKS = doctors.CHECKS
@@ -75,8 +75,8 @@ def do(dsn: str, *statements: str) -> None:
     asyncio.run(work())
 
 
-def a_patient(data_dir: Path | None = None, **more: Any) -> Patient:
-    return Patient(reading=read_settings(), data_dir=data_dir, hide=doctors._hider(), **more)
+def a_patient(data_dir: Path | None = None, **more: Any) -> DoctorContext:
+    return DoctorContext(reading=read_settings(), data_dir=data_dir, hide=doctors._hider(), **more)
 
 
 def examine(*arguments: str) -> dict[str, list[Finding]]:
@@ -341,7 +341,7 @@ def test_a_database_that_is_away_is_told_kindly_and_the_rest_is_looked_at(monkey
 def test_a_server_that_takes_connections_and_says_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(database, "CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = Address(dsn=f"postgresql://u:{CANARY}@127.0.0.1:{mute.getsockname()[1]}/d?sslmode=disable")
+        address = DatabaseConfig(dsn=f"postgresql://u:{CANARY}@127.0.0.1:{mute.getsockname()[1]}/d?sslmode=disable")
         (finding,) = asyncio.run(database.examine(address, a_patient()))
     assert "no answer within" in finding.found
     assert CANARY not in finding.found
@@ -402,7 +402,7 @@ def test_two_modules_that_fit_only_alone_are_told(tmp_path, monkeypatch):
 def test_a_check_that_hangs_is_left_behind_with_what_it_found():
     go_on = threading.Event()
 
-    def hangs(_: Patient):
+    def hangs(_: DoctorContext):
         yield rules.good("disk", "so far")
         go_on.wait()
 
@@ -417,7 +417,7 @@ def test_a_check_that_hangs_is_left_behind_with_what_it_found():
 def test_a_check_that_fails_itself_is_a_finding_without_secrets(monkeypatch):
     monkeypatch.setenv("DAGMASTER_DATABASE_URL", f"postgresql://u:{CANARY}@h/d")
 
-    def fails(_: Patient):
+    def fails(_: DoctorContext):
         raise ZeroDivisionError(f"with {CANARY}\nand more")
 
     (finding,) = doctors.within(doctors.Check("disk", fails), a_patient())
@@ -432,7 +432,7 @@ def test_a_check_that_fails_itself_is_a_finding_without_secrets(monkeypatch):
     ],
 )
 def test_what_dagmaster_says_itself_is_told_with_its_advice(message, found, remedy):
-    def refuses(_: Patient):
+    def refuses(_: DoctorContext):
         raise DataDirectoryUnusable(message)
 
     (finding,) = doctors.within(doctors.Check("blobs", refuses), a_patient())

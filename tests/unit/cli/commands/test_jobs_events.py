@@ -40,8 +40,8 @@ def test_an_event_of_a_newer_version_is_told_by_its_name():
             event("AttemptFailed", attempt=1, error={"message": "no"}, retry_at="2026-01-31T10:11:12.5Z"),
             "fetch: attempt 1 failed: no; tried again at 10:11:12",
         ),
-        (event("AttemptHandedBack", attempt=1), "fetch: attempt 1 came back unfinished"),
-        (event("AttemptHandedBack", attempt=1, called_off=True), "fetch: attempt 1 was called off"),
+        (event("AttemptReleased", attempt=1), "fetch: attempt 1 came back unfinished"),
+        (event("AttemptReleased", attempt=1, cancelled=True), "fetch: attempt 1 was called off"),
         (
             event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "the task was asked to stop"}),
             "fetch: attempt 1 stopped, as it was asked to",
@@ -58,9 +58,9 @@ def test_an_event_of_a_newer_version_is_told_by_its_name():
         (event("NodeExpanded", first=5000, count=5000, total=20000), "fetch has children 5,000 to 9,999 of 20,000"),
         (event("Approved", comment="fine"), "ada approved fetch: fine"),
         (event("Rejected", comment=""), "ada rejected fetch"),
-        (event("CommandRefused", node=None, command="retry", reason="no"), "retry of ada was refused: no"),
+        (event("CommandRejected", node=None, command="retry", reason="no"), "retry of ada was refused: no"),
         (
-            event("CommandRefused", node=None, command="cancel", reason="the job is CANCELLED"),
+            event("CommandRejected", node=None, command="cancel", reason="the job is CANCELLED"),
             "ada asked for the job to stop, once more: the job is CANCELLED",
         ),
         (

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.cli.commands.jobs_resume import _Order, differing
+from dagmaster.cli.commands.jobs_resume import ResumeArgs, differing
 
 GRAPH = compile_text("{name: one, inputs: {x: {type: number}}, nodes: {a: {handler: h, queue: q}}}").graph
 
 
-def order(before: Any, now: Any) -> _Order:
+def order(before: Any, now: Any) -> ResumeArgs:
     """A resume of a job that had this input, with that one."""
     head: Any = SimpleNamespace(inputs={"x": before})
-    return _Order(head=head, before=GRAPH, graph=GRAPH, inputs={"x": now}, named=(), key=None)
+    return ResumeArgs(head=head, before=GRAPH, graph=GRAPH, inputs={"x": now}, named=(), key=None)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 from dagmaster.cli.advice import advice
 from dagmaster.cli.commands.jobs_why import chain_document, chain_page, job_document, job_page
-from dagmaster.engine.diagnosis.context import ChildJob, OutTask, Service, Surroundings
+from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, InFlightTask, Service
 from dagmaster.engine.diagnosis.explain import Why
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.store.postgres.diagnosis_reader import Explained
@@ -19,7 +19,7 @@ OWNER = Service(id="1", where="h:1", silent_seconds=1.0, lease_seconds=15.0)
 
 def explained(driver: Driver, **around: Any) -> Explained:
     given: dict[str, Any] = {"now": 1000.0, "owner": OWNER} | around
-    why = Why(driver.rebuilt(), Surroundings(**given))
+    why = Why(driver.rebuilt(), DiagnosisContext(**given))
     return Explained(job_id="7", workflow_id="flow", version=2, deadline_at=1090.0, started_at=400.0, why=why)
 
 
@@ -29,8 +29,8 @@ def started(**nodes: Any) -> Driver:
     return driver
 
 
-def in_queue(*node_ids: str) -> dict[str, OutTask]:
-    return {node_id: OutTask(queue="light", dispatched_at=400.0) for node_id in node_ids}
+def in_queue(*node_ids: str) -> dict[str, InFlightTask]:
+    return {node_id: InFlightTask(queue="light", dispatched_at=400.0) for node_id in node_ids}
 
 
 def test_a_page_begins_with_what_comes_first_and_what_to_type():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dagmaster.engine.diagnosis.context import (
+    AdvanceFailure,
     ChildJob,
-    OutTask,
-    OverAttempt,
+    DiagnosisContext,
+    FinishedAttempt,
+    InFlightTask,
     QueueState,
     Service,
-    Surroundings,
-    Trouble,
 )
 from dagmaster.engine.diagnosis.explain import Why
 from dagmaster.engine.diagnosis.reasons import MEANING, ReasonCode
@@ -33,7 +33,7 @@ def started(**nodes: Any) -> Driver:
 
 def why(driver: Driver, **around: Any) -> Why:
     given: dict[str, Any] = {"now": driver.now, "owner": OWNER, "outputs": driver.outputs} | around
-    return Why(driver.rebuilt(), Surroundings(**given))
+    return Why(driver.rebuilt(), DiagnosisContext(**given))
 
 
 def said(driver: Driver, node_id: str, **around: Any) -> tuple[str, str]:
@@ -41,12 +41,12 @@ def said(driver: Driver, node_id: str, **around: Any) -> tuple[str, str]:
     return reason.code.value, reason.sentence
 
 
-def a_task(**facts: Any) -> OutTask:
+def a_task(**facts: Any) -> InFlightTask:
     given: dict[str, Any] = {"queue": "light", "dispatched_at": 400.0} | facts
-    return OutTask(**given)
+    return InFlightTask(**given)
 
 
-def at_worker(worker: Service = WORKER, **facts: Any) -> dict[str, OutTask]:
+def at_worker(worker: Service = WORKER, **facts: Any) -> dict[str, InFlightTask]:
     return {"a": a_task(**({"worker": worker, "claimed_at": 160.0, "has_begun": True} | facts))}
 
 
@@ -134,7 +134,7 @@ def test_a_task_that_a_worker_holds_and_has_not_begun_is_prefetched():
 def test_a_task_of_which_its_worker_has_said_nothing_yet_was_taken():
     driver = started(a="")
     code, sentence = said(driver, "a", tasks=at_worker(claimed_at=999.0, has_begun=None))
-    assert (code, sentence) == ("taken", "was taken by worker h:3 1 s ago")
+    assert (code, sentence) == ("claimed", "was taken by worker h:3 1 s ago")
 
 
 def test_a_task_whose_worker_died():
@@ -156,7 +156,7 @@ def test_a_task_whose_worker_is_silent():
 
 def test_a_task_that_was_reported_waits_for_the_owner():
     driver = started(a="")
-    report = OverAttempt(attempt=1, status="COMPLETED", at=997.0)
+    report = FinishedAttempt(attempt=1, status="COMPLETED", at=997.0)
     code, sentence = said(driver, "a", reports={"a": report})
     assert (code, sentence) == ("reported", "was reported as COMPLETED 3 s ago: the job's owner takes that up next")
     assert said(driver, "a")[0] == "reported"
@@ -219,7 +219,7 @@ def test_children_of_a_fan_out_that_is_opened_again_wait_for_it():
     for node_id in ("a", "f", "f__0", "f__1"):
         driver.job.nodes[node_id].status = NodeStatus.PENDING
     driver.job.derive()
-    found = Why(driver.job, Surroundings(now=driver.now, owner=OWNER))
+    found = Why(driver.job, DiagnosisContext(now=driver.now, owner=OWNER))
     assert [link.subject for link in found.chain("f__0")] == ["f__0", "f", "a"]
 
 
@@ -236,7 +236,7 @@ def test_a_node_whose_values_are_read_is_in_hand():
 def test_a_completed_task_says_where_and_how_long():
     driver = started(a="", b="a")
     driver.succeeds("a")
-    attempts = {"a": OverAttempt(attempt=1, status="COMPLETED", at=999.0, seconds=3.0, where="h:2")}
+    attempts = {"a": FinishedAttempt(attempt=1, status="COMPLETED", at=999.0, seconds=3.0, where="h:2")}
     assert said(driver, "a", attempts=attempts) == ("completed", "completed on worker h:2 in 3.0 s")
 
 
@@ -382,7 +382,7 @@ def test_what_had_not_started_when_the_job_failed_names_what_failed_it():
 def test_what_was_stopped_says_by_whom():
     driver = started(a="", b="a")
     driver.cancels()
-    driver.is_handed_back("a")
+    driver.is_released("a")
     around = {"cancelled_by": "alice", "cancelled_at": 820.0}
     assert said(driver, "b", **around) == ("cancelled", "was stopped: the job was cancelled by alice 3 min ago")
     assert why(driver, **around).head().sentence == "was cancelled by alice 3 min ago"
@@ -392,7 +392,7 @@ def test_what_a_fail_fast_fan_out_stopped_leads_to_it():
     driver = started(f=fan_out([1, 2, 3], max_parallel=2, fail_fast=True))
     driver.fails("f__0")
     assert said(driver, "f__2") == ("fan_out_stopped", "was stopped: too many children of f had failed")
-    driver.is_handed_back("f__1")
+    driver.is_released("f__1")
     assert [link.subject for link in why(driver).chain("f__2")] == ["f__2", "f", "f__0"]
 
 
@@ -437,8 +437,8 @@ def test_a_job_whose_owner_died_or_is_silent():
 
 
 def test_a_job_that_its_owner_cannot_advance():
-    found = why(started(a=""), trouble=Trouble(error="KeyError", again_in_seconds=12.0)).head()
-    assert found.code is ReasonCode.TROUBLED
+    found = why(started(a=""), trouble=AdvanceFailure(error="KeyError", again_in_seconds=12.0)).head()
+    assert found.code is ReasonCode.ADVANCE_FAILED
     assert (
         found.sentence
         == "could not be advanced by its owner h:1: KeyError. The owner's log says more; it tries again in 12 s"
@@ -464,7 +464,7 @@ def test_a_job_past_its_deadline_says_so():
     driver.wakes()
     assert why(driver).head().code is ReasonCode.JOB_DEADLINE
     assert said(driver, "b") == ("ended_early", "skipped: the job's deadline was over")
-    driver.is_handed_back("a")
+    driver.is_released("a")
     assert why(driver, error=driver.error).head().code is ReasonCode.JOB_DEADLINE
     assert said(driver, "a")[1] == "was stopped: the job's deadline was over"
 

@@ -13,7 +13,7 @@ from affine import Affine
 from PIL import Image
 from rasterio.enums import ColorInterp
 
-from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.errors import BlobNotFound, PermanentError
 from tests.unit.handlers.raster.bed import LANDSAT, UTM, Bed, numbers
 from tests.unit.handlers.raster.models import mean_model
 
@@ -242,7 +242,7 @@ def test_as_many_as_are_expected_are_found_or_cannot_be(bed: Bed):
 
 def test_a_bucket_that_is_not_there_is_bad_input(bed: Bed, monkeypatch: pytest.MonkeyPatch):
     def missing(uri: object) -> Any:
-        raise BlobMissing("there is no bucket 'nobody'")
+        raise BlobNotFound("there is no bucket 'nobody'")
 
     monkeypatch.setattr(bed.services.blobs, "under", missing)
     with pytest.raises(PermanentError, match="there is no bucket 'nobody'") as caught:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.errors import BlobMissing, PermanentError
+from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.handlers.stac.item_builder import placed
 from dagmaster.handlers.stac.raster_item import COG_TYPE
 from dagmaster.ports.handler_context import Checkpoint
@@ -123,7 +123,7 @@ def test_an_item_whose_bucket_is_gone_is_one_whose_file_is_gone(shelf, monkeypat
 
     def no_bucket(uri: BlobUri) -> Any:
         if uri.name.endswith("a.tif"):
-            raise BlobMissing("there is no bucket")
+            raise BlobNotFound("there is no bucket")
         return find(uri)
 
     monkeypatch.setattr(shelf.services.blobs, "find", no_bucket)

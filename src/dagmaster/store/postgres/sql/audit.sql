@@ -31,8 +31,8 @@ FROM told
 WHERE (type = 'JobSubmitted') <> (seq = 1)
    OR (claims = 0 AND type NOT IN ('JobSubmitted', 'JobClaimed'))
    OR (starts > 0 AND type = 'JobStarted') OR (starts = 0 AND type = 'JobFinished')
-   OR (starts = 0 AND node_id IS NOT NULL AND type NOT IN ('CommandRefused', 'StaleReportIgnored'))
-   OR (finished > resumed AND type NOT IN ('JobClaimed', 'JobResumed', 'CommandRefused', 'StaleReportIgnored'))
+   OR (starts = 0 AND node_id IS NOT NULL AND type NOT IN ('CommandRejected', 'StaleReportIgnored'))
+   OR (finished > resumed AND type NOT IN ('JobClaimed', 'JobResumed', 'CommandRejected', 'StaleReportIgnored'))
 LIMIT :most
 
 -- name: only_the_owner_writes
@@ -43,7 +43,7 @@ WITH told AS (
     FROM dag_job_events e
     WHERE e.by LIKE 'orchestrator %' AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
       -- These are by whoever asked: the owner of a parent job, or a person, who may have any name.
-      AND e.type NOT IN ('JobSubmitted', 'CancelRequested', 'CommandRefused', 'StaleReportIgnored', 'SignalReceived',
+      AND e.type NOT IN ('JobSubmitted', 'CancelRequested', 'CommandRejected', 'StaleReportIgnored', 'SignalReceived',
                          'JobResumed', 'Approved', 'Rejected', 'NodesAdded')
 ),
 claims AS (
@@ -74,7 +74,7 @@ WITH last AS (
     FROM dag_job_events e
     WHERE e.type IN ('NodeDispatched', 'NodeCompleted', 'NodeFailed', 'NodeSkipped', 'NodeCancelled', 'NodeWaiting',
                      'NodeExpanded', 'ApprovalRequested', 'ChildJobStarted', 'AttemptFailed', 'AttemptLost',
-                     'AttemptHandedBack')
+                     'AttemptReleased')
       AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
     ORDER BY e.job_id, e.node_id, e.seq DESC
 ),
@@ -191,9 +191,9 @@ LIMIT :most
 WITH said AS (
     SELECT e.job_id, e.node_id, e.attempt,
            CASE e.type WHEN 'NodeCompleted' THEN 'COMPLETED' WHEN 'AttemptFailed' THEN 'FAILED'
-                       WHEN 'AttemptLost' THEN 'LOST' WHEN 'AttemptHandedBack' THEN 'HANDED_BACK' END AS status
+                       WHEN 'AttemptLost' THEN 'LOST' WHEN 'AttemptReleased' THEN 'RELEASED' END AS status
     FROM dag_job_events e
-    WHERE e.type IN ('NodeCompleted', 'AttemptFailed', 'AttemptLost', 'AttemptHandedBack') AND e.attempt IS NOT NULL
+    WHERE e.type IN ('NodeCompleted', 'AttemptFailed', 'AttemptLost', 'AttemptReleased') AND e.attempt IS NOT NULL
       AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
 ),
 -- A child job is an attempt, too, but no task.
@@ -224,7 +224,7 @@ LIMIT :most
 -- name: budgets_are_what_was_used
 -- In its first run, a node has used as many tries as attempts failed, and as many losses as workers died.
 SELECT n.job_id, n.node_id,
-       format('has used %s tries and %s losses, and %s attempts failed and %s were lost', n.tries_used, n.lost_used,
+       format('has used %s tries and %s losses, and %s attempts failed and %s were lost', n.failed_attempts, n.lost_attempts,
               coalesce(a.failed, 0), coalesce(a.lost, 0)) AS says
 FROM dag_node_states n
 JOIN dag_jobs j ON j.id = n.job_id AND j.run = 1
@@ -232,7 +232,7 @@ LEFT JOIN (SELECT job_id, node_id, count(*) FILTER (WHERE status = 'FAILED') AS 
                   count(*) FILTER (WHERE status = 'LOST') AS lost
            FROM dag_task_attempts GROUP BY job_id, node_id) a ON a.job_id = n.job_id AND a.node_id = n.node_id
 WHERE (:job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[]))
-  AND (n.tries_used <> coalesce(a.failed, 0) OR n.lost_used <> coalesce(a.lost, 0))
+  AND (n.failed_attempts <> coalesce(a.failed, 0) OR n.lost_attempts <> coalesce(a.lost, 0))
 LIMIT :most
 
 -- name: what_is_queued_is_wanted

@@ -11,7 +11,7 @@ SELECT j.id, j.workflow_id, j.version, j.content_hash, j.status, j.run, j.inputs
        o.stopped_at IS NOT NULL OR o.counters -> 'heard_at' IS NOT NULL AS owner_is_over,
        extract(epoch FROM clock() - coalesce(to_timestamp((o.counters ->> 'heard_at')::float8), o.heartbeat_at))::float8
            AS silent_seconds,
-       o.counters -> 'troubled' ->> j.id::text AS trouble,
+       o.counters -> 'quarantined' ->> j.id::text AS trouble,
        CASE WHEN j.run > 1 THEN (SELECT extract(epoch FROM e.at)::float8 FROM dag_job_events e
                                   WHERE e.job_id = j.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
            AS resumed_at,
@@ -23,7 +23,7 @@ WHERE j.id = :job_id
 
 -- name: nodes
 -- The rows of all nodes, and of the tasks that are out.
-SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.tries_used, n.lost_used, n.parent_node_id, n.fan_out_index,
+SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, n.parent_node_id, n.fan_out_index,
        n.source_count, n.expanded_count, n.stopped, n.upstream_node_id, n.branch,
        extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error, n.fingerprint, n.handler_version,
        q.task_id, q.queue, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,

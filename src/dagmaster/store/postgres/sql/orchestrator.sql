@@ -88,7 +88,7 @@ SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 
 -- name: nodes_of
 -- The rows of jobs' nodes, without what they gave.
-SELECT job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, parent_node_id, fan_out_index,
+SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, parent_node_id, fan_out_index,
        source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
        finished_seq, error, fingerprint, handler_version
 FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
@@ -257,10 +257,10 @@ WITH gone AS (
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)
-    SELECT job_id, node_id, attempt, task_id, queue, 'HANDED_BACK', dispatched_at, clock() FROM gone
+    SELECT job_id, node_id, attempt, task_id, queue, 'RELEASED', dispatched_at, clock() FROM gone
     RETURNING job_id
 )
-SELECT count(*) AS handed_back,
+SELECT count(*) AS released,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
               WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told

@@ -79,7 +79,7 @@ SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
 -- name: nodes
 -- The rows of some nodes. A task that a worker holds is RUNNING.
 SELECT n.node_id, CASE WHEN n.status = 'DISPATCHED' AND q.worker_id IS NOT NULL THEN 'RUNNING' ELSE n.status END AS status,
-       n.skip_reason, n.attempt, n.tries_used, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
+       n.skip_reason, n.attempt, n.failed_attempts, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
        extract(epoch FROM n.wake_at)::float8 AS wake_at,
        extract(epoch FROM coalesce(n.started_at, q.claimed_at))::float8 AS started_at,
        extract(epoch FROM n.finished_at)::float8 AS finished_at,
@@ -91,7 +91,7 @@ WHERE n.job_id = :job_id AND n.node_id = ANY(:node_ids::text[])
 -- name: all_nodes
 -- The rows of all nodes, children of fan-outs too.
 SELECT n.node_id, CASE WHEN n.status = 'DISPATCHED' AND q.worker_id IS NOT NULL THEN 'RUNNING' ELSE n.status END AS status,
-       n.skip_reason, n.attempt, n.tries_used, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
+       n.skip_reason, n.attempt, n.failed_attempts, n.branch, n.parent_node_id, n.source_count, n.expanded_count, n.error, n.output_ref,
        extract(epoch FROM n.wake_at)::float8 AS wake_at,
        extract(epoch FROM coalesce(n.started_at, q.claimed_at))::float8 AS started_at,
        extract(epoch FROM n.finished_at)::float8 AS finished_at,
@@ -202,7 +202,7 @@ SELECT seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, da
 FROM dag_job_events
 WHERE job_id = :job_id AND seq > :after::integer
   AND (:node_ids::text[] IS NULL OR node_id IS NULL OR node_id = ANY(:node_ids::text[])
-       OR type IN ('AttemptFailed', 'AttemptLost', 'NodeFailed', 'CommandRefused'))
+       OR type IN ('AttemptFailed', 'AttemptLost', 'NodeFailed', 'CommandRejected'))
 ORDER BY seq
 LIMIT :most
 

@@ -41,7 +41,7 @@ owned AS (
         error = CASE WHEN n.is_finished THEN n.error::json WHEN n.is_over THEN j.error END,
         started_at = coalesce(j.started_at, CASE WHEN n.status <> 'PENDING' THEN :now END),
         finished_at = CASE WHEN n.is_finished THEN :now WHEN n.is_over THEN j.finished_at END,
-        owner_id = CASE WHEN n.is_released THEN NULL ELSE j.owner_id END
+        owner_id = CASE WHEN n.is_released THEN NULL ELSE j.owner_id END, updated_at = :now
     FROM unnest(:job_ids::bigint[], :epochs::integer[], :event_seqs::integer[], :statuses::text[], :runs::integer[],
                 :endings::boolean[], :stoppings::boolean[], :deadlines_passed::boolean[], :deadlines::float8[],
                 :cancels::boolean[], :signals::text[], :job_results::text[], :result_refs::text[], :job_errors::text[],
@@ -91,22 +91,22 @@ answered AS (
 -- name: new_nodes
 -- Write nodes that have no row yet.
 nodes_added AS (
-    INSERT INTO dag_node_states (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used,
+    INSERT INTO dag_node_states (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts,
                                  parent_node_id, fan_out_index, source, source_count, expanded_count, stopped,
                                  upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error, started_at,
-                                 finished_at, fingerprint, handler_version)
-    SELECT n.job_id, n.node_id, n.status, n.skip_reason, n.attempt, n.task_id, n.tries_used, n.lost_used,
+                                 finished_at, fingerprint, handler_version, updated_at)
+    SELECT n.job_id, n.node_id, n.status, n.skip_reason, n.attempt, n.task_id, n.failed_attempts, n.lost_attempts,
            n.parent_node_id, n.fan_out_index, n.source::json, n.source_count, n.expanded_count, n.stopped,
            n.upstream_node_id, n.branch, to_timestamp(n.wake_at), n.finished_seq, n.output::json, n.output_ref,
            n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END,
-           n.fingerprint, n.handler_version
+           n.fingerprint, n.handler_version, :now
     FROM unnest(:new_job_ids::bigint[], :new_ids::text[], :new_statuses::text[], :new_skip_reasons::text[],
                 :new_attempts::integer[], :new_task_ids::bigint[], :new_tries::integer[], :new_losts::integer[],
                 :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_totals::integer[],
                 :new_expandeds::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
                 :new_wakes::float8[], :new_finishes::integer[], :new_outputs::text[], :new_output_refs::text[],
                 :new_errors::text[], :new_starts::float8[], :new_prints::bytea[], :new_versions::text[])
-         AS n (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, parent_node_id,
+         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, parent_node_id,
                fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
                finished_seq, output, output_ref, error, started_at, fingerprint, handler_version)
     WHERE n.job_id IN (SELECT id FROM owned)
@@ -117,7 +117,7 @@ nodes_added AS (
 nodes_changed AS (
     UPDATE dag_node_states s
     SET status = n.status, skip_reason = n.skip_reason, attempt = n.attempt, task_id = coalesce(n.task_id, s.task_id),
-        tries_used = n.tries_used, lost_used = n.lost_used, source = coalesce(n.source::json, s.source),
+        failed_attempts = n.failed_attempts, lost_attempts = n.lost_attempts, source = coalesce(n.source::json, s.source),
         source_count = n.source_count, expanded_count = n.expanded_count, stopped = n.stopped,
         upstream_node_id = n.upstream_node_id, branch = n.branch, wake_at = to_timestamp(n.wake_at),
         finished_seq = n.finished_seq, error = n.error::json, fingerprint = n.fingerprint,
@@ -128,14 +128,15 @@ nodes_changed AS (
                           WHEN n.output IS NULL AND n.output_ref IS NULL THEN s.output_ref ELSE n.output_ref END,
         started_at = coalesce(to_timestamp(n.started_at), CASE WHEN n.attempt = s.attempt THEN s.started_at END),
         finished_at = CASE WHEN n.finished_seq = s.finished_seq THEN s.finished_at
-                           WHEN n.finished_seq IS NOT NULL THEN :now END
+                           WHEN n.finished_seq IS NOT NULL THEN :now END,
+        updated_at = :now
     FROM unnest(:node_job_ids::bigint[], :node_ids::text[], :node_statuses::text[], :node_skip_reasons::text[],
                 :node_attempts::integer[], :node_task_ids::bigint[], :node_tries::integer[], :node_losts::integer[],
                 :node_sources::text[], :node_totals::integer[], :node_expandeds::integer[], :node_stoppeds::boolean[],
                 :node_upstreams::text[], :node_branches::text[], :node_wakes::float8[], :node_finishes::integer[],
                 :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[],
                 :node_prints::bytea[], :node_versions::text[])
-         AS n (job_id, node_id, status, skip_reason, attempt, task_id, tries_used, lost_used, source, source_count,
+         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, source, source_count,
                expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
                started_at, fingerprint, handler_version)
     WHERE s.job_id = n.job_id AND s.node_id = n.node_id AND n.job_id IN (SELECT id FROM owned)
@@ -183,12 +184,12 @@ stopped AS (
 -- name: children
 -- Start child jobs, each with its first event.
 started AS (
-    INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, submitted_by, correlation_id,
-                          queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth, resumed_from, event_seq,
-                          created_at)
-    SELECT n.id, n.workflow_id, n.version, n.content_hash, n.inputs::json, p.env, p.priority, p.submitted_by,
+    INSERT INTO dag_jobs (id, name, workflow_id, version, content_hash, inputs, env, priority, submitted_by,
+                          correlation_id, queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth,
+                          resumed_from, event_seq, created_at, updated_at)
+    SELECT n.id, n.workflow_id, n.workflow_id, n.version, n.content_hash, n.inputs::json, p.env, p.priority, p.submitted_by,
            p.correlation_id, p.queue, p.workflows, p.id, n.parent_node_id, n.parent_attempt, p.depth + 1,
-           n.resumed_from, 1, :now
+           n.resumed_from, 1, :now, :now
     FROM unnest(:child_ids::bigint[], :child_workflows::text[], :child_versions::integer[], :child_hashes::text[],
                 :child_inputs::text[], :child_parents::bigint[], :child_parent_nodes::text[],
                 :child_parent_attempts::integer[], :child_resumed_froms::bigint[])

@@ -32,12 +32,12 @@ WITH gone AS (
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
                                   claimed_at, reported_at)
-    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'HANDED_BACK', progress, dispatched_at, claimed_at,
+    SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'RELEASED', progress, dispatched_at, claimed_at,
            clock()
     FROM gone
     RETURNING job_id
 )
-SELECT count(*) AS handed_back,
+SELECT count(*) AS released,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
               WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
@@ -51,7 +51,7 @@ FROM reported
 WITH ready AS (
     SELECT t.task_id
     FROM unnest(:queues::text[]) AS wanted (queue)
-    CROSS JOIN (VALUES (false, :most::bigint), (true, :most_apart::bigint)) AS lane (is_apart, most)
+    CROSS JOIN (VALUES (false, :most::bigint), (true, :process_slots::bigint)) AS lane (is_process_bound, most)
     CROSS JOIN LATERAL (
         SELECT q.task_id, q.priority
         FROM (SELECT f.ctid AS place, f.task_id, f.priority, f.handler FROM dag_task_queue f
@@ -59,7 +59,7 @@ WITH ready AS (
               ORDER BY f.priority DESC, f.task_id
               LIMIT :seen::bigint) seen
         JOIN dag_task_queue q ON q.ctid = seen.place AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
-        WHERE (seen.handler = ANY((SELECT :apart::text[])::text[])) = lane.is_apart
+        WHERE (seen.handler = ANY((SELECT :process_bound::text[])::text[])) = lane.is_process_bound
         ORDER BY seen.priority DESC, seen.task_id
         LIMIT lane.most
         FOR UPDATE OF q SKIP LOCKED
