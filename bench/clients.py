@@ -13,7 +13,7 @@ from bench.stack import ROOT, connect
 from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.bootstrap import find_handlers
-from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _graph(name: str, nodes: Mapping[str, Any]) -> Graph:
 class Client:
     """One connection to submit, one to watch."""
 
-    store: PostgresSubmitStore
+    store: PostgresClientStore
     intake: JobSubmitter
     watching: asyncpg.Connection[Any]
 
@@ -124,7 +124,7 @@ class Client:
 @contextlib.asynccontextmanager
 async def client(dsn: str) -> AsyncIterator[Client]:
     """A client, for as long as it is used."""
-    store = PostgresSubmitStore(DatabaseConfig(dsn=dsn))
+    store = PostgresClientStore(DatabaseConfig(dsn=dsn))
     await store.open()
     watching = await connect(dsn)
     try:
@@ -157,7 +157,7 @@ async def jobs_one_by_one(dsn: str, graph: Graph, count: int, clients: int) -> J
     """Submit small jobs, each alone, from clients that have a connection each and await each acceptance."""
     async with contextlib.AsyncExitStack() as opened:
         watcher = await opened.enter_async_context(client(dsn))
-        stores = [PostgresSubmitStore(DatabaseConfig(dsn=dsn)) for _ in range(clients)]
+        stores = [PostgresClientStore(DatabaseConfig(dsn=dsn)) for _ in range(clients)]
         for store in stores:
             await store.open()
             opened.push_async_callback(store.close)

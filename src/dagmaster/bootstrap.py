@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.local.runner import Answers, InProcessRunner, Observer
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.handler_services import Services
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.postgres.connection import DatabaseConfig
     from dagmaster.worker.service import Worker
 
@@ -157,7 +157,7 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
     return beside.with_name(f"{beside.name}-blobs")
 
 
-def large_outputs(settings: Settings, folder: pathlib.Path) -> Blobs:
+def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
     """Outputs that are too long for a row: in an object store if one is named, else in this folder."""
     if settings.outputs_url is None:
         from dagmaster.adapters.output_blobs_local import LocalBlobs
@@ -172,7 +172,7 @@ def large_outputs(settings: Settings, folder: pathlib.Path) -> Blobs:
 
 def make_orchestrator(
     address: DatabaseConfig,
-    blobs: Blobs,
+    blobs: OutputBlobs,
     settings: Settings,
     *,
     queue: str | None = None,
@@ -196,7 +196,7 @@ def make_orchestrator(
 
 def make_worker(
     address: DatabaseConfig,
-    blobs: Blobs,
+    blobs: OutputBlobs,
     settings: Settings,
     *,
     modules: tuple[str, ...] = (),

@@ -27,7 +27,7 @@ from dagmaster.errors import DatabaseUnavailable
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.audit import audit
-from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
 from tests.chaos.book import HANDLERS, Book
 
@@ -95,7 +95,7 @@ class Fleet:
         self._settings = settings
         self._eyes: asyncpg.Connection[asyncpg.Record] | None = None
         self._looking = asyncio.Lock()
-        self._clients: list[PostgresSubmitStore] = []
+        self._clients: list[PostgresClientStore] = []
         self._seen: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._expected: set[int] = set()
 
@@ -202,14 +202,14 @@ class Fleet:
 
     # ── Jobs ──
 
-    async def new_client(self, dsn: str | None = None) -> PostgresSubmitStore:
-        client = PostgresSubmitStore(DatabaseConfig(dsn=dsn or self.server.dsn))
+    async def new_client(self, dsn: str | None = None) -> PostgresClientStore:
+        client = PostgresClientStore(DatabaseConfig(dsn=dsn or self.server.dsn))
         await client.open()
         self._clients.append(client)
         return client
 
     async def submit(
-        self, text: str, *, key: str | None = None, client: PostgresSubmitStore | None = None, times: int = 1
+        self, text: str, *, key: str | None = None, client: PostgresClientStore | None = None, times: int = 1
     ) -> list[Accepted]:
         """Submit, once, whatever happens to the client meanwhile."""
         store = client or self.client

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import NodeRow
-    from dagmaster.ports.store import ClaimedJob, ClaimedTask, OrchestratorStore, SubmitStore, WorkerStore
+    from dagmaster.ports.store import ClaimedJob, ClaimedTask, ClientStore, OrchestratorStore, WorkerStore
     from tests.conformance.stores import World
 
 ONE = compile_text("{name: one, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}").graph
@@ -43,7 +43,7 @@ def a_job(world: World, graph: Graph = ONE, **fields: Any) -> NewJob:
     return NewJob(**(given | fields))
 
 
-async def submitted(world: World, client: SubmitStore, graph: Graph = ONE, **fields: Any) -> str:
+async def submitted(world: World, client: ClientStore, graph: Graph = ONE, **fields: Any) -> str:
     """A job that is stored."""
     await client.put_graph(graph.content_hash, json.dumps(graph.definition))
     (accepted,) = await client.submit([a_job(world, graph, **fields)])
@@ -67,7 +67,7 @@ def a_task(world: World, node: str = "a", *, attempt: int = 1, queue: str = "q",
 class Scene:
     """A running job and its orchestrator. What its turns say is up to the test."""
 
-    def __init__(self, world: World, client: SubmitStore, orchestrator: OrchestratorStore, job_id: str) -> None:
+    def __init__(self, world: World, client: ClientStore, orchestrator: OrchestratorStore, job_id: str) -> None:
         self.world = world
         self.client = client
         self.orchestrator = orchestrator

@@ -15,11 +15,11 @@ import asyncpg
 
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.ids import Snowflakes
-from dagmaster.store.memory.client_store import MemorySubmitStore
+from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
-from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
@@ -29,7 +29,7 @@ from tests.conformance.server import dsn_of, give_back_database, take_database
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dagmaster.ports.store import OrchestratorStore, StoredWorkflow, SubmitStore, WorkerStore
+    from dagmaster.ports.store import ClientStore, OrchestratorStore, StoredWorkflow, WorkerStore
     from dagmaster.store.postgres.connection import Connection
 
 
@@ -69,7 +69,7 @@ class World(Protocol):
     async def close(self) -> None:
         """End it, with every door that is still open."""
 
-    async def client(self) -> SubmitStore:
+    async def client(self) -> ClientStore:
         """A client's door."""
 
     async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
@@ -130,8 +130,8 @@ class MemoryWorld:
     async def close(self) -> None:
         pass
 
-    async def client(self) -> SubmitStore:
-        return MemorySubmitStore(self.database)
+    async def client(self) -> ClientStore:
+        return MemoryClientStore(self.database)
 
     async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
         store = MemoryOrchestratorStore(
@@ -159,7 +159,7 @@ class MemoryWorld:
         await asyncio.sleep(0)
 
     async def publish(self, workflow: StoredWorkflow) -> None:
-        await MemorySubmitStore(self.database).publish(workflow)
+        await MemoryClientStore(self.database).publish(workflow)
 
     async def job(self, job_id: str) -> SeenJob:
         job = self.database.jobs[job_id]
@@ -206,7 +206,7 @@ class PostgresWorld:
         self._server = server
         self.name = ""
         self.dsn = ""
-        self._doors: list[PostgresOrchestratorStore | PostgresWorkerStore | PostgresSubmitStore] = []
+        self._doors: list[PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore] = []
         self._connections: list[asyncpg.Connection[asyncpg.Record]] = []
         self._offset = 0.0
 
@@ -229,8 +229,8 @@ class PostgresWorld:
         self._connections.append(connection)
         return connection
 
-    async def client(self) -> PostgresSubmitStore:
-        store = PostgresSubmitStore(DatabaseConfig(dsn=self.dsn))
+    async def client(self) -> PostgresClientStore:
+        store = PostgresClientStore(DatabaseConfig(dsn=self.dsn))
         self._doors.append(store)
         await store.open()
         return store
@@ -353,8 +353,8 @@ class _Later:
         raise NotImplementedError
 
 
-def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresSubmitStore) -> list[Connection]:
-    if isinstance(door, PostgresSubmitStore):
+def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore) -> list[Connection]:
+    if isinstance(door, PostgresClientStore):
         return [door.session]
     if isinstance(door, PostgresOrchestratorStore):
         return list(door.sessions)

@@ -22,7 +22,7 @@ from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.store import StoredWorkflow
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.fleet import read_fleet
 from dagmaster.store.postgres.read_store import PostgresReadStore
@@ -393,7 +393,7 @@ def test_the_same_content_again_is_as_old_as_it_was(dsn):
 
     def age_after(content_hash: str) -> float:
         async def publish() -> None:
-            store = PostgresSubmitStore(DatabaseConfig(dsn=dsn))
+            store = PostgresClientStore(DatabaseConfig(dsn=dsn))
             try:
                 await store.publish(StoredWorkflow("flow", 1, content_hash))
             finally:
@@ -431,7 +431,7 @@ def test_one_that_was_seen_to_be_dead_died_when_it_was_heard_last(dsn):
     do(dsn, "UPDATE dag_orchestrators SET host = $1, pid = 4", socket.gethostname())
 
     async def bury() -> None:
-        store = PostgresSubmitStore(DatabaseConfig(dsn=dsn))
+        store = PostgresClientStore(DatabaseConfig(dsn=dsn))
         try:
             # Twice: what is known is not forgotten.
             for _ in range(2):

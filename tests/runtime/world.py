@@ -25,7 +25,7 @@ from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.store import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
-from dagmaster.store.postgres.client_store import PostgresSubmitStore
+from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.diagnosis_reader import Explaining
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
@@ -111,7 +111,7 @@ class World:
             # Nobody is believed dead in the first lease after the server's start: here that is long ago.
             await self.rows(f"ALTER DATABASE {self._name} SET dagapp.clock_offset = '3600'")
             await self._close_eyes()
-        self.client = PostgresSubmitStore(self.address)
+        self.client = PostgresClientStore(self.address)
         await self.client.open()
         self.intake = JobSubmitter(self.client, self.client.identity.ids)
 

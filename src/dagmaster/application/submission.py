@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.store import Accepted, SubmitStore
+    from dagmaster.ports.store import Accepted, ClientStore
 
 MAX_KEY: Final = 128
 MAX_SUBMITTER: Final = 64
@@ -46,7 +46,7 @@ class Submission:
 class JobSubmitter:
     """Accepts jobs. What it accepts is stored for good, once for each key."""
 
-    def __init__(self, store: SubmitStore, ids: Snowflakes) -> None:
+    def __init__(self, store: ClientStore, ids: Snowflakes) -> None:
         self._store = store
         self._ids = ids
         self._stored: set[str] = set()

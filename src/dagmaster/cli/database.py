@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.connection import DatabaseConfig
     from dagmaster.store.postgres.read_store import JobDetail, PostgresReadStore
@@ -31,7 +31,7 @@ class ReadSession:
 
     address: DatabaseConfig
     store: PostgresReadStore
-    blobs: Blobs
+    blobs: OutputBlobs
 
     async def job(self, job_id: str | None) -> JobDetail:
         """The job that was named: by its id, or as `last`."""

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from dagmaster.local.runner import Answers
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
     from dagmaster.ports.handler_context import Progress
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import JobReport
     from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
     from dagmaster.store.postgres.connection import DatabaseConfig
 
 LOOK_SECONDS = 2.0
@@ -81,10 +81,10 @@ class LocalRun:
         """Submit the job, run it, and give its report."""
         from dagmaster.application.submission import JobSubmitter, Submission
         from dagmaster.bootstrap import allowed_env, ensure_schema, large_outputs
-        from dagmaster.store.postgres.client_store import PostgresSubmitStore
+        from dagmaster.store.postgres.client_store import PostgresClientStore
 
         await ensure_schema(address, migrate=address.revive is not None)
-        client = PostgresSubmitStore(address, "dagmaster run")
+        client = PostgresClientStore(address, "dagmaster run")
         await client.open()
         blobs = large_outputs(self.settings, blob_dir)
         intake = JobSubmitter(client, client.identity.ids)
@@ -118,7 +118,7 @@ class LocalRun:
 
     @contextlib.asynccontextmanager
     async def _services(
-        self, address: DatabaseConfig, blobs: Blobs, blob_dir: pathlib.Path, queue: str
+        self, address: DatabaseConfig, blobs: OutputBlobs, blob_dir: pathlib.Path, queue: str
     ) -> AsyncIterator[None]:
         """An orchestrator and a worker of this queue. Others leave its jobs alone once the worker is known."""
         from dagmaster.bootstrap import make_orchestrator, make_worker
@@ -159,7 +159,7 @@ class LocalRun:
             self.note = f"a service of this run failed: {service.exception()}"
             self._over.set()
 
-    async def _look(self, client: PostgresSubmitStore) -> None:
+    async def _look(self, client: PostgresClientStore) -> None:
         """The net under the turns: another orchestrator may have the job."""
         while not self._over.is_set():
             await asyncio.sleep(LOOK_SECONDS)
@@ -167,7 +167,7 @@ class LocalRun:
                 if await client.is_over(self.job_id):
                     self._over.set()
 
-    async def _send(self, client: PostgresSubmitStore) -> None:
+    async def _send(self, client: PostgresClientStore) -> None:
         while True:
             job_id, kind, body = await self._commands.get()
             try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.model import Job
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import ClaimedJob, NewJob, OrchestratorStore, TurnCommit
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
@@ -70,7 +70,7 @@ class Orchestrator:
         self,
         store: OrchestratorStore,
         *,
-        blobs: Blobs,
+        blobs: OutputBlobs,
         redact: Callable[[Any, Collection[str]], Any],
         timing: Timing | None = None,
         queue: str | None = None,

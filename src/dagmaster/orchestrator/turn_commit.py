@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ResolvedTask, TurnResult
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
 
 
-async def to_commit(held: OwnedJob, writes: TurnResult, *, ids: Snowflakes, blobs: Blobs, now: float) -> TurnCommit:
+async def to_commit(
+    held: OwnedJob, writes: TurnResult, *, ids: Snowflakes, blobs: OutputBlobs, now: float
+) -> TurnCommit:
     """Put a turn into the form in which it is stored. Events are added by who knows what happened."""
     turn = TurnCommit(held.job, held.epoch, held.event_seq, held.priority, parent=held.parent, finished=writes.finished)
     stored = held.stored
@@ -98,7 +100,7 @@ def _task(held: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     )  # fmt: skip
 
 
-async def _stored(held: OwnedJob, what: str, value: Any, blobs: Blobs) -> JsonText:
+async def _stored(held: OwnedJob, what: str, value: Any, blobs: OutputBlobs) -> JsonText:
     """A value that the engine made: short ones stand in the row, long ones are blobs."""
     text = json.dumps(value)
     if len(text) <= MAX_INLINE:

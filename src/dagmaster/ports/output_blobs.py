@@ -10,7 +10,7 @@ from dagmaster.errors import BlobNotFound
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
 
-class Blobs(Protocol):
+class OutputBlobs(Protocol):
     """Keeps bytes by name. A name is a relative path of plain words; what is written there is whole, or not there."""
 
     async def write(self, name: str, data: bytes) -> None:

@@ -424,7 +424,7 @@ class WorkerStore(Protocol):
 # ── Clients ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class SubmitStore(Protocol):
+class ClientStore(Protocol):
     """What submitting and asking needs."""
 
     async def put_graph(self, content_hash: str, definition: str) -> None:

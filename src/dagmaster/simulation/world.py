@@ -28,7 +28,7 @@ from dagmaster.simulation.loop import START, SimulatedLoop, Stuck
 from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes
 from dagmaster.simulation.network import Door, Faults, Network
 from dagmaster.simulation.oracle import Oracle, Violation
-from dagmaster.store.memory.client_store import MemorySubmitStore
+from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.executor import Executor, Place
@@ -391,7 +391,7 @@ class World:
     # ── Clients ──
 
     async def _publish(self, graph: Graph) -> None:
-        store = MemorySubmitStore(self.database)
+        store = MemoryClientStore(self.database)
         await JobSubmitter(store, store.ids).keep(graph)
         await store.publish(StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash))
 
@@ -401,7 +401,7 @@ class World:
 
     async def _client(self, graph: Graph, number: int, host: Host) -> None:
         """Submit a job, as people do who do not give up; then ask what is to be asked."""
-        store = MemorySubmitStore(self.database)
+        store = MemoryClientStore(self.database)
         door: Any = Door(self.network, host, store, self.oracle)
         inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
         submission = Submission(graph=graph, inputs=inputs, idempotency_key=f"job-{number}")

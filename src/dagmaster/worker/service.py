@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.ports.handler_services import Services
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, WorkerStore
     from dagmaster.worker.process_pool import HandlerProcesses
 
@@ -59,7 +59,7 @@ class Worker:
         store: WorkerStore,
         registry: Registry,
         *,
-        blobs: Blobs,
+        blobs: OutputBlobs,
         secrets: Callable[[str], str | None],
         queues: Sequence[str] = (),
         concurrency: int = 32,

@@ -19,7 +19,7 @@ from dagmaster.worker.task_outcomes import failed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import ClaimedTask
     from dagmaster.worker.executor import Executor
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
@@ -36,7 +36,7 @@ class TaskRunner:
         executor: Executor,
         *,
         notes: TelemetryBuffer,
-        blobs: Blobs,
+        blobs: OutputBlobs,
         secrets: Callable[[str], str | None],
         other_worker_has_handler: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:

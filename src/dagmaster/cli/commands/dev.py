@@ -143,9 +143,9 @@ def compiled_in(folder: pathlib.Path, registry: Registry) -> list[Graph]:
 async def publish(address: DatabaseConfig, graphs: list[Graph]) -> list[str]:
     """Publish graphs; one that is there in another form is replaced. Jobs keep theirs."""
     from dagmaster.ports.store import StoredWorkflow
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
-    store = PostgresSubmitStore(address)
+    store = PostgresClientStore(address)
     try:
         for graph in graphs:
             await store.put_graph(graph.content_hash, json.dumps(graph.definition))
@@ -252,9 +252,9 @@ class ServiceSupervisor:
 
 
 async def _bury(address: DatabaseConfig, settings: Settings, pid: int) -> None:
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
-    store = PostgresSubmitStore(address)
+    store = PostgresClientStore(address)
     # If this fails, the lease ends by itself.
     with contextlib.suppress(DagmasterError):
         await store.bury(

@@ -244,13 +244,13 @@ async def send_command(
     onlooker: ReadSession, job_id: str, request: Request, *, as_json: bool, quiet: bool = False, watched: bool = False
 ) -> int:
     """Send a command, and say what became of it. `watched`: the job is watched next, so nobody has to be told how."""
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
     head = await onlooker.job(job_id)
     graph = await graph_of(onlooker, head)
     by = (request.name or current_user())[:64]
     request.check(head, graph, await _line(onlooker, head, graph, request.node), by)
-    store = PostgresSubmitStore(onlooker.address)
+    store = PostgresClientStore(onlooker.address)
     try:
         await store.send(head.id, request.kind, request.body, by)
     finally:

@@ -185,10 +185,10 @@ async def _version(onlooker: ReadSession, head: JobDetail, version: int) -> Grap
 async def _submit(onlooker: ReadSession, order: ResumeArgs, settings: Settings) -> Accepted:
     from dagmaster.application.submission import JobSubmitter, Submission
     from dagmaster.bootstrap import allowed_env
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
     old = await _looked_at(onlooker, order.head.id, settings)
-    store = PostgresSubmitStore(onlooker.address)
+    store = PostgresClientStore(onlooker.address)
     await store.open()
     try:
         submission = Submission(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.connection import DatabaseConfig
 
@@ -98,7 +98,7 @@ def worker(
         raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for every queue")
     served = () if "*" in queues else queues
 
-    def make(address: DatabaseConfig, blobs: Blobs, settings: Settings) -> Service:
+    def make(address: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
         return make_worker(
             address,
             blobs,
@@ -114,7 +114,7 @@ def worker(
 
 def serve(
     name: str,
-    make: Callable[[DatabaseConfig, Blobs, Settings], Service],
+    make: Callable[[DatabaseConfig, OutputBlobs, Settings], Service],
     data_dir: pathlib.Path | None,
     *,
     with_parent: bool,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.store import Accepted
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
     from dagmaster.store.postgres.connection import DatabaseConfig
 
 
@@ -139,11 +139,11 @@ async def _submit(address: DatabaseConfig, order: SubmitArgs, settings: Settings
     from dagmaster.application.submission import JobSubmitter, Submission
     from dagmaster.authoring.inputs import parse_input
     from dagmaster.bootstrap import allowed_env, ensure_schema
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
     # The embedded database is this machine's own, and whoever comes first makes its tables.
     await ensure_schema(address, migrate=address.revive is not None)
-    store = PostgresSubmitStore(address)
+    store = PostgresClientStore(address)
     await store.open()
     try:
         intake = JobSubmitter(store, store.identity.ids)
@@ -167,7 +167,7 @@ async def _submit(address: DatabaseConfig, order: SubmitArgs, settings: Settings
         await store.close()
 
 
-async def _published(store: PostgresSubmitStore, workflow_id: str, version: int | None) -> Graph:
+async def _published(store: PostgresClientStore, workflow_id: str, version: int | None) -> Graph:
     from dagmaster.authoring.compiler.compile import compile_definition
     from dagmaster.authoring.suggestions import did_you_mean
 

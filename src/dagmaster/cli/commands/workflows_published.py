@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph
     from dagmaster.errors import Problem
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
 
 @dataclass(slots=True)
@@ -116,9 +116,9 @@ def _push_document(push: _Push) -> dict[str, Any]:
 
 async def _publish(onlooker: ReadSession, pushes: list[_Push], *, replace: bool, activate: bool) -> None:
     from dagmaster.ports.store import StoredWorkflow
-    from dagmaster.store.postgres.client_store import PostgresSubmitStore
+    from dagmaster.store.postgres.client_store import PostgresClientStore
 
-    store = PostgresSubmitStore(onlooker.address, "dagmaster push")
+    store = PostgresClientStore(onlooker.address, "dagmaster push")
     try:
         for each in pushes:
             await _decide(store, each, pushes, replace=replace)
@@ -135,7 +135,7 @@ async def _publish(onlooker: ReadSession, pushes: list[_Push], *, replace: bool,
         await store.session.close()
 
 
-async def _decide(store: PostgresSubmitStore, push: _Push, pushes: list[_Push], *, replace: bool) -> None:
+async def _decide(store: PostgresClientStore, push: _Push, pushes: list[_Push], *, replace: bool) -> None:
     graph = push.graph
     versions = {found.version: found for found, _ in await store.versions(graph.workflow_id)}
     same = versions.get(graph.version)

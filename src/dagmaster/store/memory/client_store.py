@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.store.memory.database import MemoryDatabase
 
 
-class MemorySubmitStore:
+class MemoryClientStore:
     """The client's door."""
 
     def __init__(self, database: MemoryDatabase) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import Command, StoredWorkflow, TaskResult, TurnCommit
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
@@ -33,7 +33,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         self,
         database: MemoryDatabase,
         *,
-        blobs: Blobs | None = None,
+        blobs: OutputBlobs | None = None,
         lease_seconds: float = 15.0,
         worker_lease_seconds: float = 6.0,
     ) -> None:

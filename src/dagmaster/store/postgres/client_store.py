@@ -15,7 +15,7 @@ from dagmaster.store.postgres.named_queries import ids_in, queries
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import NewJob
 
 _SQL = queries("client")
@@ -26,7 +26,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class PostgresSubmitStore:
+class PostgresClientStore:
     """Accepts jobs and commands. What it says was accepted is on the disk."""
 
     def __init__(self, address: DatabaseConfig, name: str = "dagmaster client") -> None:
@@ -95,7 +95,7 @@ class PostgresSubmitStore:
         given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
         return await self.session.row(_SQL["send"], given) is not None
 
-    async def report(self, job_id: str, blobs: Blobs) -> JobReport:
+    async def report(self, job_id: str, blobs: OutputBlobs) -> JobReport:
         """A job that is over, with all its nodes."""
         row = await self.session.row(_SQL["job_report"], {"job_id": int(job_id)})
         if row is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.output_blobs import Blobs
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import TurnCommit
 
 _SQL = queries("orchestrator")
@@ -38,7 +38,12 @@ class PostgresOrchestratorStore(NotificationInbox):
     """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
 
     def __init__(
-        self, address: DatabaseConfig, *, blobs: Blobs, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+        self,
+        address: DatabaseConfig,
+        *,
+        blobs: OutputBlobs,
+        lease_seconds: float = 15.0,
+        worker_lease_seconds: float = 6.0,
     ) -> None:
         super().__init__()
         name = "dagmaster orchestrator"

@@ -1,0 +1,20 @@
+"""What queries and commands work with: the stores of one database, wired by `bootstrap`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.read_store import ReadStore
+    from dagmaster.ports.store import ClientStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """The ports behind `application`. Every query and command takes one as its first argument."""
+
+    read: ReadStore
+    client: ClientStore
+    blobs: OutputBlobs
