@@ -133,7 +133,7 @@ def read_file(path: Path) -> tuple[TableSpec, pa.Table]:
             raise
         raise _invalid(f"not a chunk of a table that can be read: {error}") from error
     if spec is None or rows is None:
-        raise _invalid("not a chunk of a table: it is Parquet, but vector.preparation did not write it")
+        raise _invalid("not a chunk of a table: it is Parquet, but vector.prepare did not write it")
     return spec, rows.replace_schema_metadata(None)
 
 

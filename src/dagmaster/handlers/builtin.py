@@ -45,7 +45,7 @@ __handlers__: Final = {
     "stac.repair_items": Announced(_STAC, aliases=("repair_stac_items",)),
     "vector.create_stac": Announced(_VECTOR, "2", ("vector_create_stac",)),
     "vector.dissolve": Announced(_VECTOR, "2", ("vector_dissolve",)),
-    "vector.preparation": Announced(_VECTOR, "2", ("vector_prepare",)),
+    "vector.prepare": Announced(_VECTOR, "2", ("vector_prepare",)),
     "vector.process_complete": Announced(_VECTOR, "2", ("vector_docker_complete", "vector_process_complete")),
     "vector.simplify": Announced(_VECTOR, "2", ("vector_simplify",)),
     "vector.upload_chunk": Announced(_VECTOR, aliases=("vector_upload_chunk",)),

@@ -24,7 +24,7 @@ from dagmaster.handlers.vector.models import (
 from dagmaster.ports.handler_context import HandlerContext
 
 
-@handler("vector.preparation", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
+@handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
 def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     """Load a file of features, repair and reproject it, and cut it into chunks for a table."""
     with extra("vector"):
@@ -42,7 +42,7 @@ def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
     chunk_id = params.chunk_id or (chunk and chunk.chunk_id)
     href = params.href or (chunk and chunk.href)
     if not (table and chunk_id and href):
-        raise PermanentError("name a chunk: an item of vector.preparation's chunks, or table, chunk_id and href",
+        raise PermanentError("name a chunk: an item of vector.prepare's chunks, or table, chunk_id and href",
                              kind="invalid_params")  # fmt: skip
     source, replace = ("", False) if chunk is None else (chunk.source, chunk.replace)
     rows = pipeline.upload(ctx, table, chunk_id, href, source=source, replace=replace)

@@ -94,7 +94,7 @@ class Prepared(BaseModel):
 
 
 class UploadParams(BaseModel):
-    """One chunk that vector.preparation wrote."""
+    """One chunk that vector.prepare wrote."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 

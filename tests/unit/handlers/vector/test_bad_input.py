@@ -28,7 +28,7 @@ BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 def refused(lent, said: str, **params: Any) -> None:
     """The handler says this, in one sentence, and leaves nothing."""
     with pytest.raises(PermanentError, match=said) as caught:
-        lent.run("vector.preparation", **params)
+        lent.run("vector.prepare", **params)
     assert caught.value.kind == "invalid_input"
     message = str(caught.value)
     assert "Traceback" not in message
@@ -52,7 +52,7 @@ def test_only_files_are_read_and_only_some(lent, href):
 
 def test_two_files_are_one_too_many(lent):
     with pytest.raises(PermanentError, match="the params do not fit: name one file"):
-        lent.run("vector.preparation", href="a.geojson", blob_name="b.geojson")
+        lent.run("vector.prepare", href="a.geojson", blob_name="b.geojson")
 
 
 def test_a_file_that_is_not_there(lent):
@@ -67,7 +67,7 @@ def test_a_table_that_cannot_be(lent, name, table):
 
 
 def test_a_table_is_named_after_its_file(lent):
-    prepared = lent.run("vector.preparation", href=lent.put("2024 Änderung.x.geojson", collection(BOX)))
+    prepared = lent.run("vector.prepare", href=lent.put("2024 Änderung.x.geojson", collection(BOX)))
     assert prepared["table"] == "_2024_anderung"
 
 
@@ -101,7 +101,7 @@ def test_a_geojson_whose_crs_is_elsewhere_is_refused(lent, kind):
     # A feature may be called so.
     data = collection(BOX)
     data["features"][0]["properties"] = {"type": "link", "crs": "x"}
-    assert lent.run("vector.preparation", href=lent.put("y.geojson", data))["counts"]["rows"] == 1
+    assert lent.run("vector.prepare", href=lent.put("y.geojson", data))["counts"]["rows"] == 1
 
 
 @pytest.mark.parametrize(("plain", "escaped"), [('"crs":', r'"\u0063rs":'), ('"link"', r'"l\u0069nk"')])
@@ -215,7 +215,7 @@ def test_a_layer_has_to_be_named_where_there_are_several(lent):
         pyogrio.raw.write_arrow(table, path, layer=layer, geometry_name="geom", geometry_type="Polygon", crs="EPSG:4326", append=path.exists())  # fmt: skip
     refused(lent, "has 2 layers: say which as `layer`: one, two", href=str(path))
     refused(lent, "has no layer 'three'", href=str(path), layer="three")
-    assert lent.run("vector.preparation", href=str(path), layer="two")["counts"]["rows"] == 1
+    assert lent.run("vector.prepare", href=str(path), layer="two")["counts"]["rows"] == 1
 
 
 # ── Shapefiles and zips ──
@@ -241,13 +241,13 @@ def test_a_zipped_shapefile_is_read(lent):
     _, back = loaded(lent, href)
     assert back.num_rows == 177
     upper = zipped(lent, {name.upper(): data for name, data in parts(*ALL).items()}, "upper.zip")
-    assert lent.run("vector.preparation", href=upper)["counts"]["rows"] == 177
+    assert lent.run("vector.prepare", href=upper)["counts"]["rows"] == 177
 
 
 def test_a_shapefile_without_prj_has_no_crs_unless_it_is_said(lent):
     href = zipped(lent, parts(".shp", ".shx", ".dbf", ".cpg"))
     refused(lent, r"has no coordinate system \(CRS\)", href=href)
-    prepared = lent.run("vector.preparation", href=href, source_crs="EPSG:4326")
+    prepared = lent.run("vector.prepare", href=href, source_crs="EPSG:4326")
     assert prepared["source_crs"] == "EPSG:4326"
 
 
@@ -327,10 +327,10 @@ def test_a_zip_holds_one_file_of_features(lent, files, said):
 
 def test_one_of_several_may_be_named(lent):
     files = {"a.geojson": json.dumps(collection(BOX)).encode(), "b.geojson": json.dumps(collection(BOX, BOX)).encode()}
-    assert lent.run("vector.preparation", href=zipped(lent, files), member="b.geojson")["counts"]["rows"] == 2
+    assert lent.run("vector.prepare", href=zipped(lent, files), member="b.geojson")["counts"]["rows"] == 2
     lent_again = zipped(lent, files, "again.zip")
     with pytest.raises(PermanentError, match="has no file 'c'"):
-        lent.run("vector.preparation", href=lent_again, member="c")
+        lent.run("vector.prepare", href=lent_again, member="c")
 
 
 def test_what_is_no_zip_is_refused(lent):
@@ -451,7 +451,7 @@ def test_a_self_intersection_is_repaired_reported_or_refused(lent):
     assert "repaired" not in prepared["counts"]
     assert shapely.is_valid(shapes_of(back)).tolist() == [True, False]
     with pytest.raises(PermanentError, match=r"feature 2 is not valid: Self-intersection\[1 1\]"):
-        lent.run("vector.preparation", href=href, invalid="fail")
+        lent.run("vector.prepare", href=href, invalid="fail")
 
 
 def test_a_ring_that_is_not_closed_is_closed_and_counted(lent):
@@ -477,7 +477,7 @@ def test_features_without_a_geometry_are_kept_dropped_or_refused(lent):
     prepared, back = loaded(lent, href, table="dropped", missing_geometry="drop")
     assert (prepared["counts"]["rows"], prepared["counts"]["read"], prepared["counts"]["dropped"]) == (1, 3, 2)
     with pytest.raises(PermanentError, match="feature 2 has no geometry"):
-        lent.run("vector.preparation", href=href, missing_geometry="fail")
+        lent.run("vector.prepare", href=href, missing_geometry="fail")
 
 
 def test_nothing_but_missing_geometries_is_a_table_too(lent):
@@ -499,7 +499,7 @@ def test_mixed_types_become_multi_stay_or_are_refused(lent):
     assert prepared["schema"]["geometry_type"] == "Geometry"
     assert {one.geom_type for one in shapes_of(back)} == {"Polygon", "MultiPolygon"}
     with pytest.raises(PermanentError, match="has MultiPolygon, Polygon"):
-        lent.run("vector.preparation", href=href, mixed_types="fail")
+        lent.run("vector.prepare", href=href, mixed_types="fail")
     prepared, _ = loaded(lent, lent.put("y.geojson", collection(BOX, shapely.Point(1, 2))), table="both")
     assert prepared["schema"]["geometry_type"] == "Geometry"
 
@@ -526,7 +526,7 @@ def test_a_mix_of_heights_and_none_is_refused_with_the_first_feature_that_differ
     points = [shapely.Point(1, 2) if one is None else shapely.Point(1, 2, one) for one in heights]
     both = lent.put("y.geojson", collection(*points))
     with pytest.raises(PermanentError, match=re.escape(said)):
-        lent.run("vector.preparation", href=both)
+        lent.run("vector.prepare", href=both)
     prepared, _ = loaded(lent, both, table="flat", heights="drop")
     assert prepared["counts"]["heights_dropped"] == sum(one is not None for one in heights)
 
@@ -622,7 +622,7 @@ def test_whole_numbers_beyond_64_bits_are_told_of(lent):
     assert back["ok"].to_pylist() == [2**53 + 1]
     href = geoparquet(lent, "x.parquet", [BOX], 4326, n=pa.array([2**64 - 1], pa.uint64()))
     with pytest.raises(PermanentError, match="the column 'n' holds whole numbers beyond 64 bits"):
-        lent.run("vector.preparation", href=href)
+        lent.run("vector.prepare", href=href)
 
 
 def test_text_that_is_not_utf8_needs_its_encoding(lent):
@@ -706,9 +706,9 @@ def test_every_format_gives_the_same_rows(lent, suffix):
 
 def test_a_chunk_is_never_larger_than_it_may_be(lent):
     data = collection(*[shapely.Point(n % 180, 0) for n in range(2500)])
-    prepared = lent.run("vector.preparation", href=lent.put("x.geojson", data), chunk_rows=999)
+    prepared = lent.run("vector.prepare", href=lent.put("x.geojson", data), chunk_rows=999)
     assert [chunk["rows"] for chunk in prepared["chunks"]] == [999, 999, 502]
-    prepared = lent.run("vector.preparation", href=str(lent.place / "x.geojson"), chunk_mb=0.03)
+    prepared = lent.run("vector.prepare", href=str(lent.place / "x.geojson"), chunk_mb=0.03)
     assert [chunk["rows"] for chunk in prepared["chunks"]] == [1000, 1000, 500]
     assert prepared["chunks"][2]["footprint"] == [0, 0, 179, 0]
 
@@ -718,7 +718,7 @@ def test_a_chunk_is_never_larger_than_it_may_be(lent):
 
 def test_what_is_no_chunk_is_not_uploaded(lent):
     pq.write_table(pa.table({"a": [1]}), lent.place / "x.parquet")
-    for href, said in ((str(lent.place / "x.parquet"), "vector.preparation did not write it"), (lent.put("y.parquet", b"x"), "can be read"), ("z.parquet", "there is no chunk")):  # fmt: skip
+    for href, said in ((str(lent.place / "x.parquet"), "vector.prepare did not write it"), (lent.put("y.parquet", b"x"), "can be read"), ("z.parquet", "there is no chunk")):  # fmt: skip
         with pytest.raises(PermanentError, match=said) as caught:
             lent.run("vector.upload_chunk", table="t", chunk_id="a", href=href)
         assert caught.value.kind == "invalid_input"

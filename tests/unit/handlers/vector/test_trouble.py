@@ -31,7 +31,7 @@ def test_a_file_that_goes_away_while_it_is_read_may_come_back(lent, monkeypatch,
 
     monkeypatch.setattr(dataset_files, "look", looked_at_and_gone)
     with pytest.raises(BlobsUnavailable, match="went away"):
-        lent.run("vector.preparation", href=href)
+        lent.run("vector.prepare", href=href)
 
 
 def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
@@ -41,7 +41,7 @@ def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
     href = lent.put("x.geojson", collection(shapely.box(0, 0, 1, 1)))
     monkeypatch.setattr("pyogrio.list_layers", unreadable)
     with pytest.raises(BlobsUnavailable, match="Input/output error"):
-        lent.run("vector.preparation", href=href)
+        lent.run("vector.prepare", href=href)
     monkeypatch.setattr(pq, "ParquetFile", unreadable)
     with pytest.raises(OSError, match="Input/output error"):
         arrow_features.read_file(lent.place / "x.geojson")

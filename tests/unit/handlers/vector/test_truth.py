@@ -58,7 +58,7 @@ def as_multi(shapes: Any) -> Any:
 
 def loaded(lent: Lent, href: str, **params: Any) -> tuple[Any, Any]:
     """Prepare, upload and read back."""
-    prepared = lent.run("vector.preparation", href=href, **params)
+    prepared = lent.run("vector.prepare", href=href, **params)
     for chunk in prepared["chunks"]:
         lent.run("vector_upload_chunk", chunk=chunk)
     return prepared, lent.tables.read(prepared["table"])
@@ -67,7 +67,7 @@ def loaded(lent: Lent, href: str, **params: Any) -> tuple[Any, Any]:
 def test_every_name_of_the_sources_is_there():
     names = {spec.name: spec.aliases for spec in REGISTRY}
     assert names == {
-        "vector.preparation": ("vector_prepare",),
+        "vector.prepare": ("vector_prepare",),
         "vector.upload_chunk": ("vector_upload_chunk",),
         "vector.create_stac": ("vector_create_stac",),
         "vector.simplify": ("vector_simplify",),
@@ -95,19 +95,19 @@ def test_every_country_comes_back_as_it_was(request, lent, shapefile, countries,
 
 
 def test_the_same_again_makes_the_same_chunks_and_publishes_nothing(lent, shapefile):
-    first = lent.run("vector.preparation", href=shapefile, chunk_rows=100)
+    first = lent.run("vector.prepare", href=shapefile, chunk_rows=100)
     before = {path: path.stat().st_mtime_ns for path in (lent.place / "silver").rglob("*.parquet")}
-    assert lent.run("vector.preparation", href=shapefile, chunk_rows=100) == first
+    assert lent.run("vector.prepare", href=shapefile, chunk_rows=100) == first
     assert {path: path.stat().st_mtime_ns for path in (lent.place / "silver").rglob("*.parquet")} == before
-    other = lent.run("vector.preparation", href=shapefile, chunk_rows=100, target_crs="EPSG:6933", outside="clip")
+    other = lent.run("vector.prepare", href=shapefile, chunk_rows=100, target_crs="EPSG:6933", outside="clip")
     assert {chunk["href"] for chunk in other["chunks"]}.isdisjoint(chunk["href"] for chunk in first["chunks"])
 
 
 def test_a_change_beside_the_shapefile_is_a_change_of_the_shapefile(lent, shapefile):
-    first = lent.run("vector.preparation", href=shapefile)
+    first = lent.run("vector.prepare", href=shapefile)
     dbf = lent.place / "bronze/countries/naturalearth_lowres.dbf"
     dbf.write_bytes(dbf.read_bytes().replace(b"Fiji", b"FIJI"))
-    second = lent.run("vector.preparation", href=shapefile)
+    second = lent.run("vector.prepare", href=shapefile)
     assert first["chunks"][0]["href"] != second["chunks"][0]["href"]
 
 
@@ -133,7 +133,7 @@ def test_area_and_length_are_kept_by_a_reprojection_and_back(lent, shapefile, co
 
 def test_what_a_map_cannot_show_is_refused_or_cut_off(lent, shapefile):
     with pytest.raises(PermanentError, match="reaches beyond what EPSG:3857 can show") as caught:
-        lent.run("vector.preparation", href=shapefile, target_crs="EPSG:3857")
+        lent.run("vector.prepare", href=shapefile, target_crs="EPSG:3857")
     assert caught.value.kind == "invalid_input"
     prepared, back = loaded(lent, shapefile, target_crs="EPSG:3857", outside="clip", table="mercator")
     assert prepared["counts"]["clipped"] == 1
@@ -250,7 +250,7 @@ def test_the_item_of_a_table_says_what_it_holds_and_is_stac(lent, shapefile):
 
 
 def test_a_late_upload_of_an_earlier_run_is_not_taken_for_one_of_this_run(lent, shapefile):
-    first = lent.run("vector.preparation", href=shapefile, table="world")
+    first = lent.run("vector.prepare", href=shapefile, table="world")
     dbf = lent.place / "bronze/countries/naturalearth_lowres.dbf"
     dbf.write_bytes(dbf.read_bytes().replace(b"Fiji", b"FIJI"))
     second, _ = loaded(lent, shapefile, table="world")
@@ -261,7 +261,7 @@ def test_a_late_upload_of_an_earlier_run_is_not_taken_for_one_of_this_run(lent, 
 
 
 def test_rows_that_are_missing_are_noticed(lent, shapefile):
-    prepared = lent.run("vector.preparation", href=shapefile, chunk_rows=100, table="half")
+    prepared = lent.run("vector.prepare", href=shapefile, chunk_rows=100, table="half")
     lent.run("vector.upload_chunk", chunk=prepared["chunks"][0])
     with pytest.raises(PermanentError, match="has 100 rows, and 177 were expected"):
         lent.run("vector.create_stac", table="half", expected_rows=COUNTRIES)

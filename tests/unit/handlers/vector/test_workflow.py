@@ -92,7 +92,7 @@ def test_another_file_of_the_same_name_does_not_take_the_place_of_the_first(lent
 
 def test_a_chunk_says_where_it_lies(lent):
     shutil.copytree(SHAPEFILE.parent, lent.place / "bronze")
-    prepared = lent.run("vector.preparation", href="naturalearth_lowres.shp", chunk_rows=50, target_crs="EPSG:6933", outside="clip")  # fmt: skip
+    prepared = lent.run("vector.prepare", href="naturalearth_lowres.shp", chunk_rows=50, target_crs="EPSG:6933", outside="clip")  # fmt: skip
     places = [footprint_of(chunk) for chunk in prepared["chunks"]]
     assert all(-180 <= west < east <= 180 and -90 <= south < north <= 90 for west, south, east, north in places)
     assert places[0] != prepared["chunks"][0]["bbox"]
