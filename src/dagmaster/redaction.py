@@ -10,8 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.text_format import storable_text
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec
-from dagmaster.engine.text_format import counted
 from dagmaster.errors import CommandRejected
+from dagmaster.text_format import counted
 
 if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession

@@ -13,9 +13,9 @@ from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Queue
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
-from dagmaster.engine.text_format import age, counted
 from dagmaster.ports.handler_context import Progress
 from dagmaster.store.postgres.read_store import ChildCounts, FleetCounts, NodeRecord
+from dagmaster.text_format import age, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

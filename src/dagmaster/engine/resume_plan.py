@@ -16,7 +16,7 @@ from dagmaster.engine.fingerprints import outcome_digest
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, EndSpec, FanOutSpec, StartSpec, TaskSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, row_of
 from dagmaster.engine.status import NodeStatus, SkipReason
-from dagmaster.engine.text_format import counted
+from dagmaster.text_format import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS
-from dagmaster.engine.text_format import storable_text
+from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

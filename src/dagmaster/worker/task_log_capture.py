@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from dagmaster.engine.text_format import storable_text
+from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ValidationError
 
 from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import shortened, spell_path
-from dagmaster.engine.text_format import storable_text
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
 from dagmaster.ports.storage import without_keys
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
+from dagmaster.text_format import storable_text
 from dagmaster.worker.error_truncation import CUT, clipped, said, type_name
 from dagmaster.worker.json_copy import json_copy
 

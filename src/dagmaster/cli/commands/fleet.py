@@ -15,7 +15,7 @@ from dagmaster.cli.database import json_option, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.engine.diagnosis.active_nodes import lacking_processes
-from dagmaster.engine.text_format import age, counted
+from dagmaster.text_format import age, counted
 
 if TYPE_CHECKING:
     import pathlib

@@ -13,8 +13,8 @@ from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.engine.approvals_and_waits import rfc3339
-from dagmaster.engine.text_format import counted, spell_error
 from dagmaster.ports.audit_events import EventType
+from dagmaster.text_format import counted, format_error
 
 if TYPE_CHECKING:
     import pathlib
@@ -119,7 +119,7 @@ def sentence_of(event: StoredEvent) -> str:
 
 def _error(event: StoredEvent) -> str:
     error = event.data.get("error")
-    return spell_error(error) if isinstance(error, dict) else "no reason was given"
+    return format_error(error) if isinstance(error, dict) else "no reason was given"
 
 
 def _again(event: StoredEvent) -> str:
@@ -146,7 +146,7 @@ def _expanded(event: StoredEvent) -> str:
 
 def _finished(event: StoredEvent) -> str:
     error = event.data.get("error")
-    why = f": {spell_error(error)}" if isinstance(error, dict) else ""
+    why = f": {format_error(error)}" if isinstance(error, dict) else ""
     return f"the job is over: {event.data.get('status')}{why}"
 
 

@@ -11,8 +11,8 @@ import click
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.engine.text_format import spell_error
 from dagmaster.geo.footprints import outline
+from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession
@@ -111,7 +111,7 @@ def collection(head: JobDetail, placed: list[PlacedNode]) -> dict[str, Any]:
                     "index": one.number,
                     "status": one.status,
                     "attempt": one.attempt,
-                    "error": None if one.error is None else spell_error(one.error),
+                    "error": None if one.error is None else format_error(one.error),
                 },
             }
             for one in placed

@@ -17,7 +17,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.render.job import duration, job_status
 from dagmaster.cli.snapshots import spell_time
-from dagmaster.engine.text_format import age
+from dagmaster.text_format import age
 
 if TYPE_CHECKING:
     import pathlib

@@ -15,7 +15,7 @@ from dagmaster.cli.naming import child_of, named_node, spec_of
 from dagmaster.cli.render.job import ICONS, describe, duration
 from dagmaster.cli.snapshots import spell_time
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.text_format import counted, spell_error
+from dagmaster.text_format import counted, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,7 @@ def _attempts(attempts: list[Attempt], now: float) -> Table:
         said = f"worker {each.where or each.worker_id}" if each.worker_id else f"queue {each.queue}"
         rest = Text(said, style=_DIM)
         if each.error is not None:
-            rest.append(f"  {spell_error(each.error)}", style="red")
+            rest.append(f"  {format_error(each.error)}", style="red")
         table.add_row(
             str(each.number),
             Text(word, style=_COLOURS.get(each.status, "cyan")),

@@ -20,7 +20,7 @@ from dagmaster.cli.render.job import detail_lines, duration, job_status, name_wi
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of, visible_inputs
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.text_format import age, spell_error
+from dagmaster.text_format import age, format_error
 
 if TYPE_CHECKING:
     import pathlib
@@ -125,7 +125,7 @@ def _head(snapshot: Snapshot) -> Table:
     table.add_row("workflow", f"{head.workflow_id} v{head.version}")
     table.add_row("status", status)
     if head.error is not None:
-        table.add_row("error", Text(spell_error(head.error), style="red"))
+        table.add_row("error", Text(format_error(head.error), style="red"))
     inputs = json.dumps(visible_inputs(snapshot), ensure_ascii=False)
     if inputs != "{}":
         table.add_row("inputs", Text(inputs if len(inputs) <= _LONGEST_VALUE else f"{inputs[:_LONGEST_VALUE]}…"))
@@ -156,7 +156,10 @@ def _nodes(snapshot: Snapshot, failed: dict[str, list[NodeRecord]]) -> Iterator[
         view = view_of(snapshot, row.node_id)
         yield node_line(view, row.prefix, snapshot.head.now, width=width, details=False)
         below = [*detail_lines(view)]
-        below += [(f"✘ {each.node_id}: {spell_error(each.error or {})}", "red") for each in failed.get(row.node_id, ())]
+        children = failed.get(row.node_id, ())
+        below += [(f"✘ {child.node_id}: {format_error(child.error or {})}", "red") for child in children]
+            (f"✘ {each.node_id}: {format_error(each.error or {})}", "red") for each in failed.get(row.node_id, ())
+        ]
         for text, colour in below:
             yield _below(row.prefix, Text(text, style=colour))
     if hidden:

@@ -33,9 +33,9 @@ from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.text_format import counted, listed, spell_error
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.audit_events import EventType
+from dagmaster.text_format import counted, format_error, listed
 
 if TYPE_CHECKING:
     import pathlib
@@ -334,7 +334,7 @@ def say_end(snapshot: Snapshot, result: Any, attempts: int, *, as_json: bool) ->
     title = click.style(f"{head.status} in {duration(snapshot.seconds)}", fg=colour, bold=True)
     click.echo(f"{title}  {said}, job {head.id}", err=True)
     if head.error is not None:
-        click.echo(click.style(spell_error(head.error), fg="red"), err=True)
+        click.echo(click.style(format_error(head.error), fg="red"), err=True)
     if head.status == "FAILED":
         click.echo(f"To run again what failed: dagmaster jobs resume {head.id}", err=True)
     if result is not None:

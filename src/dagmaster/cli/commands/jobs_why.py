@@ -22,8 +22,8 @@ from dagmaster.engine.diagnosis.explain import THE_JOB
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
-from dagmaster.engine.text_format import age, counted
 from dagmaster.errors import CommandRejected
+from dagmaster.text_format import age, counted
 
 if TYPE_CHECKING:
     import pathlib

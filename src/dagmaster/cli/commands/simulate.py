@@ -24,9 +24,9 @@ from dagmaster.cli.options import (
     say_refused,
 )
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
-from dagmaster.engine.text_format import spell_error
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.simulation.world import Ask, Case, calm, simulate
+from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -173,7 +173,7 @@ def _warn(file: pathlib.Path, undisturbed: Outcome) -> None:
 def _spelled(outcome: Outcome) -> list[tuple[str | None, str]]:
     """For each job that failed, the node and the sentence. Children of a fan-out are told as one."""
     return [
-        (None if node is None else node.split("__", 1)[0], spell_error(error) or "no reason was given")
+        (None if node is None else node.split("__", 1)[0], format_error(error) or "no reason was given")
         for node, error in outcome.reasons.values()
     ]
 

@@ -16,8 +16,8 @@ from dagmaster.cli.database import json_option, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, say_problems
 from dagmaster.cli.render.job import describe
-from dagmaster.engine.text_format import age
 from dagmaster.errors import WorkflowInvalid, WorkflowNotFound
+from dagmaster.text_format import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dagmaster.engine.graph import Kind, WaitSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
-from dagmaster.engine.text_format import spell_error
+from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -163,9 +163,9 @@ def _remarks(view: NodeView) -> Iterable[tuple[str, str]]:
 def detail_lines(view: NodeView) -> Iterable[tuple[str, str]]:
     """Say what went wrong with a node, and what it waits for."""
     if view.error is not None and view.status is NodeStatus.READY:
-        yield f"tries again after: {spell_error(view.error)}", "yellow"
+        yield f"tries again after: {format_error(view.error)}", "yellow"
     elif view.error is not None and view.status in TERMINAL_NODE:
-        yield spell_error(view.error), "red"
+        yield format_error(view.error), "red"
     if view.note:
         yield view.note, "magenta" if view.status is NodeStatus.WAITING else _DIM
 

@@ -15,7 +15,7 @@ from dagmaster.cli.render.tree import Tree
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, RequestApproval, Skip, WaitUntil
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.text_format import counted, spell_error
+from dagmaster.text_format import counted, format_error
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_context import Progress
 
-__all__ = ["LiveDisplay", "NoDisplay", "PlainDisplay", "duration", "spell_error"]
+__all__ = ["LiveDisplay", "NoDisplay", "PlainDisplay", "duration", "format_error"]
 
 _FRAMES_PER_SECOND: Final = 12
 PROGRESS_SECONDS: Final = 2.0
@@ -215,9 +215,9 @@ def _sentence(decision: Any, job: Job) -> str:
     if node is None:
         return ""
     if isinstance(decision, Fail):
-        return f"{node.id}: FAILED: {spell_error(decision.error)}"
+        return f"{node.id}: FAILED: {format_error(decision.error)}"
     if isinstance(decision, WaitUntil) and node.error and node.status is NodeStatus.READY:
-        return f"{node.id}: attempt {node.attempt} failed: {spell_error(node.error)}; it is tried again"
+        return f"{node.id}: attempt {node.attempt} failed: {format_error(node.error)}; it is tried again"
     # A child that goes well is one of many: its fan-out tells how many.
     said = "" if node.parent is not None else _saying(decision, node)
     return f"{node.id}: {said}" if said else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
-from dagmaster.engine.text_format import age, counted, listed, spell_error
+from dagmaster.text_format import age, counted, format_error, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def retry(error: dict[str, Any], number: int, most: int, *, wake_at: float, now:
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
     return Reason(
         code=ReasonCode.RETRY,
-        sentence=f"rests: try {number} of {most} {again}, after {spell_error(error) or 'a failure'}",
+        sentence=f"rests: try {number} of {most} {again}, after {format_error(error) or 'a failure'}",
         together=f"rest until they are tried again, after {error.get('type') or error.get('kind') or 'failures'}",
         data={"try": number, "max_attempts": most, "at": _time(wake_at), "error": error},
     )

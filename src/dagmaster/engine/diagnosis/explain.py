@@ -17,7 +17,7 @@ from dagmaster.engine.gates import OPEN
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, is_dormant, leaf_outcome
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
-from dagmaster.engine.text_format import age, counted, spell_error
+from dagmaster.text_format import age, counted, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -252,7 +252,7 @@ class Why:
         first = first_failure(job)
         if first is None:
             return None
-        said = f"is failing, since {first.id} failed ({spell_error(first.error or {})}): {left}"
+        said = f"is failing, since {first.id} failed ({format_error(first.error or {})}): {left}"
         return Reason(code=ReasonCode.JOB_FAILED, sentence=said, data={"node": first.id}, because=(first.id,))
 
     def _by_cancel(self, sentence: str) -> Reason:
@@ -266,7 +266,7 @@ class Why:
             return Reason(code=ReasonCode.JOB_COMPLETED, sentence=f"completed{ago}")
         if job.status is JobStatus.CANCELLED:
             return self._by_cancel(f"was cancelled{by_whom(self.around)}")
-        said = f"failed: {spell_error(error) or 'no reason was given'}"
+        said = f"failed: {format_error(error) or 'no reason was given'}"
         if error.get("kind") == "deadline":
             return Reason(code=ReasonCode.JOB_DEADLINE, sentence=said, data={"error": error})
         node = error.get("node")
@@ -274,7 +274,7 @@ class Why:
         root = self.chain(because[0])[-1].subject if because else None
         if root is not None and root != node:
             # A fan-out fails by its children: what was wrong with the first of them comes first.
-            said = f"failed at {root}: {spell_error(job.nodes[root].error or {})} ({spell_error(error)})"
+            said = f"failed at {root}: {format_error(job.nodes[root].error or {})} ({format_error(error)})"
         data = {"error": error, "node": node, "root": root}
         return Reason(code=ReasonCode.JOB_FAILED, sentence=said, data=data, because=because)
 

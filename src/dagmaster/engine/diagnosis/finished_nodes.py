@@ -11,7 +11,7 @@ from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, TaskSpec, Wait
 from dagmaster.engine.json_size import shown
 from dagmaster.engine.model import FanOut, fails_job, leaf_outcome
 from dagmaster.engine.status import NodeStatus, SkipReason
-from dagmaster.engine.text_format import age, counted, listed, spell_error
+from dagmaster.text_format import age, counted, format_error, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def _failed(node: Node, around: DiagnosisContext) -> Reason:
     error, spec = node.error or {}, node.spec
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
-    said = spell_error(error) or "no reason was given"
+    said = format_error(error) or "no reason was given"
     data: dict[str, Any] = {"error": error, "attempt": node.attempt or None}
     because: tuple[str, ...] = ()
     if isinstance(spec, TaskSpec):

@@ -17,8 +17,8 @@ from dagmaster.cli.render.job import (
 )
 from dagmaster.cli.render.tree import Tree
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.engine.text_format import age, spell_error
 from dagmaster.ports.handler_context import Progress
+from dagmaster.text_format import age, format_error
 from tests.unit.cli.views import chain, drawn, graph
 
 
@@ -66,8 +66,8 @@ def test_an_error_is_told_by_its_name(status, said):
 
 
 def test_a_kind_that_the_handler_chose_needs_no_name():
-    assert spell_error({"kind": "no_data", "type": "PermanentError", "message": "empty"}) == "empty"
-    assert spell_error({}) == ""
+    assert format_error({"kind": "no_data", "type": "PermanentError", "message": "empty"}) == "empty"
+    assert format_error({}) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How sentences say a span of time, a number of things, and an error."""
+"""Format durations, counts, lists of names and errors for sentences. Used by every layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMED: Final = 3
 
 
 def age(seconds: float) -> str:
-    """Spell how long ago something was: one unit is enough."""
+    """Format how long ago something was, in its largest unit."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -20,20 +20,20 @@ def age(seconds: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Say how many there are of something."""
+    """Format a count with its noun in the right number."""
     return f"1 {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
 
 
 def listed(names: Sequence[str], total: int | None = None, *, joint: str = "and") -> str:
-    """Name the first few, and say how many more there are."""
+    """Join the first few names, and count the rest."""
     count = len(names) if total is None else total
     if count <= _NAMED:
         return f" {joint} ".join((", ".join(names[:-1]), names[-1])) if count > 1 else "".join(names)
     return f"{', '.join(names[:_NAMED])} and {count - _NAMED:,} more"
 
 
-def spell_error(error: dict[str, Any]) -> str:
-    """Say an error in one line: the exception by its name, unless the handler chose the kind."""
+def format_error(error: dict[str, Any]) -> str:
+    """Format an error in one line, with the exception's name unless the handler chose a kind of its own."""
     name, message = str(error.get("type", "")), str(error.get("message", "")).split("\n", 1)[0]
     is_named = error.get("kind") != "error" or message.startswith(name)
     return message if is_named else f"{name}: {message}"
