@@ -158,8 +158,6 @@ def _nodes(snapshot: Snapshot, failed: dict[str, list[NodeRecord]]) -> Iterator[
         below = [*detail_lines(view)]
         children = failed.get(row.node_id, ())
         below += [(f"✘ {child.node_id}: {format_error(child.error or {})}", "red") for child in children]
-            (f"✘ {each.node_id}: {format_error(each.error or {})}", "red") for each in failed.get(row.node_id, ())
-        ]
         for text, colour in below:
             yield _below(row.prefix, Text(text, style=colour))
     if hidden:
