@@ -128,5 +128,5 @@ def test_every_query_that_is_asked_for_is_there():
 
 
 def test_every_part_of_a_turn_is_used():
-    said = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turns.py"]))
+    said = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turn_statement.py"]))
     assert said | set(turn_statement._COLUMNS) | set(turn_statement._TELLS.values()) == set(parts(PARTS))

@@ -24,8 +24,8 @@ from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
-from dagmaster.store.postgres.fleet import read_fleet
-from dagmaster.store.postgres.read_store import PostgresReadStore
+from dagmaster.store.postgres.legacy_fleet import read_fleet
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 
 DEFINITION: dict[str, Any] = {
     "workflow_id": "flow",
@@ -73,7 +73,7 @@ def do(dsn: str, statement: str, *arguments: Any) -> None:
 
 def read(dsn: str, question: Any) -> Any:
     async def work() -> Any:
-        store = PostgresReadStore(DatabaseConfig(dsn=dsn))
+        store = LegacyReadStore(DatabaseConfig(dsn=dsn))
         try:
             return await question(store)
         finally:
@@ -271,7 +271,7 @@ def test_a_snapshot_says_who_serves_the_queues(dsn):
     a_worker(dsn, 1, ["heavy"])
     a_worker(dsn, 2, ["light"], silent=60.0)
 
-    async def question(store: PostgresReadStore) -> Any:
+    async def question(store: LegacyReadStore) -> Any:
         head = await store.job("1")
         assert head is not None
         return await load_job_view(store, head, compile_definition(DEFINITION))
@@ -325,7 +325,7 @@ def test_logs_are_read_in_pieces_and_none_is_read_twice(dsn):
             f"{chunk}\n",
         )
 
-    async def question(store: PostgresReadStore) -> list[str]:
+    async def question(store: LegacyReadStore) -> list[str]:
         found: list[str] = []
         place = None
         while pieces := await store.logs("1", after=place, limit=2):
@@ -409,7 +409,7 @@ def test_the_same_content_again_is_as_old_as_it_was(dsn):
 
 
 def test_an_end_is_heard(dsn):
-    async def question(store: PostgresReadStore) -> None:
+    async def question(store: LegacyReadStore) -> None:
         heard = asyncio.Event()
         await store.on_end("1", heard.set)
         connection = await asyncpg.connect(dsn)

@@ -9,8 +9,8 @@ from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli.naming import child_of
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.redaction import redact_value
-from dagmaster.store.postgres.node_detail import read_node
-from dagmaster.store.postgres.read_store import PostgresReadStore
+from dagmaster.store.postgres.legacy_node_detail import read_node
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from tests.runtime.world import Gate
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def reading(world: World) -> AsyncIterator[PostgresReadStore]:
-    store = PostgresReadStore(world.address)
+async def reading(world: World) -> AsyncIterator[LegacyReadStore]:
+    store = LegacyReadStore(world.address)
     try:
         yield store
     finally:

@@ -10,13 +10,13 @@ from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.orchestrator import service
 from dagmaster.ports.clock import loop_time
-from dagmaster.store.postgres.fleet import read_fleet
-from dagmaster.store.postgres.read_store import PostgresReadStore
+from dagmaster.store.postgres.legacy_fleet import read_fleet
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from tests.runtime.test_ownership import GATED, gated_by
 from tests.runtime.world import Gate, read
 
 if TYPE_CHECKING:
-    from dagmaster.store.postgres.fleet import Fleet
+    from dagmaster.store.postgres.legacy_fleet import Fleet
     from dagmaster.worker.prefetch import PrefetchBudget
     from tests.runtime.world import World
 
@@ -29,7 +29,7 @@ def hurry(room: PrefetchBudget) -> None:
 
 
 async def fleet_of(world: World) -> Fleet:
-    store = PostgresReadStore(world.address, lease_seconds=60.0, worker_lease_seconds=60.0)
+    store = LegacyReadStore(world.address, lease_seconds=60.0, worker_lease_seconds=60.0)
     try:
         return await read_fleet(store)
     finally:

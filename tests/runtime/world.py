@@ -27,9 +27,9 @@ from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.connection import DatabaseConfig
-from dagmaster.store.postgres.diagnosis_reader import Explaining
+from dagmaster.store.postgres.legacy_diagnosis_reader import Explaining
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
-from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
@@ -379,7 +379,7 @@ class World:
 
     async def why(self, job_id: str) -> Why:
         """Why a job and its nodes stand where they stand."""
-        store = PostgresReadStore(self.address, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        store = LegacyReadStore(self.address, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
         try:
             found = await Explaining(store, compile_definition, redact_value).explain(job_id)
         finally:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.connection import DatabaseConfig
-    from dagmaster.store.postgres.read_store import JobDetail, PostgresReadStore
+    from dagmaster.store.postgres.legacy_read_store import JobDetail, LegacyReadStore
 
 T = TypeVar("T")
 LAST: Final = "last"
@@ -30,7 +30,7 @@ class ReadSession:
     """What a command reads with. `address` is for the few that write, too."""
 
     address: DatabaseConfig
-    store: PostgresReadStore
+    store: LegacyReadStore
     blobs: OutputBlobs
 
     async def job(self, job_id: str | None) -> JobDetail:
@@ -76,10 +76,10 @@ async def look_at(
 ) -> T:
     """Do something with a database that was open_database."""
     from dagmaster.bootstrap import blob_directory, ensure_schema, large_outputs
-    from dagmaster.store.postgres.read_store import PostgresReadStore
+    from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 
     await ensure_schema(address, migrate=False)
-    store = PostgresReadStore(
+    store = LegacyReadStore(
         address,
         lease_seconds=settings.orchestrator_lease_seconds,
         worker_lease_seconds=settings.worker_lease_seconds,

@@ -12,14 +12,14 @@ from dagmaster.text_format import counted
 if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.store.postgres.read_store import JobDetail, NodeRecord
+    from dagmaster.store.postgres.legacy_read_store import JobDetail, NodeRecord
 
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 async def named_node(onlooker: ReadSession, head: JobDetail, graph: Graph, node_id: str) -> NodeRecord:
     """Return the row of a node, PENDING if it has none; raise `CommandRejected` if the node does not exist."""
-    from dagmaster.store.postgres.read_store import NodeRecord
+    from dagmaster.store.postgres.legacy_read_store import NodeRecord
 
     rows = {line.node_id: line for line in await onlooker.store.nodes(head.id, [node_id, *_above(node_id)])}
     if node_id in rows:

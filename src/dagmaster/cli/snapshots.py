@@ -14,7 +14,7 @@ from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
 from dagmaster.ports.handler_context import Progress
-from dagmaster.store.postgres.read_store import ChildCounts, FleetCounts, NodeRecord
+from dagmaster.store.postgres.legacy_read_store import ChildCounts, FleetCounts, NodeRecord
 from dagmaster.text_format import age, counted
 
 if TYPE_CHECKING:
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
-    from dagmaster.store.postgres.read_store import JobDetail, PendingCommand, PostgresReadStore, QueueBacklog, WaitInfo
+    from dagmaster.store.postgres.legacy_read_store import (
+        JobDetail,
+        LegacyReadStore,
+        PendingCommand,
+        QueueBacklog,
+        WaitInfo,
+    )
 
 MASKED: Final = "***"
 _OVER: Final = frozenset(status.value for status in TERMINAL_NODE)
@@ -96,7 +102,7 @@ class Snapshot:
 
 
 async def load_job_view(
-    store: PostgresReadStore, head: JobDetail, graph: Graph, *, before: Snapshot | None = None
+    store: LegacyReadStore, head: JobDetail, graph: Graph, *, before: Snapshot | None = None
 ) -> Snapshot:
     """Read a job. What was over in the snapshot `before` is not counted again."""
     rows = {line.node_id: line for line in await store.nodes(head.id, list(graph.specs))}

@@ -10,7 +10,7 @@ import pytest
 
 from dagmaster.cli.naming import child_of, named_node, spec_of
 from dagmaster.errors import CommandRejected
-from dagmaster.store.postgres.read_store import NodeRecord
+from dagmaster.store.postgres.legacy_read_store import NodeRecord
 from tests.unit.cli.views import graph, head
 
 

@@ -10,8 +10,8 @@ from dagmaster.cli.commands.jobs_watch import Rates, alike_together, rest_after
 from dagmaster.cli.snapshots import blocking_reasons, job_view, to_dict, view_of
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.audit_events import StoredEvent
-from dagmaster.store.postgres.fleet import Fleet
-from dagmaster.store.postgres.read_store import (
+from dagmaster.store.postgres.legacy_fleet import Fleet
+from dagmaster.store.postgres.legacy_read_store import (
     ChildCounts,
     FleetCounts,
     NodeRecord,

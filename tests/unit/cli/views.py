@@ -8,7 +8,7 @@ from rich.console import Console, Group
 
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.cli.snapshots import Snapshot
-from dagmaster.store.postgres.read_store import FleetCounts, JobDetail, NodeRecord
+from dagmaster.store.postgres.legacy_read_store import FleetCounts, JobDetail, NodeRecord
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

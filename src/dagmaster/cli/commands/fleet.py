@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.fleet import Fleet
+    from dagmaster.store.postgres.legacy_fleet import Fleet
 
 _MOST_GONE: Final = 8
 _DIM: Final = "bright_black"
@@ -45,7 +45,7 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """
 
     async def work(onlooker: ReadSession) -> Fleet:
-        from dagmaster.store.postgres.fleet import read_fleet
+        from dagmaster.store.postgres.legacy_fleet import read_fleet
 
         return await read_fleet(onlooker.store)
 
@@ -59,7 +59,7 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 
 def serving(found: Fleet, queue: str) -> int:
     """How many live workers take tasks of a queue. One that drains takes none."""
-    from dagmaster.store.postgres.diagnosis_reader import serves
+    from dagmaster.store.postgres.legacy_diagnosis_reader import serves
 
     taking = [worker for worker in found.workers if worker["alive"] and not worker["draining"]]
     return sum(serves(worker["queues"], queue) for worker in taking)
@@ -111,7 +111,7 @@ def fleet_page(found: Fleet) -> Iterator[Any]:
 
 def _lacking(found: Fleet, queue: str) -> str:
     """Why tasks wait though their workers have places: plain functions have fewer."""
-    from dagmaster.store.postgres.diagnosis_reader import serves
+    from dagmaster.store.postgres.legacy_diagnosis_reader import serves
 
     workers = [each for each in found.workers if each["alive"] and serves(each["queues"], queue)]
     total = {key: sum(each[key] for each in workers) for key in ("concurrency", "running", "processes")}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.store.postgres.read_store import JobDetail, NodeRecord
+    from dagmaster.store.postgres.legacy_read_store import JobDetail, NodeRecord
 
 WAIT_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.05

@@ -16,7 +16,7 @@ from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.read_store import JobDetail, PlacedNode
+    from dagmaster.store.postgres.legacy_read_store import JobDetail, PlacedNode
 
 _NOTHING = (
     "job {job_id} has nothing to draw: no item of its fan-outs says where it lies, and no output of their children. An"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.read_store import JobSummary
+    from dagmaster.store.postgres.legacy_read_store import JobSummary
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 _SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

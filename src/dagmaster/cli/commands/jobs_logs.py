@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.read_store import JobDetail, LogPiece
+    from dagmaster.store.postgres.legacy_read_store import JobDetail, LogPiece
 
 _BATCH: Final = 500
 _OVERLAP: Final = timedelta(seconds=2)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from dagmaster.cli.database import ReadSession
     from dagmaster.engine.graph import Graph
-    from dagmaster.store.postgres.node_detail import Attempt, OneNode
-    from dagmaster.store.postgres.read_store import ChildCounts, JobDetail, NodeRecord
+    from dagmaster.store.postgres.legacy_node_detail import Attempt, OneNode
+    from dagmaster.store.postgres.legacy_read_store import ChildCounts, JobDetail, NodeRecord
 
 _DIM: Final = "bright_black"
 _LONGEST_VALUE: Final = 2_000
@@ -45,7 +45,7 @@ class NodeDetail:
 async def read_told(onlooker: ReadSession, head: JobDetail, graph: Graph, node_id: str) -> NodeDetail:
     """Read a node. `CommandRejected` says which are there if it is not."""
     from dagmaster.redaction import redact_value
-    from dagmaster.store.postgres.node_detail import read_node
+    from dagmaster.store.postgres.legacy_node_detail import read_node
 
     line = await named_node(onlooker, head, graph, node_id)
     place = None if line.parent_node_id is None else child_of(node_id)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.resume_plan import ReuseDecision
     from dagmaster.ports.store import Accepted, ClaimedJob
     from dagmaster.settings import Settings
+    from dagmaster.store.postgres.legacy_read_store import JobDetail
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
-    from dagmaster.store.postgres.read_store import JobDetail
 
 _COLOURS: Final = {ReuseKind.REUSED: "green", ReuseKind.REDONE: "yellow", ReuseKind.IMPOSSIBLE: "red"}
 

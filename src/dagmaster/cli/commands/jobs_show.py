@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.cli.database import ReadSession
     from dagmaster.cli.snapshots import Snapshot
     from dagmaster.engine.graph import Graph
-    from dagmaster.store.postgres.read_store import JobDetail, NodeRecord
+    from dagmaster.store.postgres.legacy_read_store import JobDetail, NodeRecord
 
 _LONGEST_VALUE: Final = 1_000
 # A tree that is longer than this is shown in part: the rest is in --json.

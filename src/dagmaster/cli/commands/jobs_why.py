@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.explain import Group as Alike
     from dagmaster.engine.diagnosis.explain import Link
     from dagmaster.engine.diagnosis.reasons import Reason
-    from dagmaster.store.postgres.diagnosis_reader import Explained, Explaining
+    from dagmaster.store.postgres.legacy_diagnosis_reader import Explained, Explaining
 
 _DIM: Final = "bright_black"
 # Child jobs nest no deeper.
@@ -92,7 +92,7 @@ def explainer(onlooker: ReadSession) -> Explaining:
     """What explains jobs of the database that was reached."""
     from dagmaster.authoring.compiler.compile import compile_definition
     from dagmaster.redaction import redact_value
-    from dagmaster.store.postgres.diagnosis_reader import Explaining
+    from dagmaster.store.postgres.legacy_diagnosis_reader import Explaining
 
     return Explaining(onlooker.store, compile_definition, redact_value)
 

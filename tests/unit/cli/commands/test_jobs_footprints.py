@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagmaster.cli.commands import jobs_footprints
-from dagmaster.store.postgres.read_store import PlacedNode
+from dagmaster.store.postgres.legacy_read_store import PlacedNode
 from tests.unit.cli.views import head
 
 if TYPE_CHECKING:

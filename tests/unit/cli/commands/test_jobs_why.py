@@ -10,7 +10,7 @@ from dagmaster.cli.commands.jobs_why import chain_document, chain_page, job_docu
 from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, InFlightTask, Service
 from dagmaster.engine.diagnosis.explain import Why
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
-from dagmaster.store.postgres.diagnosis_reader import Explained
+from dagmaster.store.postgres.legacy_diagnosis_reader import Explained
 from dagmaster.testing import Driver, a_job, approval, fan_out, task, workflow
 from tests.unit.cli.views import drawn
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
-    from dagmaster.store.postgres.read_store import PostgresReadStore
+    from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 
-_SQL = queries("fleet")
+_SQL = queries("legacy_fleet")
 
 # How long those who went are still shown, and how many of each. Who lives is shown, however many they are.
 RECENT_SECONDS: Final = 3600.0
@@ -32,7 +32,7 @@ class Fleet:
     unowned: int
 
 
-async def read_fleet(store: PostgresReadStore) -> Fleet:
+async def read_fleet(store: LegacyReadStore) -> Fleet:
     """Who is alive, who went lately, and what waits."""
     session, leases = store.session, store.leases
     given = {"recent_seconds": RECENT_SECONDS, "most": _MANY}
@@ -72,7 +72,7 @@ def _tell_life(each: dict[str, Any], key: str, lease: float) -> None:
     each["silent_seconds"] = silent if heard is None else heard
 
 
-async def _tell_left_jobs(store: PostgresReadStore, gone: list[dict[str, Any]]) -> None:
+async def _tell_left_jobs(store: LegacyReadStore, gone: list[dict[str, Any]]) -> None:
     """How many jobs each left, and where these are now."""
     if not gone:
         return
@@ -93,7 +93,7 @@ async def _tell_left_jobs(store: PostgresReadStore, gone: list[dict[str, Any]]) 
         }
 
 
-async def _tell_left_tasks(store: PostgresReadStore, gone: list[dict[str, Any]]) -> None:
+async def _tell_left_tasks(store: LegacyReadStore, gone: list[dict[str, Any]]) -> None:
     """How many tasks each that died left, and where the nodes of these stand now."""
     named = [(each["worker_id"], task) for each in gone for task in each["counters"].pop("left_tasks", ())]
     counts: dict[str, dict[str, int]] = {}

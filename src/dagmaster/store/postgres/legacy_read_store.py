@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-_SQL = queries("read")
+_SQL = queries("legacy_read")
 
 _BIGINT: Final = 2**63 - 1
 _LOW_BITS: Final = 22  # of an id: the machine and the sequence, after the milliseconds
@@ -187,7 +187,7 @@ class FleetCounts(NamedTuple):
     workers: int
 
 
-class PostgresReadStore:
+class LegacyReadStore:
     """Reads. `lease_seconds`: how long orchestrators and workers may be silent before they count as dead."""
 
     def __init__(

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.store.postgres.read_store import PostgresReadStore
+    from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 
-_SQL = queries("diagnosis")
+_SQL = queries("legacy_diagnosis")
 # A worker says which tasks it has begun as it sends its heartbeat; one that it took just then is not among them.
 _JUST_TAKEN_SECONDS: Final = 1.0
 _LATE_SECONDS: Final = 10.0
@@ -57,7 +57,7 @@ class Explaining:
 
     def __init__(
         self,
-        store: PostgresReadStore,
+        store: LegacyReadStore,
         graph_of: Callable[[dict[str, Any]], Graph],
         hide: Callable[[Any, Collection[str]], Any],
     ) -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from dagmaster.store.postgres.read_store import PostgresReadStore
+    from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 
-_SQL = queries("node_detail")
+_SQL = queries("legacy_node_detail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class OneNode:
 
 
 async def read_node(
-    store: PostgresReadStore,
+    store: LegacyReadStore,
     job_id: str,
     node_id: str,
     *,

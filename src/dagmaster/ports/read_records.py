@@ -1,0 +1,409 @@
+"""The records of the read port: plain values of jobs, nodes, attempts, events, workflows and the fleet.
+
+Times are seconds since the epoch by the store's clock; `now` is that clock when the record was read.
+Secret inputs are *not* hidden here: `application` redacts before anything leaves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.engine.diagnosis.context import AdvanceFailure, FinishedAttempt, InFlightTask, QueueState, Service
+    from dagmaster.engine.model import JobRow, NodeRow
+    from dagmaster.ports.audit_events import StoredEvent
+
+Position = tuple[int | float | str, ...]
+"""Where a page ended: the key of its last record."""
+
+
+# ── Jobs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs. What is None or empty does not filter; everything given must match."""
+
+    statuses: frozenset[JobStatus] = frozenset()
+    workflow_id: str | None = None
+    version: int | None = None
+    name: str | None = None
+    submitted_by: str | None = None
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+    parent_job_id: str | None = None
+    created_after: float | None = None
+    created_before: float | None = None
+    finished_after: float | None = None
+    finished_before: float | None = None
+    text: str | None = None
+    """A prefix of the id, the name, the submitter or the correlation id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecord:
+    """The orchestrator that owns a job, and how long ago its last heartbeat was."""
+
+    owner_id: str
+    host: str
+    pid: int
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One job. `status` is the displayed one (see `engine.status.displayed_status`).
+
+    `inputs`, `result` and `result_ref` are loaded by `job` only, not by lists.
+    """
+
+    id: str
+    name: str
+    workflow_id: str
+    version: int
+    content_hash: str
+    status: JobStatus
+    run: int
+    priority: int
+    submitted_by: str
+    correlation_id: str | None
+    idempotency_key: str | None
+    queue: str | None
+    parent_job_id: str | None
+    parent_node_id: str | None
+    resumed_from: str | None
+    event_seq: int
+    is_cancelling: bool
+    is_ending: bool
+    error: dict[str, Any] | None
+    nodes_total: int
+    nodes_finished: int
+    created_at: float
+    updated_at: float
+    started_at: float | None
+    resumed_at: float | None
+    finished_at: float | None
+    deadline_at: float | None
+    now: float
+    owner: OwnerRecord | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    result: Any = None
+    result_ref: str | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the job has ended."""
+        return self.status in TERMINAL_JOB
+
+    @property
+    def duration_seconds(self) -> float | None:
+        """Return how long the last run takes or took; None before it starts."""
+        began = self.started_at if self.resumed_at is None else self.resumed_at
+        return None if began is None else max((self.finished_at or self.now) - began, 0.0)
+
+
+# ── Nodes, attempts, tasks ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFilter:
+    """Which nodes, across jobs or of one job."""
+
+    job_id: str | None = None
+    statuses: frozenset[NodeStatus] = frozenset()
+    workflow_id: str | None = None
+    parent_node_id: str | None = None
+    """Children of this fan-out; needs `job_id`."""
+    top_level: bool = False
+    """No children of fan-outs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """One node that has a row, with its task while that is in flight. A node nothing happened to has no row."""
+
+    node_id: str
+    status: NodeStatus
+    job_id: str = ""
+    workflow_id: str = ""
+    skip_reason: str | None = None
+    attempt: int = 0
+    failed_attempts: int = 0
+    lost_attempts: int = 0
+    branch: str | None = None
+    parent_node_id: str | None = None
+    fan_out_index: int = -1
+    source_count: int | None = None
+    expanded_count: int = 0
+    error: dict[str, Any] | None = None
+    output_ref: str | None = None
+    wake_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    updated_at: float | None = None
+    handler_version: str | None = None
+    task_id: str | None = None
+    queue: str | None = None
+    worker_id: str | None = None
+    dispatched_at: float | None = None
+    progress: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCounts:
+    """How many children of a fan-out have which status, and when the first of them started."""
+
+    counts: Mapping[NodeStatus, int] = field(default_factory=dict)
+    first_started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One attempt at a node. One in flight has not completed; `worker` is the host and pid of its worker."""
+
+    node_id: str
+    attempt: int
+    task_id: str
+    status: str
+    queue: str
+    worker_id: str | None
+    worker: str | None
+    dispatched_at: float
+    claimed_at: float | None
+    completed_at: float | None = None
+    error: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None
+    progress: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeValues:
+    """The values of one node. Params are stored only while its task is in flight; `hidden` are secrets in them."""
+
+    output: Any = None
+    output_ref: str | None = None
+    params: Any = None
+    hidden: tuple[str, ...] = ()
+    has_item: bool = False
+    item: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFilter:
+    """Which tasks in flight."""
+
+    queue: str | None = None
+    worker_id: str | None = None
+    job_id: str | None = None
+    handler: str | None = None
+    is_claimed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """A task that waits in a queue or is claimed by a worker."""
+
+    task_id: str
+    job_id: str
+    node_id: str
+    attempt: int
+    queue: str
+    priority: int
+    handler: str
+    dispatched_at: float
+    worker_id: str | None
+    claimed_at: float | None
+    stop_requested_at: float | None
+    progress: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitInfo:
+    """What a waiting node waits for: since when, an approval's message, a wait's end."""
+
+    since: float
+    message: str = ""
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FootprintRecord:
+    """A child of a fan-out, with the footprint of its item or output."""
+
+    node_id: str
+    parent_node_id: str
+    fan_out_index: int
+    status: NodeStatus
+    attempt: int
+    error: dict[str, Any] | None
+    footprint: Any
+
+
+# ── Commands, events, logs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PendingCommand(NamedTuple):
+    """A command that no owner has processed yet."""
+
+    kind: str
+    sent_by: str
+    age_seconds: float
+
+
+class JobEvent(NamedTuple):
+    """An audit event and the job it is of."""
+
+    job_id: str
+    event: StoredEvent
+
+
+class LogRecord(NamedTuple):
+    """A chunk of a task's log."""
+
+    node_id: str
+    attempt: int
+    at: float
+    text: str
+    position: Position
+
+
+# ── Workflows ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRecord:
+    """A published workflow."""
+
+    workflow_id: str
+    name: str | None
+    versions: int
+    newest_version: int
+    active_version: int | None
+    published_at: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """A published version of a workflow."""
+
+    workflow_id: str
+    version: int
+    content_hash: str
+    is_active: bool
+    published_at: float
+    now: float
+
+
+# ── The fleet ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FleetCounts(NamedTuple):
+    """How many orchestrators and workers are alive."""
+
+    orchestrators: int
+    workers: int
+
+
+class QueueBacklog(NamedTuple):
+    """The tasks of a job that no worker has claimed, by queue, and the live workers of that queue."""
+
+    queue: str
+    tasks: int
+    oldest_seconds: float
+    workers: int = 0
+    slots: int = 0
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRecord:
+    """A queue with tasks."""
+
+    queue: str
+    waiting: int
+    claimed: int
+    oldest_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorRecord:
+    """An orchestrator: alive, stopped or dead. `left`: what became of the jobs of one that is gone."""
+
+    owner_id: str
+    host: str
+    pid: int
+    version: str
+    is_alive: bool
+    has_died: bool
+    lease_seconds: float
+    silent_seconds: float
+    age_seconds: float
+    stopped_seconds: float | None
+    jobs: int
+    counters: Mapping[str, Any]
+    left: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRecord:
+    """A worker: alive, stopped or dead. `left`: what became of the tasks of one that is gone."""
+
+    worker_id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    concurrency: int
+    is_alive: bool
+    has_died: bool
+    is_draining: bool
+    lease_seconds: float
+    silent_seconds: float
+    age_seconds: float
+    stopped_seconds: float | None
+    running: int
+    prefetched: int
+    processes: int
+    processes_busy: int
+    counters: Mapping[str, Any]
+    left: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRecord:
+    """Who is alive, who left lately, what waits."""
+
+    orchestrators: Sequence[OrchestratorRecord]
+    workers: Sequence[WorkerRecord]
+    queues: Sequence[QueueRecord]
+    unowned_jobs: int
+
+
+# ── What diagnosis needs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisFacts:
+    """A job as its owner would load it, and the facts around it that `engine.diagnosis` explains it with.
+
+    Values are not among them: inputs come with `job`, outputs are asked for with `outputs`, and `application` redacts
+    both.
+    """
+
+    job: JobRow
+    nodes: Sequence[NodeRow]
+    owner: Service | None
+    orchestrators: int
+    failure: AdvanceFailure | None
+    cancelled_by: str | None
+    cancelled_at: float | None
+    tasks: Mapping[str, InFlightTask]
+    reports: Mapping[str, FinishedAttempt]
+    attempts: Mapping[str, FinishedAttempt]
+    queues: Mapping[str, QueueState]
