@@ -17,6 +17,7 @@ from dagmaster.engine.diagnosis.reasons import MEANING as REASONS
 from dagmaster.engine.expressions.filters import FILTERS
 from dagmaster.engine.invariants import PROMISES
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
+from dagmaster.errors import OUTCOMES, error_types
 from dagmaster.ports.audit_events import MEANING, EventType
 from dagmaster.settings import Settings
 from dagmaster.settings_aliases import ALIASES
@@ -43,6 +44,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "settings.md": _settings(),
         HERE / "reference" / "events.md": _events(),
         HERE / "reference" / "reasons.md": _reasons(),
+        HERE / "reference" / "errors.md": _errors(),
         HERE / "reference" / "invariants.md": _invariants(),
         HERE / "reference" / "figures.md": _figures(),
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
@@ -227,6 +229,31 @@ def _reasons() -> str:
     )
 
 
+def _errors() -> str:
+    categories = "\n".join(
+        f"| `{category.value}` | {outcome.exit_code} | {outcome.http_status} |"
+        for category, outcome in OUTCOMES.items()
+    )
+    rows = "\n".join(f"| `{cls.code}` | `{cls.category.value}` | {_sentence(cls)} |" for cls in error_types())
+    return f"""{MADE}# Errors
+
+Every error has a stable `code`, a `category` and a message. A command with `--json` prints them on standard output as
+`{{"error": {{"code", "category", "message"}}}}`; errors with several `problems` list them, each with its position. Other
+commands print the message on standard error. The category decides the exit code of a command, and the status of an
+HTTP response.
+
+| category | exit code | HTTP status |
+|---|---|---|
+{categories}
+
+Other exit codes: 0 completed or accepted, 1 the job failed, 130 interrupted.
+
+| code | category | meaning |
+|---|---|---|
+{rows}
+"""
+
+
 def _invariants() -> str:
     sentences = "\n".join(f"{number}. {sentence}" for number, (sentence, _) in enumerate(PROMISES, 1))
     return f"{MADE}# What holds after every step\n\nFrom `src/dagmaster/engine/invariants.py`; the tests ask it.\n\n{sentences}\n"
@@ -246,8 +273,8 @@ def _figures() -> str:
     return f"{MADE}# Figures\n\n{head}\n\n| workload | measured | to reach |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
-def _sentence(model: type[BaseModel]) -> str:
-    return (model.__doc__ or "").strip()
+def _sentence(documented: type) -> str:
+    return (documented.__doc__ or "").strip()
 
 
 def main() -> None:

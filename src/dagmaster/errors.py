@@ -1,17 +1,57 @@
-"""Every exception of dagmaster. The docstring of a class is its message when none is given."""
+"""Every exception of dagmaster: a stable machine `code`, a `category`, and a sentence.
+
+Programs match on `code`; interfaces map `category` (see `OUTCOMES`) to an exit code or an HTTP status; people read the
+sentence. The docstring of a class is its sentence if none is given. `docs/reference/errors.md` is generated from here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+
+class Category(StrEnum):
+    """What kind of error it is, for interfaces that treat all of a kind alike."""
+
+    INVALID = "invalid"
+    """The request is wrong; sent again unchanged it fails again."""
+    NOT_FOUND = "not_found"
+    """What the request names does not exist."""
+    CONFLICT = "conflict"
+    """The request does not fit the present state."""
+    FORBIDDEN = "forbidden"
+    """The caller may not do this."""
+    UNAVAILABLE = "unavailable"
+    """A service that the request needs cannot be used now; sent again later it may succeed."""
+    INTERNAL = "internal"
+    """A mistake in dagmaster."""
+
+
+class Outcome(NamedTuple):
+    """How interfaces answer with an error of one category."""
+
+    exit_code: int
+    http_status: int
+
+
+OUTCOMES: Final[Mapping[Category, Outcome]] = {
+    Category.INVALID: Outcome(2, 400),
+    Category.NOT_FOUND: Outcome(2, 404),
+    Category.CONFLICT: Outcome(2, 409),
+    Category.FORBIDDEN: Outcome(2, 403),
+    Category.UNAVAILABLE: Outcome(3, 503),
+    Category.INTERNAL: Outcome(1, 500),
+}
+"""The one table from category to exit code and HTTP status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with what somebody wrote, and where."""
+    """One mistake in a file or in inputs, with its position."""
 
     message: str
     file: str = ""
@@ -23,43 +63,65 @@ class Problem:
     severity: str = "error"
 
     def __str__(self) -> str:
-        """Say it the way compilers do: place, what, where inside, what was written, what to do."""
-        place = ":".join(str(part) for part in (self.file, self.line or "", self.column or "") if part)
-        said = f"{place}: {self.severity}: {self.message}" if place else f"{self.severity}: {self.message}"
-        if self.path:
-            said += f"\n    at {self.path}"
-        if self.text:
-            said += f"\n    {self.text}"
-        if self.hint:
-            said += f"\n    {self.hint}"
-        return said
+        """Format the problem as compilers do: position, message, path, source line, hint."""
+        position = ":".join(str(part) for part in (self.file, self.line or "", self.column or "") if part)
+        lines = [f"{position}: {self.severity}: {self.message}" if position else f"{self.severity}: {self.message}"]
+        lines += [f"    at {self.path}"] if self.path else []
+        lines += [f"    {self.text}"] if self.text else []
+        lines += [f"    {self.hint}"] if self.hint else []
+        return "\n".join(lines)
 
 
 class DagmasterError(Exception):
-    """Something went wrong in dagmaster."""
+    """An operation of dagmaster failed."""
+
+    code: ClassVar[str] = "dagmaster_error"
+    category: ClassVar[Category] = Category.INTERNAL
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (self.__doc__ or "").strip())
 
-
-class WorkflowInvalid(DagmasterError):
-    """The workflow has problems."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error as `--json` prints it under `error`."""
+        return {"code": self.code, "category": self.category.value, "message": str(self)}
 
 
-class InputsInvalid(DagmasterError):
-    """The inputs do not fit the workflow."""
+class _WithProblems(DagmasterError):
+    """Several problems, each with its position."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error with its problems, each as an object."""
+        count = len(self.problems)
+        message = f"{(self.__doc__ or '').strip().rstrip('.')}: {count} problem{'s' if count != 1 else ''}"
+        return {**super().to_dict(), "message": message, "problems": [asdict(problem) for problem in self.problems]}
+
+
+# ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class WorkflowInvalid(_WithProblems):
+    """The workflow is not valid."""
+
+    code = "workflow_invalid"
+    category = Category.INVALID
+
+
+class InputsInvalid(_WithProblems):
+    """The inputs do not match the workflow."""
+
+    code = "inputs_invalid"
+    category = Category.INVALID
 
 
 class ExpressionInvalid(DagmasterError):
     """The expression cannot be compiled."""
+
+    code = "expression_invalid"
+    category = Category.INVALID
 
     def __init__(self, message: str, *, offset: int = 0, hint: str = "", path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -71,25 +133,33 @@ class ExpressionInvalid(DagmasterError):
 class EvaluationFailed(DagmasterError):
     """The expression has no value."""
 
+    code = "evaluation_failed"
+    category = Category.INVALID
+
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.path = path
 
 
-class InvalidTransition(DagmasterError):
-    """The transition table does not allow this step."""
-
-
 class HandlerNotFound(DagmasterError):
     """No handler has this name."""
+
+    code = "handler_not_found"
+    category = Category.NOT_FOUND
 
 
 class HandlerInvalid(DagmasterError):
     """The handler cannot be registered."""
 
+    code = "handler_invalid"
+    category = Category.INVALID
+
 
 class PermanentError(DagmasterError):
-    """Raised by a handler: trying again would not help."""
+    """Raised by a handler: another attempt would fail the same way."""
+
+    code = "permanent_error"
+    category = Category.INVALID
 
     def __init__(self, message: str = "", *, kind: str = "permanent", **details: Any) -> None:
         super().__init__(message)
@@ -97,72 +167,254 @@ class PermanentError(DagmasterError):
         self.details = details
 
 
-class SettingsInvalid(DagmasterError):
-    """A setting does not fit."""
+class ServicesNotFound(PermanentError):
+    """The handler was called without the services that it asks for."""
 
-
-class EmbeddedPostgresUnavailable(DagmasterError):
-    """The embedded PostgreSQL does not run."""
-
-
-class DataDirectoryUnusable(EmbeddedPostgresUnavailable):
-    """The data directory cannot hold the embedded PostgreSQL."""
-
-
-class DatabaseUnavailable(DagmasterError):
-    """The database cannot be reached."""
-
-
-class SchemaVersionMismatch(DagmasterError):
-    """The schema of the database does not fit this version of dagmaster."""
-
-
-class OwnershipLost(DagmasterError):
-    """Others may believe that this process is dead."""
+    code = "services_not_found"
+    category = Category.INTERNAL
 
 
 class WorkflowNotFound(DagmasterError):
-    """No workflow has this name, or not this version."""
+    """No published workflow has this id, or not this version."""
+
+    code = "workflow_not_found"
+    category = Category.NOT_FOUND
+
+
+class WorkflowVersionConflict(DagmasterError):
+    """The version of the workflow is published with other content."""
+
+    code = "workflow_version_conflict"
+    category = Category.CONFLICT
+
+
+class GraphNotFound(DagmasterError):
+    """No stored workflow definition has this content hash."""
+
+    code = "graph_not_found"
+    category = Category.NOT_FOUND
+
+
+# ── Jobs and commands ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class JobNotFound(DagmasterError):
     """No job has this id."""
 
+    code = "job_not_found"
+    category = Category.NOT_FOUND
+
+
+class NodeNotFound(DagmasterError):
+    """The job has no node with this id."""
+
+    code = "node_not_found"
+    category = Category.NOT_FOUND
+
+
+class CursorInvalid(DagmasterError):
+    """The cursor was not made by this list."""
+
+    code = "cursor_invalid"
+    category = Category.INVALID
+
+
+class QueryInvalid(DagmasterError):
+    """A filter or limit of the query is not valid."""
+
+    code = "query_invalid"
+    category = Category.INVALID
+
+
+class UsageInvalid(DagmasterError):
+    """The command line is not valid."""
+
+    code = "usage_invalid"
+    category = Category.INVALID
+
 
 class SubmissionRejected(DagmasterError):
     """The job was not accepted."""
 
+    code = "submission_rejected"
+    category = Category.INVALID
+
+
+class IdempotencyConflict(SubmissionRejected):
+    """The idempotency key belongs to a job with other inputs or another workflow."""
+
+    code = "idempotency_conflict"
+    category = Category.CONFLICT
+
+
+class CommandRejected(DagmasterError):
+    """The command cannot be applied to this job."""
+
+    code = "command_rejected"
+    category = Category.CONFLICT
+
+
+class CommandInvalid(CommandRejected):
+    """The command is not well formed."""
+
+    code = "command_invalid"
+    category = Category.INVALID
+
+
+class JobFinished(CommandRejected):
+    """The command needs a job that has not finished."""
+
+    code = "job_finished"
+
+
+class JobNotFinished(CommandRejected):
+    """The command needs a finished job."""
+
+    code = "job_not_finished"
+
+
+class ApprovalNotPending(CommandRejected):
+    """The node is not an approval that waits for an answer."""
+
+    code = "approval_not_pending"
+
+
+class ApproverNotAllowed(CommandRejected):
+    """The workflow does not name this user as an approver of the node."""
+
+    code = "approver_not_allowed"
+    category = Category.FORBIDDEN
+
+
+class SignalNotExpected(CommandRejected):
+    """No node of the workflow waits for this signal."""
+
+    code = "signal_not_expected"
+
+
+class NodeNotRetriable(CommandRejected):
+    """Only a node that failed, was cancelled or waits for its next attempt can be retried."""
+
+    code = "node_not_retriable"
+
+
+class NothingToResume(CommandRejected):
+    """The job completed; a resume must name nodes to run again, or change inputs or version."""
+
+    code = "nothing_to_resume"
+
+
+# ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class SettingsInvalid(DagmasterError):
+    """A setting is not valid."""
+
+    code = "settings_invalid"
+    category = Category.INVALID
+
+
+class DatabaseUnavailable(DagmasterError):
+    """The database cannot be reached."""
+
+    code = "database_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class EmbeddedPostgresUnavailable(DagmasterError):
+    """The embedded PostgreSQL is not running."""
+
+    code = "embedded_postgres_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class DataDirectoryUnusable(EmbeddedPostgresUnavailable):
+    """The data directory cannot hold the embedded PostgreSQL."""
+
+    code = "data_directory_unusable"
+
+
+class SchemaVersionMismatch(DagmasterError):
+    """The schema of the database does not match this version of dagmaster."""
+
+    code = "schema_version_mismatch"
+    category = Category.UNAVAILABLE
+
+
+class OwnershipLost(DagmasterError):
+    """The lease of this process expired; others may have taken over its jobs or tasks."""
+
+    code = "ownership_lost"
+    category = Category.CONFLICT
+
+
+class StatementFailed(DagmasterError):
+    """The database refused a statement: a mistake in dagmaster, or a row that breaks a constraint."""
+
+    code = "statement_failed"
+    category = Category.INTERNAL
+
+
+class InvalidTransition(DagmasterError):
+    """The transition table does not allow this step."""
+
+    code = "invalid_transition"
+    category = Category.INTERNAL
+
 
 class BlobNotFound(DagmasterError):
-    """There is no such blob."""
+    """No blob has this name."""
+
+    code = "blob_not_found"
+    category = Category.NOT_FOUND
 
 
 class BlobNameInvalid(PermanentError):
-    """The text names no blob that may be used."""
+    """The text is not the name of a blob that may be used."""
+
+    code = "blob_name_invalid"
+    category = Category.INVALID
 
     def __init__(self, message: str = "", *, kind: str = "invalid_input", **details: Any) -> None:
         super().__init__(message, kind=kind, **details)
 
 
 class BlobsUnavailable(DagmasterError):
-    """The storage of blobs does not work."""
+    """The blob storage cannot be used."""
+
+    code = "blobs_unavailable"
+    category = Category.UNAVAILABLE
 
 
 class CatalogUnavailable(DagmasterError):
-    """The catalog does not answer."""
+    """The STAC catalog cannot be reached."""
+
+    code = "catalog_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class CollectionNotFound(DagmasterError):
+    """The STAC catalog has no collection with this id."""
+
+    code = "collection_not_found"
+    category = Category.NOT_FOUND
+
+
+class ItemNotFound(DagmasterError):
+    """The collection has no STAC item with this id."""
+
+    code = "item_not_found"
+    category = Category.NOT_FOUND
 
 
 class TablesUnavailable(DagmasterError):
-    """The place of tables does not answer."""
+    """The table storage cannot be reached."""
+
+    code = "tables_unavailable"
+    category = Category.UNAVAILABLE
 
 
-class ServicesNotFound(PermanentError):
-    """The handler was called without the services that it asks for."""
-
-
-class CommandRejected(DagmasterError):
-    """What was asked of a job cannot be."""
-
-
-class StatementFailed(DagmasterError):
-    """The database refused a statement: a mistake in dagmaster, or a row that breaks a constraint."""
+def error_types() -> list[type[DagmasterError]]:
+    """Return every error class with a code of its own, in the order of this module."""
+    classes = [value for value in globals().values() if isinstance(value, type) and issubclass(value, DagmasterError)]
+    return [cls for cls in classes if "code" in vars(cls)]

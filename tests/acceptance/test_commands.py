@@ -345,7 +345,7 @@ def test_a_broken_child_workflow_is_told_as_broken(write):
     write("{workflow_id: child, nodes: {a: {handler: ecko}}}", "child.yaml")
     done = dagmaster("run", write("{name: p, nodes: {c: {type: workflow, workflow_id: child}}}"), "--json")
     assert done.returncode == 2
-    assert "unknown handler 'ecko'" in json.loads(done.stdout)["problems"][0]["message"]
+    assert "unknown handler 'ecko'" in json.loads(done.stdout)["error"]["problems"][0]["message"]
 
 
 def test_on_a_terminal_the_nodes_are_shown_as_a_tree():

@@ -261,7 +261,7 @@ def test_services_on_a_server(on_server: Place):
     # Before the migration, nothing runs, and it is said what to do.
     for command in (["orchestrator"], ["worker", "--queue", "light"], ["submit", "hello_world"], ["jobs", "list"]):
         done = place.run(*command)
-        assert done.returncode == 2, done.stderr
+        assert done.returncode == 3, done.stderr
         assert "run `dagmaster migrate`" in done.stderr
         assert "Traceback" not in done.stderr
     done = place.run("migrate")
@@ -295,7 +295,7 @@ def test_a_schema_of_another_version_is_refused_with_a_sentence(on_server: Place
         _do(place, f"UPDATE dagapp.alembic_version SET version_num = '{version}'")
         for command in (["orchestrator"], ["worker", "--queue", "light"], ["submit", "hello_world"]):
             done = place.run(*command)
-            assert done.returncode == 2, done.stderr
+            assert done.returncode == 3, done.stderr
             assert said in done.stderr
             assert len(done.stderr.strip().splitlines()) == 1
 

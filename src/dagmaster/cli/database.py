@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from dagmaster.cli.errors import command_errors
 from dagmaster.errors import DagmasterError, JobNotFound
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LAST: Final = "last"
 job_argument = click.argument("job_id", metavar="JOB")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
 
 
 @dataclass(slots=True)
@@ -60,12 +60,10 @@ def on_database(data_dir: pathlib.Path | None, work: Callable[[ReadSession], Awa
     from dagmaster.bootstrap import open_database
     from dagmaster.settings import load_settings
 
-    try:
+    with command_errors():
         settings = load_settings()
         with open_database(settings, data_dir) as address:
             return asyncio.run(look_at(address, settings, data_dir, work))
-    except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
 
 
 async def look_at(

@@ -1,4 +1,4 @@
-"""`dagmaster`: the commands, found by name and imported when used, so that help is there at once."""
+"""`dagmaster`: the root command. A subcommand is imported when it is used, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dagmaster.cli.errors import CommandError, is_json_requested
+from dagmaster.errors import OUTCOMES, DagmasterError, UsageInvalid
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
 
-# Exit codes of every command.
+# Exit codes of every command; `errors.OUTCOMES` maps errors to them.
 COMPLETED: Final = 0
 FAILED: Final = 1
 BAD_INPUT: Final = 2
@@ -45,11 +48,20 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. If the reader of a pipe leaves (`dagmaster … | head`), it has seen enough, and all is well."""
+        """Run a command; turn its errors into exit codes and, with `--json`, into a JSON document.
+
+        A reader that closes the pipe (`dagmaster … | head`) is not an error.
+        """
         try:
             return super().invoke(ctx)
+        except DagmasterError as error:
+            raise CommandError(error) from error
+        except click.ClickException as error:
+            if isinstance(error, CommandError) or not is_json_requested():
+                raise
+            raise CommandError(UsageInvalid(error.format_message())) from error
         except (BrokenPipeError, SystemExit) as error:
-            # rich makes one out of the other; so would click, with an exit code of 1.
+            # rich turns BrokenPipeError into SystemExit; click would exit with 1.
             if not isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError):
                 raise
             _leave_pipe()
@@ -121,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        code = _code_of(error)
+        code = _exit_code(error)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = INTERRUPTED
@@ -143,17 +155,8 @@ def _leave_pipe() -> None:
     os.close(nowhere)
 
 
-def _code_of(error: click.ClickException) -> int:
-    from dagmaster.errors import (
-        BlobsUnavailable,
-        CatalogUnavailable,
-        DatabaseUnavailable,
-        EmbeddedPostgresUnavailable,
-    )
-
-    if isinstance(
-        error.__cause__,
-        BlobsUnavailable | CatalogUnavailable | DatabaseUnavailable | EmbeddedPostgresUnavailable,
-    ):
-        return UNAVAILABLE
+def _exit_code(error: click.ClickException) -> int:
+    if isinstance(error, CommandError):
+        return OUTCOMES[error.error.category].exit_code
+    # click exits with 1 where the arguments are wrong; 1 is a failed job here.
     return BAD_INPUT if error.exit_code == 1 else error.exit_code

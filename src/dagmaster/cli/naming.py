@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec
-from dagmaster.errors import CommandRejected
+from dagmaster.errors import NodeNotFound
 from dagmaster.text_format import counted
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 async def named_node(onlooker: ReadSession, head: JobDetail, graph: Graph, node_id: str) -> NodeRecord:
-    """Return the row of a node, PENDING if it has none; raise `CommandRejected` if the node does not exist."""
+    """Return the row of a node, PENDING if it has none; raise `NodeNotFound` if the node does not exist."""
     from dagmaster.store.postgres.legacy_read_store import NodeRecord
 
     rows = {line.node_id: line for line in await onlooker.store.nodes(head.id, [node_id, *_above(node_id)])}
@@ -30,11 +30,11 @@ async def named_node(onlooker: ReadSession, head: JobDetail, graph: Graph, node_
     count = rows[fan].source_count if fan in rows else None
     if count is None:
         if isinstance(spec_of(graph, fan), FanOutSpec):
-            raise CommandRejected(f"{fan} has no children yet: there is no {node_id}")
-        raise CommandRejected(no_node(graph, node_id))
+            raise NodeNotFound(f"{fan} has no children yet: there is no {node_id}")
+        raise NodeNotFound(no_node(graph, node_id))
     if number < count:
         return NodeRecord(node_id=node_id, status="PENDING", parent_node_id=fan)
-    raise CommandRejected(no_child(node_id, fan, count))
+    raise NodeNotFound(no_child(node_id, fan, count))
 
 
 def child_of(node_id: str) -> tuple[str, int] | None:

@@ -1,4 +1,4 @@
-"""What several commands share: reading inputs, finding handlers, saying problems."""
+"""Options and arguments that several commands share, and how inputs are read and problems printed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ import json
 import os
 import pathlib
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from dagmaster.errors import DagmasterError, InputsInvalid, Problem, WorkflowInvalid
+from dagmaster.cli.errors import command_errors, remember_json_requested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+
+def json_output_option(help_text: str) -> Callable[[F], F]:
+    """Return the option `--json`; errors of a command that has it are JSON, too."""
+    return click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=remember_json_requested, help=help_text
+    )
+
+
+json_option = json_output_option("Print one JSON document, and nothing else.")
+json_lines_option = json_output_option("Print one JSON document a line, and nothing else.")
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=pathlib.Path, file_okay=False),
@@ -36,7 +46,7 @@ handlers_option = click.option(
 
 
 def inputs_options(command: F) -> F:
-    """The options by which the inputs of a job are given."""
+    """Add the options for the inputs of a job."""
     one = click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable.")
     many = click.option(
         "-I",
@@ -50,62 +60,59 @@ def inputs_options(command: F) -> F:
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
-    """Find the handlers: those that ship, those of the settings, and those named on the command line."""
+    """Return the built-in handlers, those of the settings, and those named on the command line."""
     from dagmaster.bootstrap import find_handlers
 
-    try:
+    with command_errors():
         return find_handlers(tuple(modules))
-    except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def current_user() -> str:
-    """Name the person at the command line. In a container, the user may have no name."""
+    """Return the name of the user; in a container, where it may have none, the user id."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
 
 
-def say_problems(problems: Iterable[Problem]) -> None:
-    """Print problems to the error stream, each with its place."""
+def print_problems(problems: Iterable[Problem]) -> None:
+    """Print problems to the error stream, each with its position."""
     for problem in problems:
         colour = "yellow" if problem.severity == "warning" else "red"
-        said = str(problem)
-        head, _, rest = said.partition("\n")
-        click.echo(click.style(head, fg=colour, bold=True) + ("\n" + rest if rest else ""), err=True)
+        first_line, _, rest = str(problem).partition("\n")
+        click.echo(click.style(first_line, fg=colour, bold=True) + ("\n" + rest if rest else ""), err=True)
 
 
-def say_refused(error: WorkflowInvalid | InputsInvalid, said: str, out: TextIO | None) -> None:
-    """Print why something was refused; to `out`, for a program, one document, as always."""
-    say_problems(error.problems)
-    click.echo(f"\n{said}.", err=True)
-    if out is not None:
-        document = {"status": "REFUSED", "problems": [asdict(problem) for problem in error.problems]}
-        out.write(json.dumps(document, ensure_ascii=False) + "\n")
+def print_rejection(error: WorkflowInvalid | InputsInvalid, sentence: str, json_out: TextIO | None) -> None:
+    """Print why a workflow or inputs were rejected: as one JSON document to `json_out`, else to the error stream."""
+    if json_out is not None:
+        json_out.write(json.dumps({"error": error.to_dict()}, ensure_ascii=False) + "\n")
+        return
+    print_problems(error.problems)
+    click.echo(f"\n{sentence}.", err=True)
 
 
-def about_inputs(error: InputsInvalid) -> str:
-    """What to do about inputs that were refused: one that is missing is to be given; one that is wrong was told."""
+def inputs_remedy(error: InputsInvalid) -> str:
+    """Return what to do about rejected inputs."""
     is_missing = any(problem.message.startswith("missing input") for problem in error.problems)
-    return "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs do not fit"
+    return "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs are not valid"
 
 
-def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], what: str) -> dict[str, Any]:
-    """Read key=value pairs."""
-    found: dict[str, Any] = {}
+def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], noun: str) -> dict[str, Any]:
+    """Parse key=value pairs; `noun` names one in error messages."""
+    values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise click.UsageError(f"{what} is written key=value, not {pair!r}")
-        if key in found:
-            raise click.UsageError(f"{what} {key!r} is given twice")
-        found[key] = parse(key, text)
-    return found
+            raise click.UsageError(f"{noun} is written key=value, not {pair!r}")
+        if key in values:
+            raise click.UsageError(f"{noun} {key!r} is given twice")
+        values[key] = parse(key, text)
+    return values
 
 
 def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
-    """Read an object from a JSON file; `-` is the standard input."""
+    """Read an object from a JSON file; `-` is standard input."""
     if path is None:
         return {}
     from dagmaster.authoring.inputs import read_json
@@ -123,7 +130,7 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
 
 
 def json_or_text(key: str, text: str) -> Any:
-    """Read a value as JSON if it is JSON, else as text."""
+    """Parse a value as JSON; return the text itself if it is not JSON."""
     from dagmaster.authoring.inputs import read_json
 
     try:

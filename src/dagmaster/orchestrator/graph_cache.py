@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.errors import DagmasterError
+from dagmaster.errors import GraphNotFound
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
@@ -28,7 +28,7 @@ class GraphCache:
         if graph is None:
             definition = await self._store.definition(content_hash)
             if definition is None:
-                raise DagmasterError(f"the graph {content_hash} is not stored")
+                raise GraphNotFound(f"the graph {content_hash} is not stored")
             graph = self._compiled[content_hash] = compile_definition(definition)
             if len(self._compiled) > MAX_GRAPHS:
                 self._compiled.popitem(last=False)

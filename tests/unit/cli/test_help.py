@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dagmaster.cli.commands.jobs import jobs
 from dagmaster.cli.commands.workflows import workflows
-from dagmaster.cli.options import about_inputs, read_json_file
+from dagmaster.cli.options import inputs_remedy, read_json_file
 from dagmaster.errors import InputsInvalid, Problem
 
 COMMANDS = [(jobs, name) for name in jobs.lazy] + [(workflows, name) for name in workflows.lazy]
@@ -72,7 +72,7 @@ def test_a_file_of_inputs_that_is_none_is_told_with_its_name_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("message", "said"), [("missing input 'x'", "give inputs as -i"), ("`x` is no number", "the inputs do not fit")]
+    ("message", "said"), [("missing input 'x'", "give inputs as -i"), ("`x` is no number", "the inputs are not valid")]
 )
-def test_what_to_do_about_inputs_is_said_where_one_is_missing(message, said):
-    assert about_inputs(InputsInvalid([Problem(message=message)])).startswith(said)
+def test_the_remedy_for_a_missing_input_names_the_option(message, said):
+    assert inputs_remedy(InputsInvalid([Problem(message=message)])).startswith(said)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagmaster.cli.naming import child_of, named_node, spec_of
-from dagmaster.errors import CommandRejected
+from dagmaster.errors import NodeNotFound
 from dagmaster.store.postgres.legacy_read_store import NodeRecord
 from tests.unit.cli.views import graph, head
 
@@ -28,7 +28,7 @@ def named(node_id: str, *lines: NodeRecord) -> NodeRecord:
 
 
 def refused(node_id: str, *lines: NodeRecord) -> str:
-    with pytest.raises(CommandRejected) as caught:
+    with pytest.raises(NodeNotFound) as caught:
         named(node_id, *lines)
     return str(caught.value)
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.errors import BlobNotFound, DagmasterError
 from dagmaster.ports.storage import ZONES
 
@@ -270,7 +271,7 @@ def _require_unspoken(services: Services, uris: list[BlobUri]) -> None:
 @blobs.command(name="list", epilog="Exit codes: 0 listed, 2 bad usage or bad input, 3 the storage does not answer.")
 @click.argument("prefix", required=False)
 @zone_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @data_dir_option
 def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """List what is in a zone, or in a folder of it.
@@ -375,7 +376,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
     except BrokenPipeError:
         raise
     except OSError as error:

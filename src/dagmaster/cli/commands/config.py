@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
+from dagmaster.cli.options import json_option
 from dagmaster.settings import SECRET_PREFIX, read_settings, show_settings
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def config() -> None:
 
 
 @config.command(epilog="Exit codes: 0 all settings fit, 2 one does not.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @click.option("--services", is_flag=True, help="As orchestrators and workers read them: DATABASE_URL and others count.")
 def show(*, as_json: bool, services: bool) -> int:
     """Show each setting: its value, where it came from, and what it is for.

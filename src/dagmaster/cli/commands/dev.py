@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
-from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, say_problems
+from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, print_problems
 from dagmaster.errors import DagmasterError, WorkflowInvalid
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def dev(
             )
             return asyncio.run(_live(family, address, folder, compiled_in(folder, registry), began))
     except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
 
 
 async def _live(
@@ -135,7 +136,7 @@ def compiled_in(folder: pathlib.Path, registry: Registry) -> list[Graph]:
         try:
             graphs.append(compile_file(file, handlers=registry, allow_missing_handlers=True).graph)
         except WorkflowInvalid as error:
-            say_problems(error.problems)
+            print_problems(error.problems)
             click.echo(f"{file} is not published", err=True)
     return graphs
 

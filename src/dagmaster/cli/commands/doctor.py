@@ -31,6 +31,7 @@ from dagmaster.cli.doctor.host import (
 )
 from dagmaster.cli.doctor.rules import Finding, Grade, bad
 from dagmaster.cli.main import COMPLETED, FAILED
+from dagmaster.cli.options import json_option
 from dagmaster.errors import DagmasterError
 from dagmaster.settings import read_settings, secret_values
 from dagmaster.settings_aliases import ALIASES
@@ -68,7 +69,7 @@ _WIDEST: Final = 120
 
 
 @click.command(epilog="Exit codes: 0 nothing is ✘, 1 something is.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @click.option(
     "--data-dir",
     type=click.Path(path_type=pathlib.Path),

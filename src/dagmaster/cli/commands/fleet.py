@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dagmaster.cli.database import json_option, on_database
+from dagmaster.cli.database import on_database
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.engine.diagnosis.active_nodes import lacking_processes
 from dagmaster.text_format import age, counted
 

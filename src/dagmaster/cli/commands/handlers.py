@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
-from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
+from dagmaster.cli.options import (
+    handlers_option,
+    json_option,
+    json_or_text,
+    json_output_option,
+    load_registry,
+    read_json_file,
+    read_pairs,
+)
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 
@@ -27,7 +36,7 @@ def handlers() -> None:
 
 
 @handlers.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @handlers_option
 def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
     """List the handlers that workflows can name."""
@@ -45,7 +54,7 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
 
 @handlers.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @handlers_option
 def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
     """Show what a handler takes and gives."""
@@ -84,7 +93,7 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
 )
 @click.option("--attempt", type=click.IntRange(1), default=1, show_default=True, help="Which attempt it is told.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=3600.0, help="Seconds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document: status, output, error.")
+@json_output_option("Print one JSON document: status, output, error.")
 @handlers_option
 def test(
     name: str,
@@ -187,7 +196,7 @@ def _find(registry: Registry, name: str) -> HandlerSpec:
     try:
         return registry.get(name)
     except HandlerNotFound as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
 
 
 def _described(spec: HandlerSpec) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import json_option, on_database
+from dagmaster.cli.database import on_database
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib

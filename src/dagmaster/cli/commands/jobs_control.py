@@ -16,10 +16,10 @@ import click
 
 from dagmaster.cli.commands.jobs_events import sentence_of
 from dagmaster.cli.commands.jobs_show import graph_of
-from dagmaster.cli.database import job_argument, json_option, on_database
+from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.naming import hint, named_node
-from dagmaster.cli.options import current_user, data_dir_option
+from dagmaster.cli.options import current_user, data_dir_option, json_option
 from dagmaster.engine.graph import ApprovalSpec, Kind
 from dagmaster.errors import CommandRejected
 from dagmaster.ports.audit_events import EventType

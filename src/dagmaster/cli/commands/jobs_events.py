@@ -11,7 +11,7 @@ import click
 
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_lines_option
 from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.ports.audit_events import EventType
 from dagmaster.text_format import counted, format_error
@@ -44,7 +44,7 @@ _COLOURS: Final[dict[str, str]] = {
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
 @click.option("--node", "node_id", metavar="NODE", help="Only events of this node.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line, and nothing else.")
+@json_lines_option
 @data_dir_option
 def events(
     job_id: str, *, follow: bool, after: int, node_id: str | None, as_json: bool, data_dir: pathlib.Path | None

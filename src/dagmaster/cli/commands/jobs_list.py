@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dagmaster.cli.database import json_option, on_database
+from dagmaster.cli.database import on_database
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import duration, job_status
 from dagmaster.cli.snapshots import spell_time
 from dagmaster.text_format import age

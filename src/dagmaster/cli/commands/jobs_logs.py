@@ -12,7 +12,7 @@ import click
 from dagmaster.cli.commands.jobs_events import OVER, POLL_SECONDS
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_lines_option
 from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.errors import CommandRejected
 
@@ -31,7 +31,7 @@ _OVERLAP: Final = timedelta(seconds=2)
 @click.argument("node_id", metavar="[NODE]", required=False)
 @click.option("--attempt", type=click.IntRange(1), help="Only this attempt.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line, and nothing else.")
+@json_lines_option
 @data_dir_option
 def logs(
     job_id: str,

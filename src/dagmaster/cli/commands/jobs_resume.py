@@ -11,10 +11,10 @@ import click
 
 from dagmaster.cli.commands.jobs_control import Request, send_command
 from dagmaster.cli.commands.jobs_show import graph_of
-from dagmaster.cli.database import job_argument, json_option, on_database
+from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.naming import named_node
-from dagmaster.cli.options import about_inputs, current_user, data_dir_option, read_pairs, say_refused
+from dagmaster.cli.options import current_user, data_dir_option, inputs_remedy, json_option, print_rejection, read_pairs
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job, plan_of_run
 from dagmaster.errors import CommandRejected, InputsInvalid
 from dagmaster.ports.audit_events import EventType
@@ -81,8 +81,8 @@ def resume(  # noqa: PLR0913 - the options of a command
         try:
             order = await _ordered(onlooker, head, nodes=nodes, pairs=pairs, version=version, key=key)
         except InputsInvalid as error:
-            said = f"nothing was resumed: {about_inputs(error)}"
-            say_refused(error, said, sys.stdout if as_json else None)
+            said = f"nothing was resumed: {inputs_remedy(error)}"
+            print_rejection(error, said, sys.stdout if as_json else None)
             return BAD_INPUT
         if dry_run:
             return await _say_plan(onlooker, order, load_settings(), as_json=as_json)

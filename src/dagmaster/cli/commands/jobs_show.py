@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dagmaster.cli.commands.jobs_node import node_document, node_page, read_told
-from dagmaster.cli.database import job_argument, json_option, on_database
+from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import detail_lines, duration, job_status, name_width, node_line
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of, visible_inputs

@@ -25,9 +25,10 @@ from rich.live import Live
 
 from dagmaster.cli.commands.jobs_events import sentence_of
 from dagmaster.cli.commands.jobs_show import graph_of
-from dagmaster.cli.database import json_option, look_at, on_database
+from dagmaster.cli.database import look_at, on_database
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import JOB_ICONS, duration, screen
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of
@@ -106,7 +107,7 @@ def watch_to_end(address: DatabaseConfig, job_id: str, *, as_json: bool, data_di
                 )
             )
         except DagmasterError as error:
-            raise click.ClickException(str(error)) from error
+            raise CommandError(error) from error
 
     return _interruptible(job_id, work)
 

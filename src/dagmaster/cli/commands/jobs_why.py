@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dagmaster.cli.advice import advice
-from dagmaster.cli.database import job_argument, json_option, on_database
+from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.naming import child_of, hint, no_child
-from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import ICONS, duration, job_status
 from dagmaster.cli.snapshots import of_commands
 from dagmaster.engine.diagnosis.explain import THE_JOB

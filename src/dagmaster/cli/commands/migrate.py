@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.bootstrap import database
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import COMPLETED
 from dagmaster.errors import DagmasterError
 from dagmaster.store.postgres import schema_version as schema
@@ -103,6 +104,6 @@ def _on_database(data_dir: pathlib.Path | None, work: Callable[[str], str]) -> i
         with database(data_dir=data_dir) as dsn:
             said = work(dsn)
     except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
     click.echo(said)
     return COMPLETED

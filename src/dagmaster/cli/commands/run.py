@@ -19,20 +19,22 @@ from rich.json import JSON
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, open_database, run_service
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
-    about_inputs,
     current_user,
     data_dir_option,
     handlers_option,
     inputs_options,
+    inputs_remedy,
     json_or_text,
+    json_output_option,
     load_registry,
+    print_problems,
+    print_rejection,
     read_json_file,
     read_pairs,
-    say_problems,
-    say_refused,
 )
 from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay, duration
 from dagmaster.engine.graph import Kind
@@ -55,7 +57,7 @@ Display = LiveDisplay | PlainDisplay
 )
 @click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
 @inputs_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document about the job, and nothing else.")
+@json_output_option("Print one JSON document about the job, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
 @click.option(
     "--watch/--plain", "watch", default=None, help="The live tree, or lines.  [default: the tree on a terminal]"
@@ -107,7 +109,7 @@ def run(  # noqa: PLR0913 - the options of a command
             return _refuse(error, stdout if as_json else None)
         graph = compiled.graph
         if not (as_json or quiet):
-            say_problems(compiled.warnings)
+            print_problems(compiled.warnings)
         given = read_json_file(inputs_file)
         given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
         _check_answers(graph, approve, reject)
@@ -136,7 +138,7 @@ def run(  # noqa: PLR0913 - the options of a command
         except InputsInvalid as error:
             return _refuse(error, stdout if as_json else None)
         except DagmasterError as error:
-            raise click.ClickException(str(error)) from error
+            raise CommandError(error) from error
         _say(report, stdout, as_json=as_json, note=answers.note or report.note)
     if interrupted:
         return INTERRUPTED
@@ -272,8 +274,8 @@ def _signals(given: tuple[str, ...]) -> dict[str, Any]:
 
 def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
     count = sum(1 for problem in error.problems if problem.severity == "error")
-    said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else about_inputs(error)
-    say_refused(error, f"{count} problem{'s' if count != 1 else ''}: {said}", stdout)
+    said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else inputs_remedy(error)
+    print_rejection(error, f"{count} problem{'s' if count != 1 else ''}: {said}", stdout)
     return BAD_INPUT
 
 

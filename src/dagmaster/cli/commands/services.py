@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, handlers_option
 from dagmaster.connection_backoff import ConnectionBackoff
@@ -140,7 +141,7 @@ def serve(
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
             return run_service(_live(name, lambda: make(address, blobs, settings), address, with_parent=with_parent))
     except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
 
 
 async def _live(

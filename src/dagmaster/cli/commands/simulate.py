@@ -18,10 +18,11 @@ from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,
     inputs_options,
+    json_option,
     load_registry,
+    print_rejection,
     read_json_file,
     read_pairs,
-    say_refused,
 )
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
@@ -46,7 +47,7 @@ FAILING: Final = 1 / 8
 @click.option("--seed", type=click.IntRange(0), help="Play this schedule alone, and tell what happens in it.")
 @click.option("-v", "--trace", "is_traced", is_flag=True, help="With --seed: every request and every fault too.")
 @inputs_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
+@json_option
 @handlers_option
 def storm(  # noqa: PLR0913 - one for each option
     file: pathlib.Path,
@@ -87,7 +88,7 @@ def storm(  # noqa: PLR0913 - one for each option
         given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
         accept_inputs(graph, given)
     except (WorkflowInvalid, InputsInvalid) as error:
-        say_refused(error, f"{file} was not stormed", sys.stdout if as_json else None)
+        print_rejection(error, f"{file} was not stormed", sys.stdout if as_json else None)
         return BAD_INPUT
     case = Case(graphs=[graph], children=children, inputs=given, asks=_asks([graph, *children]))
     case.failing, case.known = FAILING, registry

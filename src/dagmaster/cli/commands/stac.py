@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagmaster.cli.database import json_option
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import COMPLETED, LazyGroup
-from dagmaster.cli.options import data_dir_option
-from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.errors import CollectionNotFound, DagmasterError, ItemNotFound, PermanentError
 
 if TYPE_CHECKING:
     import pathlib
@@ -103,7 +103,7 @@ def search(
     with _opened(data_dir) as catalog:
         for name in collections:
             if catalog.collection(name) is None:
-                raise click.ClickException(_no_collection(catalog, name))
+                raise CollectionNotFound(_no_collection(catalog, name))
         found = catalog.search(wanted)
         if as_json:
             click.echo(json.dumps({"type": "FeatureCollection", "features": found}, ensure_ascii=False))
@@ -165,7 +165,7 @@ def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.P
     with _opened(data_dir) as catalog:
         item = catalog.item(collection_id, item_id)
         if item is None:
-            raise click.ClickException(_not_there(catalog, collection_id, item_id))
+            raise ItemNotFound(_not_there(catalog, collection_id, item_id))
     if as_json:
         click.echo(json.dumps(item, ensure_ascii=False))
         return COMPLETED
@@ -232,7 +232,7 @@ def _in_words() -> Iterator[None]:
     try:
         yield
     except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
     except ModuleNotFoundError as error:
         extra = "pgstac" if (error.name or "").startswith(("psycopg", "pypgstac")) else "stac"
         raise click.ClickException(

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
-    about_inputs,
     current_user,
     data_dir_option,
     handlers_option,
     inputs_options,
+    inputs_remedy,
+    json_option,
     load_registry,
+    print_problems,
+    print_rejection,
     read_json_file,
     read_pairs,
-    say_problems,
-    say_refused,
 )
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, WorkflowNotFound
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--idempotency-key", "key", metavar="KEY", help="The same key is the same job, however often it is sent.")
 @click.option("--correlation-id", "correlation", metavar="ID", help="Your own id, kept with the job.")
 @click.option("--wait", is_flag=True, help="Watch the job to its end; the exit code tells how it ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else.")
+@json_option
 @handlers_option
 @data_dir_option
 def submit(  # noqa: PLR0913 - the options of a command
@@ -96,11 +98,11 @@ def submit(  # noqa: PLR0913 - the options of a command
 
                 return watch_to_end(address, accepted.job_id, as_json=as_json)
     except (InputsInvalid, WorkflowInvalid) as error:
-        said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else about_inputs(error)
-        say_refused(error, f"nothing was submitted: {said}", sys.stdout if as_json else None)
+        said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else inputs_remedy(error)
+        print_rejection(error, f"nothing was submitted: {said}", sys.stdout if as_json else None)
         return BAD_INPUT
     except DagmasterError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(error) from error
     return COMPLETED
 
 
@@ -131,7 +133,7 @@ class SubmitArgs:
         if not path.is_file():
             raise click.ClickException(f"there is no file {path}")
         compiled, children = compile_with_children(path, load_registry(modules))
-        say_problems(compiled.warnings)
+        print_problems(compiled.warnings)
         self.graphs = [compiled.graph, *children]
 
 

@@ -12,7 +12,7 @@ import click
 
 from dagmaster.authoring.compiler.compile import compile_file
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
-from dagmaster.cli.options import handlers_option, load_registry, say_problems
+from dagmaster.cli.options import handlers_option, json_option, load_registry, print_problems
 from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def workflows() -> None:
 @workflows.command(epilog="Exit codes: 0 all are right, 2 one is not.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
 @click.option("--allow-missing-handlers", is_flag=True, help="A handler that is not there is a warning, not an error.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @handlers_option
 def validate(
     files: tuple[pathlib.Path, ...], *, allow_missing_handlers: bool, as_json: bool, modules: tuple[str, ...]
@@ -66,7 +66,7 @@ def validate(
     else:
         for file, problems in outcomes.items():
             if problems:
-                say_problems(problems)
+                print_problems(problems)
             if file not in wrong:
                 click.echo(f"{click.style('ok', fg='green', bold=True)}  {file}")
         took = time.monotonic() - began
@@ -115,7 +115,7 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
     try:
         graph = compile_file(file, handlers=load_registry(modules), allow_missing_handlers=True).graph
     except WorkflowInvalid as error:
-        say_problems(error.problems)
+        print_problems(error.problems)
         return BAD_INPUT
     if style is None:
         suffix = "" if output is None else output.suffix.lower()

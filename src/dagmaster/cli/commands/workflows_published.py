@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from dagmaster.cli.database import json_option, on_database
+from dagmaster.cli.database import on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, say_problems
+from dagmaster.cli.options import data_dir_option, handlers_option, json_option, load_registry, print_problems
 from dagmaster.cli.render.job import describe
 from dagmaster.errors import WorkflowInvalid, WorkflowNotFound
 from dagmaster.text_format import age
@@ -82,7 +82,7 @@ def push(
         else:
             pushes.append(_Push(file, compiled.graph))
             problems += compiled.warnings
-    say_problems(problems)
+    print_problems(problems)
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         click.echo(f"\n{len(errors)} problem{'s' if len(errors) != 1 else ''}: nothing was published.", err=True)

@@ -6,7 +6,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobNotFound, JobNotFound, SubmissionRejected
+from dagmaster.errors import BlobNotFound, GraphNotFound, JobNotFound, SubmissionRejected
 from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
 from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -153,7 +153,7 @@ class PostgresClientStore:
         """A stored graph."""
         row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
         if row is None:
-            raise SubmissionRejected(f"the graph {content_hash} is not stored")
+            raise GraphNotFound(f"the graph {content_hash} is not stored")
         found: dict[str, Any] = json.loads(row["definition"])
         return found
 

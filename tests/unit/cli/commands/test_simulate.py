@@ -73,7 +73,7 @@ def test_inputs_that_are_missing_are_told_before_anything_is_played(tmp_path, ca
     file.write_text("{workflow_id: f, inputs: {x: {type: string, required: true}}, nodes: {a: {handler: h, queue: q}}}")
     code, said = stormed(capsys, file, "--json")
     assert code == 2
-    assert json.loads(said)["problems"][0]["message"] == "missing input 'x'"
+    assert json.loads(said)["error"]["problems"][0]["message"] == "missing input 'x'"
 
 
 def test_a_workflow_that_rests_longer_than_the_calm_breaks_no_promise(tmp_path, capsys):

@@ -68,9 +68,12 @@ def test_no_cell_is_cut_columns_give_way_instead(filled, monkeypatch):
 def test_a_search_in_a_collection_that_is_not_there_fails_and_tells_the_nearest(filled, more, capsys):
     with pytest.raises(SystemExit) as left:
         main(["stac", "search", "--collection", "scene", *more])
-    told = capsys.readouterr()
-    assert (left.value.code, told.out) == (BAD_INPUT, "")
-    assert "no collection 'scene': did you mean 'scenes'?" in " ".join(told.err.split())
+    output, errors = capsys.readouterr()
+    is_json = "--json" in more
+    assert (left.value.code, (errors if is_json else output)) == (BAD_INPUT, "")
+    if is_json:
+        assert json.loads(output)["error"]["code"] == "collection_not_found"
+    assert "no collection 'scene': did you mean 'scenes'?" in " ".join((output or errors).split())
 
 
 def test_a_long_list_is_shown_by_its_first_entries(filled):

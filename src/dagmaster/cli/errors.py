@@ -1,0 +1,55 @@
+"""How a command reports an error: a sentence on the error stream, or with `--json` one document on the output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from dagmaster.errors import DagmasterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_JSON_REQUESTED: Final = "dagmaster.json"
+
+
+class CommandError(click.ClickException):
+    """An error of dagmaster that ends a command; `main` takes the exit code of its category."""
+
+    def __init__(self, error: DagmasterError) -> None:
+        super().__init__(str(error))
+        self.error = error
+        # Asked now: when click shows the error, the context is closed.
+        self.as_json = is_json_requested()
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error."""
+        if self.as_json:
+            click.echo(json.dumps({"error": self.error.to_dict()}, ensure_ascii=False), file=file)
+        else:
+            super().show(file)
+
+
+@contextlib.contextmanager
+def command_errors() -> Iterator[None]:
+    """Raise every `DagmasterError` of the block as a `CommandError`."""
+    try:
+        yield
+    except DagmasterError as error:
+        raise CommandError(error) from error
+
+
+def is_json_requested() -> bool:
+    """Return whether the running command was called with `--json`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON_REQUESTED))
+
+
+def remember_json_requested(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    """Note that `--json` was given: the callback of every such option."""
+    if value:
+        context.meta[_JSON_REQUESTED] = True
+    return value

@@ -1,0 +1,167 @@
+"""Every error has a stable code and a category, and one table says how interfaces answer with it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dagmaster import errors
+from dagmaster.cli.errors import CommandError, command_errors
+from dagmaster.cli.main import LazyGroup, main
+from dagmaster.cli.options import json_option
+from dagmaster.errors import (
+    OUTCOMES,
+    ApproverNotAllowed,
+    BlobNameInvalid,
+    Category,
+    DagmasterError,
+    DatabaseUnavailable,
+    InputsInvalid,
+    JobNotFound,
+    PermanentError,
+    Problem,
+    SchemaVersionMismatch,
+    StatementFailed,
+    error_types,
+)
+
+
+def test_every_error_class_has_a_code_of_its_own():
+    classes = [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, DagmasterError) and not value.__name__.startswith("_")
+    ]
+    assert [cls for cls in classes if "code" not in vars(cls)] == []
+    codes = [cls.code for cls in error_types()]
+    assert len(codes) == len(set(codes)) == len(classes)
+    assert [code for code in codes if not re.fullmatch(r"[a-z]+(_[a-z]+)+", code)] == []
+
+
+def test_a_code_is_the_name_of_its_class():
+    for cls in error_types():
+        assert cls.code == re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def test_the_table_has_every_category():
+    assert set(OUTCOMES) == set(Category)
+
+
+@pytest.mark.parametrize(
+    ("cls", "exit_code", "http_status"),
+    [
+        (JobNotFound, 2, 404),
+        (ApproverNotAllowed, 2, 403),
+        (BlobNameInvalid, 2, 400),
+        (DatabaseUnavailable, 3, 503),
+        (SchemaVersionMismatch, 3, 503),
+        (StatementFailed, 1, 500),
+    ],
+)
+def test_the_category_decides_the_exit_code_and_the_http_status(cls, exit_code, http_status):
+    assert OUTCOMES[cls.category] == (exit_code, http_status)
+
+
+def test_an_error_without_a_message_has_the_sentence_of_its_class():
+    assert JobNotFound().to_dict() == {
+        "code": "job_not_found",
+        "category": "not_found",
+        "message": "No job has this id.",
+    }
+
+
+def test_a_subclass_that_a_handler_defines_inherits_code_and_category():
+    class NoCloudFreeScene(PermanentError):
+        """All scenes are cloudy."""
+
+    assert NoCloudFreeScene().to_dict() == {
+        "code": "permanent_error",
+        "category": "invalid",
+        "message": "All scenes are cloudy.",
+    }
+
+
+def test_problems_are_listed_with_their_positions():
+    error = InputsInvalid([Problem(message="missing input 'name'", path="name"), Problem(message="second")])
+    document = error.to_dict()
+    assert document["message"] == "The inputs do not match the workflow: 2 problems"
+    assert [problem["message"] for problem in document["problems"]] == ["missing input 'name'", "second"]
+    assert document["problems"][0]["path"] == "name"
+
+
+# ── What commands print ──
+
+
+@click.group(cls=LazyGroup)
+def group() -> None:
+    """Commands that fail."""
+
+
+@group.command()
+@json_option
+def fail(*, as_json: bool) -> None:
+    """Fail with an error of dagmaster."""
+    raise JobNotFound(f"there is no job 7 ({as_json})")
+
+
+@group.command()
+@json_option
+def misuse(*, as_json: bool) -> None:
+    """Fail as click does."""
+    raise click.UsageError(f"two options exclude each other ({as_json})")
+
+
+def invoke(*arguments: str) -> tuple[str, str]:
+    result = CliRunner().invoke(group, arguments)
+    assert result.exit_code != 0
+    return result.stdout, result.stderr
+
+
+def test_an_error_is_a_sentence_on_the_error_stream():
+    assert invoke("fail") == ("", "Error: there is no job 7 (False)\n")
+
+
+def test_with_json_an_error_is_one_document_on_the_output():
+    output, error_output = invoke("fail", "--json")
+    assert json.loads(output) == {"error": JobNotFound("there is no job 7 (True)").to_dict()}
+    assert error_output == ""
+
+
+def test_with_json_wrong_usage_is_a_document_too():
+    output, error_output = invoke("misuse", "--json")
+    assert json.loads(output)["error"] == {
+        "code": "usage_invalid",
+        "category": "invalid",
+        "message": "two options exclude each other (True)",
+    }
+    assert error_output == ""
+    assert "Error: two options" in invoke("misuse")[1]
+
+
+def test_main_exits_with_the_code_of_the_category(monkeypatch, capsys):
+    def fail_with(error: DagmasterError) -> int:
+        def invoke_failing(_self: LazyGroup, _ctx: click.Context) -> None:
+            with command_errors():
+                raise error
+
+        monkeypatch.setattr(LazyGroup, "invoke", invoke_failing)
+        with pytest.raises(SystemExit) as ended:
+            main(["jobs", "list"])
+        assert str(error) in capsys.readouterr().err
+        return int(str(ended.value.code))
+
+    assert fail_with(JobNotFound("gone")) == 2
+    assert fail_with(DatabaseUnavailable("down")) == 3
+    assert fail_with(StatementFailed("broken")) == 1
+
+
+def test_command_errors_lets_other_exceptions_pass():
+    with pytest.raises(ZeroDivisionError), command_errors():
+        raise ZeroDivisionError
+    with pytest.raises(CommandError), command_errors():
+        raise JobNotFound
