@@ -167,6 +167,11 @@ class PermanentError(DagmasterError):
         self.details = details
 
 
+def invalid_input(message: str, **details: Any) -> PermanentError:
+    """Build the error for input that no retry can fix: kind `invalid_input`."""
+    return PermanentError(message, kind="invalid_input", **details)
+
+
 class ServicesNotFound(PermanentError):
     """The handler was called without the services that it asks for."""
 

@@ -55,14 +55,14 @@ def halfway() -> None:
         yield from pieces[half:]
 
     vars(postgis_tables)["copy_pieces"] = halted
-    written = arrow_features.write_file
+    written = arrow_features.write_geoparquet
 
     def unmoved(*arguments: Any) -> Any:
         done = written(*arguments)
         wait()
         return done
 
-    vars(arrow_features)["write_file"] = unmoved
+    vars(arrow_features)["write_geoparquet"] = unmoved
 
 
 def main(place: str, table: str, rounds: str, *chunks: str) -> None:

@@ -237,7 +237,7 @@ def test_true_is_not_one(catalog):
     [
         (an_item("w", collection="none"), "no collection 'none'"),
         (an_item("w", geometry=None), "no geometry"),
-        (an_item("w", geometry={"type": "Polygon", "coordinates": []}), "no coordinates"),
+        (an_item("w", geometry={"type": "Polygon", "coordinates": []}), "lacks coordinates"),
         (an_item("w", geometry={"type": "Circle", "coordinates": [1, 2]}), "expected GeoJSON"),
         (an_item("w", geometry={"type": "Point", "coordinates": [1, float("nan")]}), "not JSON"),
         (an_item("w", geometry={"type": "Point", "coordinates": [50, 91]}), "longitude (-180 to 180), then latitude"),
@@ -247,10 +247,10 @@ def test_true_is_not_one(catalog):
         (an_item("w", bbox=[0, 10, 1, 0]), "west,south,east,north"),
         (an_item("w", bbox=[0, 0, 1]), "four finite numbers"),
         (an_item("w", bbox=[0, 0, True, 1]), "four finite numbers"),
-        (an_item("w", when=None), "does not say when"),
+        (an_item("w", when=None), "has no datetime"),
         (an_item("w", when="yesterday"), "2026-11-16T05:00:00Z"),
         (an_item("w", when="2026-01-01T00:00:00"), "no time zone"),
-        (an_item("w", when="2026-02-30T00:00:00Z"), "no moment"),
+        (an_item("w", when="2026-02-30T00:00:00Z"), "not a valid datetime"),
         (
             an_item("w", properties={"start_datetime": "2026-01-02T00:00:00Z", "end_datetime": "2026-01-01T00:00:00Z"}),
             "ends before it starts",
@@ -261,7 +261,7 @@ def test_true_is_not_one(catalog):
         (an_item("a", properties={"v": 2}), "two different items"),
         (an_item("w", links=None), "has no links"),
         ({"type": "Feature"}, "id of an item is missing"),
-        ({"id": "w"}, "no STAC item"),
+        ({"id": "w"}, "not a STAC item"),
     ],
 )
 def test_what_no_catalog_can_take_is_refused_with_all_that_came_with_it(catalog, wrong, said):

@@ -371,7 +371,7 @@ def test_a_file_of_somebody_else_among_the_chunks_is_told_of(tmp_path, name):
     tables.create(spec(name))
     pq.write_table(pa.table({"a": [1]}), tmp_path / name / "theirs.parquet")
     for asked in (lambda: tables.describe(name), lambda: tables.keep_only(name, [])):
-        with pytest.raises(PermanentError, match=r"theirs\.parquet is no chunk"):
+        with pytest.raises(PermanentError, match=r"theirs\.parquet is not a chunk"):
             asked()
     assert (tmp_path / name / "theirs.parquet").exists()
 

@@ -24,7 +24,7 @@ import stac_geoparquet.arrow
 from dagmaster.adapters.catalog import parquet_catalog, parquet_manifest, stac_parquet
 from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
 from dagmaster.errors import CatalogUnavailable
-from dagmaster.geo.stac_rules import collection_link
+from dagmaster.geo.stac_items import collection_link
 from dagmaster.ports.catalog import Registered, Search
 from tests.conformance.catalogs import a_collection, an_item
 

@@ -1,1 +1,1 @@
-"""Geospatial rules shared by adapters, handlers and views: STAC items and extents, Arrow features, footprints."""
+"""Geospatial rules shared by adapters, handlers and views: STAC, bounding boxes, datetimes, features, footprints."""

@@ -1,4 +1,4 @@
-"""Rows of features as they cross the port of tables: their Arrow schema, and their form in a file, GeoParquet 1.1."""
+"""Features as Arrow tables: the schema that crosses the tables port, and their GeoParquet 1.1 files."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow.parquet as pq
 import pyproj
 import shapely
 
-from dagmaster.errors import PermanentError
+from dagmaster.errors import invalid_input
 from dagmaster.ports.tables import TableSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COVERING: Final = "bbox"
-"""The column with the bounds of each row, by which readers skip what is elsewhere."""
-ROW_GROUP: Final = 20_000
-SPEC: Final = b"dagmaster:table"
+BBOX_COLUMN: Final = "bbox"
+"""The GeoParquet covering: the bounds of each row, by which readers skip row groups."""
+ROW_GROUP_ROWS: Final = 20_000
+SPEC_METADATA_KEY: Final = b"dagmaster:table"
 
-_TYPES: Final = {
+_ARROW_TYPES: Final = {
     "text": pa.string(),
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -32,15 +32,16 @@ _TYPES: Final = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "json": pa.string(),
 }
-_NAMES: Final = (
+_GEOMETRY_TYPES: Final = (
     "Point", "LineString", "LinearRing", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon",
     "GeometryCollection",
 )  # fmt: skip
+_SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What a file of features holds. The bbox is in its own coordinate system."""
+class FeatureFileInfo:
+    """The contents of a GeoParquet file. The bbox is in the CRS of the file."""
 
     rows: int
     bbox: tuple[float, float, float, float] | None
@@ -48,117 +49,120 @@ class Written:
 
 
 def arrow_schema(spec: TableSpec) -> pa.Schema:
-    """The columns of a table, its geometry last."""
-    fields = [pa.field(name, _TYPES[kind]) for name, kind in spec.columns.items()]
+    """Return the columns of a table, its geometry last."""
+    fields = [pa.field(name, _ARROW_TYPES[column_type]) for name, column_type in spec.columns.items()]
     return pa.schema([*fields, pa.field(spec.geometry_column, pa.binary())])
 
 
-def fit(rows: Any, spec: TableSpec) -> pa.Table:
-    """The rows in the columns and types of a table. `invalid_input` where they do not fit."""
+def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:
+    """Cast rows to the columns and types of a table; raise `invalid_input` if they do not fit."""
     schema = arrow_schema(spec)
-    # Arrow makes a new list of names each time it is asked: with 3,000 columns that took 20 s.
-    wanted, given = schema.names, rows.column_names
-    asked, there = set(wanted), set(given)
-    missing = [name for name in wanted if name not in there]
-    more = [name for name in given if name not in asked]
-    if missing or more:
-        said = [
-            f"{', '.join(names[:10])} {what}" for names, what in ((missing, "missing"), (more, "too many")) if names
-        ]
-        raise _invalid(f"the rows do not fit the table {spec.name}: its columns and theirs differ, {'; '.join(said)}")
+    # Arrow builds a new list of names on every access: with 3,000 columns that took 20 s.
+    expected_names, row_names = schema.names, rows.column_names
+    expected_set, row_set = set(expected_names), set(row_names)
+    differences = {
+        "missing": [name for name in expected_names if name not in row_set],
+        "not in the table": [name for name in row_names if name not in expected_set],
+    }
+    if any(differences.values()):
+        text = "; ".join(f"{', '.join(names[:10])} {label}" for label, names in differences.items() if names)
+        raise invalid_input(f"the rows do not fit the table {spec.name}: the columns differ, {text}")
     columns = []
-    for one in schema:
+    for field in schema:
         try:
-            columns.append(_plain(rows.column(one.name)).cast(one.type))
+            columns.append(_storage_array(rows.column(field.name)).cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise _invalid(
-                f"the column {one.name!r} of {spec.name} is {spec.columns.get(one.name, 'WKB')}: {error}"
+            column_type = spec.columns.get(field.name, "WKB")
+            raise invalid_input(
+                f"the column {field.name!r} of the table {spec.name} is {column_type}, and the rows do not fit: {error}"
             ) from error
     return pa.table(columns, schema=schema)
 
 
-def _plain(column: Any) -> Any:
-    """Without an extension type: WKB or JSON that says so is stored as bytes or text."""
+def _storage_array(column: Any) -> Any:
+    """Unwrap an Arrow extension type: tagged WKB or JSON is stored as plain bytes or text."""
     if isinstance(column.type, pa.BaseExtensionType):
         return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     return column
 
 
-def geometries(rows: pa.Table, column: str) -> Any:
-    """The geometries of rows, as shapely has them."""
+def decode_geometries(rows: pa.Table, column: str) -> Any:
+    """Decode the WKB column of rows to an array of shapely geometries."""
     try:
         return shapely.from_wkb(rows.column(column).to_numpy())
     except (shapely.errors.ShapelyError, TypeError) as error:
-        raise _invalid(f"the column {column!r} is not WKB of simple features: {error}") from error
+        raise invalid_input(f"the column {column!r} is not WKB of simple features: {error}") from error
 
 
-def write_file(rows: pa.Table, path: Path, spec: TableSpec) -> Written:
-    """Write rows that fit a table as GeoParquet 1.1. Geometries of another type than the table's are refused."""
-    shapes = geometries(rows, spec.geometry_column)
-    types = geometry_types(shapes)
-    wanted = spec.geometry_type
-    odd = [one for one in types if wanted not in ("Geometry", "Geometry Z") and one != wanted]
-    odd += [one for one in types if one.endswith(" Z") != wanted.endswith(" Z") and one not in odd]
-    if odd:
-        raise _invalid(f"the table {spec.name} holds {wanted}, and the rows have {', '.join(odd)}")
-    bounds = shapely.bounds(shapes)
-    box = _whole(bounds)
-    geo: dict[str, Any] = {"encoding": "WKB", "geometry_types": list(types), "crs": crs_json(spec.srid)}
-    if box is not None:
-        geo["bbox"] = list(box)
-    if COVERING not in rows.column_names:
-        rows = rows.append_column(COVERING, _covering(bounds))
-        sides = ("xmin", "ymin", "xmax", "ymax")
-        geo["covering"] = {"bbox": {side: [COVERING, side] for side in sides}}
-    columns = {spec.geometry_column: geo}
-    about = {"version": "1.1.0", "primary_column": spec.geometry_column, "columns": columns}
+def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFileInfo:
+    """Write rows that fit a table as GeoParquet 1.1. Reject geometries of another type than the table's."""
+    geometries = decode_geometries(rows, spec.geometry_column)
+    types = geometry_types(geometries)
+    expected = spec.geometry_type
+    unexpected = [name for name in types if expected not in ("Geometry", "Geometry Z") and name != expected]
+    unexpected += [name for name in types if name.endswith(" Z") != expected.endswith(" Z") and name not in unexpected]
+    if unexpected:
+        raise invalid_input(f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}")
+    bounds = shapely.bounds(geometries)
+    bbox = _total_bounds(bounds)
+    column: dict[str, Any] = {"encoding": "WKB", "geometry_types": list(types), "crs": crs_to_projjson(spec.srid)}
+    if bbox is not None:
+        column["bbox"] = list(bbox)
+    if BBOX_COLUMN not in rows.column_names:
+        rows = rows.append_column(BBOX_COLUMN, _bbox_array(bounds))
+        column["covering"] = {"bbox": {side: [BBOX_COLUMN, side] for side in _SIDES}}
+    metadata = {"version": "1.1.0", "primary_column": spec.geometry_column, "columns": {spec.geometry_column: column}}
     rows = rows.replace_schema_metadata(
-        {b"geo": json.dumps(about).encode(), SPEC: json.dumps(spec_json(spec)).encode()}
+        {b"geo": json.dumps(metadata).encode(), SPEC_METADATA_KEY: json.dumps(spec_to_json(spec)).encode()}
     )
-    pq.write_table(rows, path, compression="zstd", row_group_size=ROW_GROUP)
-    return Written(rows=rows.num_rows, bbox=box, geometry_types=types)
+    pq.write_table(rows, path, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+    return FeatureFileInfo(rows=rows.num_rows, bbox=bbox, geometry_types=types)
 
 
-def read_file(path: Path) -> tuple[TableSpec, pa.Table]:
-    """What `write_file` wrote: the table it is for, and its rows."""
+def read_chunk(path: Path) -> tuple[TableSpec, pa.Table]:
+    """Read a file that `write_geoparquet` wrote: the spec of its table, and its rows."""
     try:
-        # Not `read_table`: that takes the names of folders for columns.
+        # Not `read_table`: it takes names of parent folders for partition columns.
         with pq.ParquetFile(path) as file:
-            said = (file.schema_arrow.metadata or {}).get(SPEC)
-            spec = None if said is None else spec_from(json.loads(said))
+            spec_text = (file.schema_arrow.metadata or {}).get(SPEC_METADATA_KEY)
+            spec = None if spec_text is None else spec_from_json(json.loads(spec_text))
             rows = None if spec is None else file.read([*spec.columns, spec.geometry_column])
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            # The disk's trouble, not the chunk's.
+            # An error of the disk, not of the chunk.
             raise
-        raise _invalid(f"not a chunk of a table that can be read: {error}") from error
+        raise invalid_input(f"the file is not a chunk that can be read: {error}") from error
     if spec is None or rows is None:
-        raise _invalid("not a chunk of a table: it is Parquet, but vector.prepare did not write it")
+        raise invalid_input("the file is not a chunk of a table: it is Parquet, but vector.prepare did not write it")
     return spec, rows.replace_schema_metadata(None)
 
 
-def file_facts(path: Path) -> Written:
-    """The same of a file that is there, from its last bytes."""
+def read_file_info(path: Path) -> FeatureFileInfo:
+    """Read the contents of an existing chunk from its Parquet footer."""
     try:
-        meta = pq.read_metadata(path)
-        geo = json.loads(meta.metadata[b"geo"])
-        column = geo["columns"][geo["primary_column"]]
-        box = column.get("bbox")
+        footer = pq.read_metadata(path)
+        metadata = json.loads(footer.metadata[b"geo"])
+        column = metadata["columns"][metadata["primary_column"]]
+        bbox = column.get("bbox")
         types = tuple(column["geometry_types"])
     except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        raise _invalid(f"{path.name} is no chunk of the table {path.parent.name}: take it away from there") from error
-    return Written(rows=meta.num_rows, bbox=None if box is None else tuple(box), geometry_types=types)
+        raise invalid_input(
+            f"{path.name} is not a chunk of the table {path.parent.name}: move it out of that folder"
+        ) from error
+    return FeatureFileInfo(rows=footer.num_rows, bbox=None if bbox is None else tuple(bbox), geometry_types=types)
 
 
-def geometry_types(shapes: Any) -> tuple[str, ...]:
-    """The types that occur, in order of their names, with ` Z` where there are heights."""
-    there = shapes[~shapely.is_missing(shapes)]
-    codes = np.unique(shapely.get_type_id(there) + 100 * shapely.has_z(there))
-    return tuple(sorted(_NAMES[code % 100] + (" Z" if code >= len(_NAMES) else "") for code in codes.tolist()))
+def geometry_types(geometries: Any) -> tuple[str, ...]:
+    """Return the geometry types that occur, sorted by name, with ` Z` where they have heights."""
+    present = geometries[~shapely.is_missing(geometries)]
+    codes = np.unique(shapely.get_type_id(present) + 100 * shapely.has_z(present))
+    return tuple(
+        sorted(_GEOMETRY_TYPES[code % 100] + (" Z" if code >= len(_GEOMETRY_TYPES) else "") for code in codes.tolist())
+    )
 
 
-def spec_json(spec: TableSpec) -> dict[str, Any]:
-    """A table's spec as JSON."""
+def spec_to_json(spec: TableSpec) -> dict[str, Any]:
+    """Return the spec of a table as JSON."""
     return {
         "name": spec.name,
         "columns": dict(spec.columns),
@@ -168,35 +172,31 @@ def spec_json(spec: TableSpec) -> dict[str, Any]:
     }
 
 
-def spec_from(said: dict[str, Any]) -> TableSpec:
-    """The spec of a table, from JSON."""
-    return TableSpec(**said)
+def spec_from_json(data: dict[str, Any]) -> TableSpec:
+    """Build the spec of a table from JSON."""
+    return TableSpec(**data)
 
 
-def crs_json(srid: int) -> dict[str, Any]:
-    """A coordinate system as PROJJSON."""
+def crs_to_projjson(srid: int) -> dict[str, Any]:
+    """Return a CRS as PROJJSON."""
     try:
-        found: dict[str, Any] = pyproj.CRS.from_epsg(srid).to_json_dict()
+        projjson: dict[str, Any] = pyproj.CRS.from_epsg(srid).to_json_dict()
     except pyproj.exceptions.CRSError as error:
-        raise _invalid(f"nobody knows the coordinate system EPSG:{srid}") from error
-    return found
+        raise invalid_input(f"unknown CRS EPSG:{srid}: PROJ has no such code") from error
+    return projjson
 
 
-def _covering(bounds: Any) -> pa.StructArray:
-    # A row without a place has none. Doubles, not floats: rounded bounds may leave a corner out.
-    nowhere = pa.array(np.isnan(bounds[:, 0]))
+def _bbox_array(bounds: Any) -> pa.StructArray:
+    # A row without geometry has no bbox. Doubles, not floats: rounded bounds could exclude a corner.
+    is_missing = pa.array(np.isnan(bounds[:, 0]))
     sides = [pa.array(np.ascontiguousarray(bounds[:, side])) for side in range(4)]
-    return pa.StructArray.from_arrays(sides, ["xmin", "ymin", "xmax", "ymax"], mask=nowhere)
+    return pa.StructArray.from_arrays(sides, list(_SIDES), mask=is_missing)
 
 
-def _whole(bounds: Any) -> tuple[float, float, float, float] | None:
-    there = bounds[~np.isnan(bounds[:, 0])]
-    if not len(there):
+def _total_bounds(bounds: Any) -> tuple[float, float, float, float] | None:
+    present = bounds[~np.isnan(bounds[:, 0])]
+    if not len(present):
         return None
-    west, south = there[:, :2].min(axis=0).tolist()
-    east, north = there[:, 2:].max(axis=0).tolist()
+    west, south = present[:, :2].min(axis=0).tolist()
+    east, north = present[:, 2:].max(axis=0).tolist()
     return west, south, east, north
-
-
-def _invalid(message: str) -> PermanentError:
-    return PermanentError(message, kind="invalid_input")

@@ -1,8 +1,8 @@
-"""Footprints: where on Earth an item of a fan-out lies, so that a run can be drawn on a map.
+"""Footprints: where on Earth a fan-out item lies, so that a run can be drawn on a map.
 
-An item that is a mapping may carry one, as `footprint`, else `bbox` or `geometry`. It is kept with the fan-out, whose
-list is frozen when it starts: nothing is stored twice, and nothing is paid by those who draw no map. Of an item that
-has none, as the name of a file, the child's output may tell once it is there.
+An item that is a mapping may carry one as `footprint`, else as `bbox` or `geometry`. It is stored only with the frozen
+fan-out list, so runs that draw no map pay nothing. For an item without one, such as a file name, the output of its
+child may contain it.
 """
 
 from __future__ import annotations
@@ -12,59 +12,62 @@ import re
 from typing import Any, Final
 
 _TILE: Final = re.compile(r"(\d{1,2})/(\d{1,9})/(\d{1,9})")
-_CELL: Final = re.compile(r"[89][0-9a-f]{14}")
+_H3_CELL: Final = re.compile(r"[89][0-9a-f]{14}")
 _BBOX: Final = 4
 _BBOX_3D: Final = 6
 _MAX_ZOOM: Final = 30
-_HALF_TURN: Final = 180
-_POLE: Final = 90
+_MAX_LONGITUDE: Final = 180
+_MAX_LATITUDE: Final = 90
 
 
 def footprint_of(item: Any) -> Any:
-    """What an item says of its place; None if nothing."""
+    """Return the footprint that a fan-out item carries, or None."""
     if not isinstance(item, dict):
         return None
     return next((item[name] for name in ("footprint", "bbox", "geometry") if item.get(name) is not None), None)
 
 
 def footprint_of_output(output: Any) -> list[Any] | None:
-    """The bbox in an output, or in the STAC item there, if it is one in degrees: other numbers may be metres."""
+    """Return the bbox of an output or of its STAC item if it is in degrees; other numbers may be metres."""
     if not isinstance(output, dict):
         return None
     item = output.get("item")
-    found = (output.get("bbox"), item.get("bbox") if isinstance(item, dict) else None)
-    return next((bbox for bbox in found if _is_in_degrees(bbox)), None)
+    boxes = (output.get("bbox"), item.get("bbox") if isinstance(item, dict) else None)
+    return next((bbox for bbox in boxes if _is_in_degrees(bbox)), None)
 
 
 def _is_in_degrees(bbox: Any) -> bool:
-    if not isinstance(bbox, list) or len(bbox) != _BBOX or bbox_outline(bbox) is None:
+    if not isinstance(bbox, list) or len(bbox) != _BBOX or _bbox_geometry(bbox) is None:
         return False
     west, south, east, north = bbox
-    return bool(max(abs(west), abs(east)) <= _HALF_TURN and -_POLE <= south <= north <= _POLE)
+    return bool(max(abs(west), abs(east)) <= _MAX_LONGITUDE and -_MAX_LATITUDE <= south <= north <= _MAX_LATITUDE)
 
 
-def outline(footprint: Any) -> dict[str, Any] | None:
-    """A footprint as a GeoJSON geometry in degrees: of a bbox, GeoJSON, a tile z/x/y or an H3 cell; else None."""
+def footprint_geometry(footprint: Any) -> dict[str, Any] | None:
+    """Convert a footprint (bbox, GeoJSON, tile z/x/y or H3 cell) to a GeoJSON geometry; None for anything else."""
     if isinstance(footprint, dict):
         if footprint.get("type") == "Feature":
-            return outline(footprint.get("geometry"))
+            return footprint_geometry(footprint.get("geometry"))
         if isinstance(footprint.get("type"), str) and isinstance(footprint.get("coordinates"), list):
             return footprint
         zoom, x, y = (footprint.get(name) for name in "zxy")
-        return tile_outline(zoom, x, y) if type(zoom) is type(x) is type(y) is int else None
+        return _tile_geometry(zoom, x, y) if type(zoom) is type(x) is type(y) is int else None
     if isinstance(footprint, str):
         tile = _TILE.fullmatch(footprint)
         if tile:
-            return tile_outline(*map(int, tile.groups()))
-        return _cell_outline(footprint) if _CELL.fullmatch(footprint) else None
+            return _tile_geometry(*map(int, tile.groups()))
+        return _cell_geometry(footprint) if _H3_CELL.fullmatch(footprint) else None
     if isinstance(footprint, list) and len(footprint) in (_BBOX, _BBOX_3D):
-        return bbox_outline(footprint[:2] + footprint[len(footprint) // 2 :][:2])
+        return _bbox_geometry(footprint[:2] + footprint[len(footprint) // 2 :][:2])
     return None
 
 
-def bbox_outline(bbox: list[Any]) -> dict[str, Any] | None:
-    """A rectangle. One whose west is beyond its east crosses the antimeridian: it is two rectangles."""
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) for one in bbox):
+def _bbox_geometry(bbox: list[Any]) -> dict[str, Any] | None:
+    """Return a rectangle; two of them if west is greater than east (it crosses the antimeridian).
+
+    Any finite numbers will do, unlike in `bounding_boxes`: a map draws what it is given.
+    """
+    if not all(isinstance(side, int | float) and not isinstance(side, bool) and math.isfinite(side) for side in bbox):
         return None
     west, south, east, north = bbox
     if west <= east:
@@ -73,19 +76,22 @@ def bbox_outline(bbox: list[Any]) -> dict[str, Any] | None:
     return {"type": "MultiPolygon", "coordinates": halves}
 
 
-def tile_outline(zoom: int, x: int, y: int) -> dict[str, Any] | None:
-    """A tile of the web's map, by zoom, column and row."""
+def _tile_geometry(zoom: int, x: int, y: int) -> dict[str, Any] | None:
+    """Return the rectangle of a Web Mercator tile."""
     if not 0 <= zoom <= _MAX_ZOOM or not 0 <= x < 2**zoom or not 0 <= y < 2**zoom:
         return None
-    side = 2.0**zoom
+    tiles_per_side = 2.0**zoom
 
     def latitude(row: int) -> float:
-        return math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * row / side))))
+        return math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * row / tiles_per_side))))
 
-    return bbox_outline([x / side * 360 - 180, latitude(y + 1), (x + 1) / side * 360 - 180, latitude(y)])
+    def longitude(column: int) -> float:
+        return column / tiles_per_side * 360 - 180
+
+    return _bbox_geometry([longitude(x), latitude(y + 1), longitude(x + 1), latitude(y)])
 
 
-def _cell_outline(cell: str) -> dict[str, Any] | None:
+def _cell_geometry(cell: str) -> dict[str, Any] | None:
     try:
         import h3  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:

@@ -1,67 +1,69 @@
-"""How far a collection reaches: as far as was said when it was made, and as far as the items that came since."""
+"""The extent of a collection: as stated when it was created, extended by the items registered since."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError
-from dagmaster.geo.stac_rules import read_box, read_moment, spell_moment, split_box
+from dagmaster.geo.bounding_boxes import parse_bbox, split_at_antimeridian
+from dagmaster.geo.datetimes import format_datetime, parse_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dagmaster.geo.stac_rules import Box, KnownItem
+    from dagmaster.geo.bounding_boxes import BBox
+    from dagmaster.geo.stac_items import CheckedItem
 
-_ALWAYS: Final = [None, None]
-_WORLD: Final[Box] = (-180.0, -90.0, 180.0, 90.0)
+_ALL_TIME: Final = [None, None]
+_WORLD: Final[BBox] = (-180.0, -90.0, 180.0, 90.0)
 
 
-def reaching(collection: dict[str, Any], items: Iterable[KnownItem]) -> dict[str, Any]:
-    """The collection, grown around its items among these. It never shrinks; one that reaches far enough stays itself.
+def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> dict[str, Any]:
+    """Return the collection with its extent grown to include its own items; the same object if nothing changes.
 
-    All time is what a collection says that knows of no item yet: the first one replaces it, and the whole world that is
-    said beside it. An extent that cannot be read is left alone.
+    An extent never shrinks. A collection without items states all time and possibly the whole world: its first items
+    replace both. An extent that cannot be parsed is left unchanged.
     """
-    own = [one for one in items if one.collection == collection["id"]]
-    if not own:
+    own_items = [item for item in items if item.collection == collection["id"]]
+    if not own_items:
         return collection
     try:
-        box, others = _first(collection["extent"]["spatial"]["bbox"])
-        span, later = _first(collection["extent"]["temporal"]["interval"])
-        bounds = read_box(box)
-        begins, ends = (read_moment(one) if one else None for one in span)
+        bbox, other_boxes = _split_overall(collection["extent"]["spatial"]["bbox"])
+        interval, other_intervals = _split_overall(collection["extent"]["temporal"]["interval"])
+        bounds = parse_bbox(bbox)
+        start, end = (parse_datetime(text) if text else None for text in interval)
     except (PermanentError, LookupError, TypeError, ValueError):
         return collection
-    is_new = span == _ALWAYS
-    if is_new and bounds == _WORLD:
-        box = list(_around([one.bounds for one in own]))
-    elif not all(_is_inside(one.bounds, bounds) for one in own):
-        wide = _around([*split_box(bounds), *(one.bounds for one in own)])
-        half = len(box) // 2
-        box = [*wide[:2], *box[2:half], *wide[2:], *box[half + 2 :]]
-    first, last = min(one.begins for one in own), max(one.ends for one in own)
-    if is_new or (begins is not None and first < begins):
-        span = [spell_moment(first), span[1]]
-    if is_new or (ends is not None and last > ends):
-        span = [span[0], spell_moment(last)]
-    grown = {
+    is_unset = interval == _ALL_TIME
+    if is_unset and bounds == _WORLD:
+        bbox = list(_union([item.bounds for item in own_items]))
+    elif not all(_contains(bounds, item.bounds) for item in own_items):
+        union = _union([*split_at_antimeridian(bounds), *(item.bounds for item in own_items)])
+        half = len(bbox) // 2
+        bbox = [*union[:2], *bbox[2:half], *union[2:], *bbox[half + 2 :]]
+    first, last = min(item.start for item in own_items), max(item.end for item in own_items)
+    if is_unset or (start is not None and first < start):
+        interval = [format_datetime(first), interval[1]]
+    if is_unset or (end is not None and last > end):
+        interval = [interval[0], format_datetime(last)]
+    extent = {
         **collection["extent"],
-        "spatial": {**collection["extent"]["spatial"], "bbox": [box, *others]},
-        "temporal": {**collection["extent"]["temporal"], "interval": [span, *later]},
+        "spatial": {**collection["extent"]["spatial"], "bbox": [bbox, *other_boxes]},
+        "temporal": {**collection["extent"]["temporal"], "interval": [interval, *other_intervals]},
     }
-    return collection if grown == collection["extent"] else {**collection, "extent": grown}
+    return collection if extent == collection["extent"] else {**collection, "extent": extent}
 
 
-def _first(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The overall one, and those of its parts."""
+def _split_overall(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Split the overall extent, which stands first, from those of its parts."""
     return list(values[0]), list(values[1:])
 
 
-def _is_inside(one: Box, whole: Box) -> bool:
-    parts = split_box(whole)
-    return any(w <= one[0] and s <= one[1] and one[2] <= e and one[3] <= n for w, s, e, n in parts)
+def _contains(outer: BBox, inner: BBox) -> bool:
+    parts = split_at_antimeridian(outer)
+    return any(w <= inner[0] and s <= inner[1] and inner[2] <= e and inner[3] <= n for w, s, e, n in parts)
 
 
-def _around(boxes: Sequence[Box]) -> Box:
+def _union(boxes: Sequence[BBox]) -> BBox:
     wests, souths, easts, norths = zip(*boxes, strict=True)
     return min(wests), min(souths), max(easts), max(norths)

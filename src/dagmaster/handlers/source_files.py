@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dagmaster.errors import BlobNotFound, BlobsUnavailable, PermanentError
-from dagmaster.handlers.stac_inputs import gathered
+from dagmaster.handlers.stac_inputs import collect_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ class SourceParams(BaseModel):
 
 def _only(ctx: HandlerContext, given: dict[str, Any] | str | None) -> dict[str, Any]:
     """The item in what was given. Its assets are enough."""
-    items = [given] if isinstance(given, dict) and "assets" in given else gathered(ctx, given)
+    items = [given] if isinstance(given, dict) and "assets" in given else collect_items(ctx, given)
     if len(items) != 1:
         raise PermanentError(
             f"{len(items):,} items are given as item, and one is expected: fan out over them", kind="invalid_input"

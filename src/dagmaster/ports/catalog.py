@@ -36,7 +36,7 @@ class Catalog(Protocol):
 
     Many workers register at once, and nothing is lost or there twice. What comes out equals what went in, JSON for
     JSON. `CatalogUnavailable`: it does not answer. `PermanentError` of kind `invalid_input`: a catalog cannot take
-    this (`geo/stac_rules.py`), or its collection is not there.
+    this (`geo/stac_items.py`), or its collection is not there.
     """
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         wait,
         workflow,
     )
-    from dagmaster.testing.local_services import local_services
     from dagmaster.testing.run import run_workflow
+    from dagmaster.testing.services import local_services
 
 __all__ = [
     "After",
@@ -73,7 +73,7 @@ _PLACES = {
     "dagmaster.local.runner": ("Answers", "JobReport", "Observer", "InProcessRunner"),
     "dagmaster.testing.clock": ("FakeClock",),
     "dagmaster.testing.engine_driver": ("Driver", "through_json"),
-    "dagmaster.testing.local_services": ("local_services",),
+    "dagmaster.testing.services": ("local_services",),
     "dagmaster.testing.run": ("run_workflow",),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dagmaster.geo.footprints import footprint_of, footprint_of_output, outline
+from dagmaster.geo.footprints import footprint_geometry, footprint_of, footprint_of_output
 
 SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
 
@@ -15,11 +15,11 @@ SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0
     ids=["bbox", "bbox with heights", "GeoJSON", "feature"],
 )
 def test_a_place_is_a_polygon_however_it_is_written(footprint):
-    assert outline(footprint) == SQUARE
+    assert footprint_geometry(footprint) == SQUARE
 
 
 def test_a_bbox_across_the_antimeridian_is_two_rectangles():
-    found = outline([170, -10, -170, 10])
+    found = footprint_geometry([170, -10, -170, 10])
     assert found is not None
     assert found["type"] == "MultiPolygon"
     spans = [(min(x for x, _ in ring[0]), max(x for x, _ in ring[0])) for ring in found["coordinates"]]
@@ -28,7 +28,7 @@ def test_a_bbox_across_the_antimeridian_is_two_rectangles():
 
 @pytest.mark.parametrize("tile", ["1/0/0", {"z": 1, "x": 0, "y": 0}])
 def test_a_tile_of_the_web_covers_its_quarter_of_the_world(tile):
-    found = outline(tile)
+    found = footprint_geometry(tile)
     assert found is not None
     corners = {(round(x, 3), round(y, 3)) for x, y in found["coordinates"][0]}
     assert corners == {(-180, 0), (0, 0), (0, 85.051), (-180, 85.051)}
@@ -51,7 +51,7 @@ def test_a_tile_of_the_web_covers_its_quarter_of_the_world(tile):
     ],
 )
 def test_what_is_no_place_is_none(footprint):
-    assert outline(footprint) is None
+    assert footprint_geometry(footprint) is None
 
 
 def test_an_item_says_its_place_by_footprint_first():

@@ -11,8 +11,8 @@ from dagmaster import HandlerContext, PermanentError, Registry, compile_text, ha
 from dagmaster.errors import InputsInvalid
 from dagmaster.local.runner import InProcessRunner
 from dagmaster.testing.clock import FakeClock
-from dagmaster.testing.local_services import local_services
 from dagmaster.testing.run import run_workflow
+from dagmaster.testing.services import local_services
 
 if TYPE_CHECKING:
     from collections.abc import Callable

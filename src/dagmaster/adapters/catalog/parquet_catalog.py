@@ -17,24 +17,18 @@ import shapely
 import shapely.geometry
 
 from dagmaster.adapters.catalog.parquet_manifest import Part, Parts
-from dagmaster.errors import CatalogUnavailable
-from dagmaster.geo.stac_extents import reaching
-from dagmaster.geo.stac_rules import (
-    KnownItem,
-    box_geometry,
-    check_collection,
-    invalid,
-    known_item,
-    known_items,
-    read_search,
-)
+from dagmaster.errors import CatalogUnavailable, invalid_input
+from dagmaster.geo.bounding_boxes import bbox_to_geometry
+from dagmaster.geo.stac_extents import extend_extent
+from dagmaster.geo.stac_items import CheckedItem, check_collection, check_item, check_items
+from dagmaster.geo.stac_search import parse_search
 from dagmaster.ports.catalog import Registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from dagmaster.geo.stac_rules import ReadSearch
+    from dagmaster.geo.stac_search import ParsedSearch
     from dagmaster.ports.catalog import Search
 
 T = TypeVar("T")
@@ -110,7 +104,7 @@ class ParquetCatalog:
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
         """Write the new and the changed ones as one part; the parts that held the changed ones are copied without."""
-        known = known_items(items)
+        known = check_items(items)
         if not known:
             return Registered()
         with self._parts.writing() as parts:
@@ -131,7 +125,7 @@ class ParquetCatalog:
 
     def search(self, wanted: Search) -> list[dict[str, Any]]:
         """Ask for rows whose bounds fit, in order; then look at the geometries themselves."""
-        read = read_search(wanted)
+        read = parse_search(wanted)
         return [json.loads(text) for text in self._reading(lambda parts: self._search(parts, read))]
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
@@ -158,7 +152,7 @@ class ParquetCatalog:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _search(self, parts: Sequence[Part], read: ReadSearch) -> list[str]:
+    def _search(self, parts: Sequence[Part], read: ParsedSearch) -> list[str]:
         where, values = _conditions(read)
         # The geometry of one that lies inside the box tells nothing more.
         inside = " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in read.boxes) or "true"
@@ -169,7 +163,7 @@ class ParquetCatalog:
         values = [*(edge for box in read.boxes for edge in box), *values]
         if not read.boxes:
             return [text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, read.limit]).fetchall()]
-        shape = shapely.union_all([shapely.geometry.shape(box_geometry(box)) for box in read.boxes])
+        shape = shapely.union_all([shapely.geometry.shape(bbox_to_geometry(box)) for box in read.boxes])
         shapely.prepare(shape)
         # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort them all 40
         # (November 2026).
@@ -223,16 +217,16 @@ class ParquetCatalog:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit(self, kept: list[Part], gone: Sequence[Part], fresh: Sequence[KnownItem]) -> list[Part]:
+    def _commit(self, kept: list[Part], gone: Sequence[Part], fresh: Sequence[CheckedItem]) -> list[Part]:
         parts = [*kept, *(self._write(kept, chunk) for chunk in _chunks(fresh))]
         self._parts.commit(parts, gone)
         return parts
 
-    def _write(self, parts: Sequence[Part], known: Sequence[KnownItem]) -> Part:
+    def _write(self, parts: Sequence[Part], known: Sequence[CheckedItem]) -> Part:
         # Two thirds of what this module would take to import; who only searches writes nothing.
         from dagmaster.adapters.catalog.stac_parquet import write_items
 
-        newest_first = sorted(known, key=lambda one: (-_micros(one.begins), one.id))
+        newest_first = sorted(known, key=lambda one: (-_micros(one.start), one.id))
         name = self._parts.new_name(parts)
         self._parts.write(self._parts.items / name, partial(write_items, newest_first))
         self._parts.write(self._parts.index / name, partial(_write_table, _index(newest_first)))
@@ -273,20 +267,20 @@ class ParquetCatalog:
                     for text in pq.read_table(self._parts.index / part.name, columns=["item"])["item"].to_pylist()
                 ]
                 others = [part for part in parts if part not in small]
-                self._commit(others, small, [known_item(json.loads(text)) for text in texts])
+                self._commit(others, small, [check_item(json.loads(text)) for text in texts])
                 return
 
-    def _have_collections_reach(self, known: Sequence[KnownItem]) -> None:
+    def _have_collections_reach(self, known: Sequence[CheckedItem]) -> None:
         """Before the items are there: who dies in between leaves a collection that reaches too far, not too short."""
         found = {name: self.collection(name) for name in sorted({one.collection for one in known})}
         missing = [name for name, collection in found.items() if collection is None]
         if missing:
-            raise invalid(
+            raise invalid_input(
                 f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with"
                 " stac.ensure_collection"
             )
         for collection in filter(None, found.values()):
-            grown = reaching(collection, known)
+            grown = extend_extent(collection, known)
             if grown is not collection:
                 self._parts.write_collection(grown, check_collection(grown))
 
@@ -306,7 +300,7 @@ def _meeting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
     return [text for (wkb, text), met in zip(rows, meets, strict=True) if wkb is None or met]
 
 
-def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
+def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
     """The rows that may be what is looked for, and the values of the question marks."""
     where = ["true"]
     values: list[Any] = []
@@ -314,25 +308,25 @@ def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
         if names:
             where.append(f"{column} IN (SELECT unnest(?))")
             values.append(list(names))
-    if read.begins is not None:
+    if read.start is not None:
         where.append("ends >= ?")
-        values.append(_micros(read.begins))
-    if read.ends is not None:
+        values.append(_micros(read.start))
+    if read.end is not None:
         where.append("begins <= ?")
-        values.append(_micros(read.ends))
+        values.append(_micros(read.end))
     if read.boxes:
         where.append(f"({' OR '.join('(east >= ? AND north >= ? AND west <= ? AND south <= ?)' for _ in read.boxes)})")
         values += [edge for box in read.boxes for edge in box]
     return " AND ".join(where), values
 
 
-def _index(known: Sequence[KnownItem]) -> pa.Table:
+def _index(known: Sequence[CheckedItem]) -> pa.Table:
     rows = [
         {
             "collection": one.collection,
             "id": one.id,
-            "begins": _micros(one.begins),
-            "ends": _micros(one.ends),
+            "begins": _micros(one.start),
+            "ends": _micros(one.end),
             **dict(zip(("west", "south", "east", "north"), one.bounds, strict=True)),
             "geometry": shapely.to_wkb(shapely.geometry.shape(one.item["geometry"])),
             "digest": one.digest,
@@ -347,9 +341,9 @@ def _write_table(rows: pa.Table, path: str) -> None:
     pq.write_table(rows, path, compression="zstd", row_group_size=1024)
 
 
-def _chunks(known: Sequence[KnownItem]) -> Iterator[list[KnownItem]]:
+def _chunks(known: Sequence[CheckedItem]) -> Iterator[list[CheckedItem]]:
     """Not too many rows, and not too many bytes."""
-    chunk: list[KnownItem] = []
+    chunk: list[CheckedItem] = []
     size = 0
     for one in known:
         if chunk and (len(chunk) >= MOST_ROWS or size + len(one.text) > MOST_BYTES):

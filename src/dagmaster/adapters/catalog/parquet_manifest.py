@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import CatalogUnavailable
-from dagmaster.geo.stac_rules import collection_file
+from dagmaster.geo.stac_items import collection_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,7 +106,7 @@ class Parts:
 
     def collection_path(self, collection_id: str) -> Path:
         """The file of a collection."""
-        return self.collections / collection_file(collection_id)
+        return self.collections / collection_file_name(collection_id)
 
     def write_collection(self, collection: dict[str, Any], text: str) -> None:
         """Put a collection in its place."""

@@ -18,15 +18,18 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from dagmaster.errors import CatalogUnavailable, PermanentError
-from dagmaster.geo.stac_extents import reaching
-from dagmaster.geo.stac_rules import box_geometry, check_collection, invalid, known_items, read_search, spelled
+from dagmaster.errors import CatalogUnavailable, PermanentError, invalid_input
+from dagmaster.geo.bounding_boxes import bbox_to_geometry
+from dagmaster.geo.stac_extents import extend_extent
+from dagmaster.geo.stac_items import check_collection, check_items, encode_document
+from dagmaster.geo.stac_search import parse_search
 from dagmaster.ports.catalog import Registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dagmaster.geo.stac_rules import KnownItem, ReadSearch
+    from dagmaster.geo.stac_items import CheckedItem
+    from dagmaster.geo.stac_search import ParsedSearch
     from dagmaster.ports.catalog import Search
 
 T = TypeVar("T")
@@ -112,7 +115,7 @@ class PgstacCatalog:
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
         """One transaction that holds the collections' rows: who registers into one at the same time waits."""
-        known = known_items(items)
+        known = check_items(items)
         return self._doing(lambda cursor: _register(cursor, known)) if known else Registered()
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
@@ -122,7 +125,7 @@ class PgstacCatalog:
 
     def search(self, wanted: Search) -> list[dict[str, Any]]:
         """One statement, in an order that does not depend on the server's language."""
-        where, values = _conditions(read := read_search(wanted))
+        where, values = _conditions(read := parse_search(wanted))
         query = (
             f"SELECT {_ITEM} FROM items i WHERE {where}"  # noqa: S608 - our words
             ' ORDER BY i.datetime DESC, i.id COLLATE "C", i.collection COLLATE "C" LIMIT %s'
@@ -231,17 +234,17 @@ def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavaila
             f"the database {place} has no pgstac, or an old one ({said}): run dagmaster stac init"
         )
     if isinstance(error, _OF_THE_INPUT):
-        return invalid(f"pgstac refuses this: {said}")
+        return invalid_input(f"pgstac refuses this: {said}")
     return CatalogUnavailable(f"the catalog on {place} does not answer: {said}")
 
 
-def _register(cursor: Cursor, known: Sequence[KnownItem]) -> Registered:
+def _register(cursor: Cursor, known: Sequence[CheckedItem]) -> Registered:
     names = sorted({one.collection for one in known})
     rows = cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall()
     held: dict[str, bool] = {name: has_items for name, has_items, _ in rows}
     missing = [name for name in names if name not in held]
     if missing:
-        raise invalid(
+        raise invalid_input(
             f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with stac.ensure_collection"
         )
     if not all(held.values()):
@@ -257,14 +260,14 @@ def _register(cursor: Cursor, known: Sequence[KnownItem]) -> Registered:
         _keep_as_they_came(cursor, written)
     for name, _, content in rows:
         collection = json.loads(content)
-        grown = reaching(collection, known)
+        grown = extend_extent(collection, known)
         if grown is not collection:
             extent = json.dumps(grown["extent"])
             cursor.execute(_REACH, [extent, name])
     return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(written))
 
 
-def _keep_as_they_came(cursor: Cursor, written: Sequence[KnownItem]) -> None:
+def _keep_as_they_came(cursor: Cursor, written: Sequence[CheckedItem]) -> None:
     back = _digests(cursor, written)
     lost = [one for one in written if one.key not in back]
     if lost:
@@ -275,12 +278,12 @@ def _keep_as_they_came(cursor: Cursor, written: Sequence[KnownItem]) -> None:
         cursor.execute(_KEEP_TEXT, [[one.collection for one in odd], [one.id for one in odd], texts])
 
 
-def _digests(cursor: Cursor, known: Sequence[KnownItem]) -> dict[tuple[str, str], str]:
+def _digests(cursor: Cursor, known: Sequence[CheckedItem]) -> dict[tuple[str, str], str]:
     rows = cursor.execute(_THERE, [[one.collection for one in known], [one.id for one in known]]).fetchall()
-    return {(row[0], row[1]): spelled(_read(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
+    return {(row[0], row[1]): encode_document(_read(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
 
 
-def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
+def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
     """The rows that are looked for, and the values of the placeholders."""
     where = ["true"]
     values: list[Any] = []
@@ -288,15 +291,15 @@ def _conditions(read: ReadSearch) -> tuple[str, list[Any]]:
         if names:
             where.append(f"i.{column} = ANY(%s)")
             values.append(list(names))
-    if read.begins is not None:
+    if read.start is not None:
         where.append("i.end_datetime >= %s")
-        values.append(read.begins)
-    if read.ends is not None:
+        values.append(read.start)
+    if read.end is not None:
         where.append("i.datetime <= %s")
-        values.append(read.ends)
+        values.append(read.end)
     if read.boxes:
         where.append(f"({' OR '.join('ST_Intersects(i.geometry, ST_GeomFromGeoJSON(%s))' for _ in read.boxes)})")
-        values += [json.dumps(box_geometry(box)) for box in read.boxes]
+        values += [json.dumps(bbox_to_geometry(box)) for box in read.boxes]
     return " AND ".join(where), values
 
 

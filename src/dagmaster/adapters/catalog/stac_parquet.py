@@ -17,12 +17,13 @@ from stac_geoparquet.arrow import to_parquet
 # registered, reading /proc for that log took 10 (November 2026).
 from stac_geoparquet.arrow._api import stac_items_to_arrow
 
-from dagmaster.geo.stac_rules import item_box, read_moment
+from dagmaster.geo.datetimes import parse_datetime
+from dagmaster.geo.stac_items import item_bbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dagmaster.geo.stac_rules import KnownItem
+    from dagmaster.geo.stac_items import CheckedItem
 
 # It tells the size of every batch, at a level that is for what a user wants to know.
 logging.getLogger("stac_geoparquet").setLevel(logging.WARNING)
@@ -43,12 +44,12 @@ _TOP_LEVEL: Final = (
 _MOMENTS: Final = ("datetime", "start_datetime", "end_datetime")
 
 
-def write_items(known: Sequence[KnownItem], path: str) -> None:
+def write_items(known: Sequence[CheckedItem], path: str) -> None:
     """Write items as one file of stac-geoparquet."""
     to_parquet(as_table(known), path, compression="zstd")
 
 
-def as_table(known: Sequence[KnownItem]) -> pa.Table:
+def as_table(known: Sequence[CheckedItem]) -> pa.Table:
     """Items as an Arrow table."""
     items = [one.item for one in known]
     # Each way takes more than the one before it, and the last takes all.
@@ -102,7 +103,7 @@ def _core(item: dict[str, Any]) -> dict[str, Any]:
         "id": item["id"],
         "collection": item["collection"],
         "geometry": item["geometry"],
-        "bbox": [*item_box(item)],
+        "bbox": [*item_bbox(item)],
         "links": links,
         "properties": {**_moments(item), "json": json.dumps(item["properties"])},
         "assets": {"json": {"href": "", "json": json.dumps(item["assets"])}},
@@ -112,7 +113,7 @@ def _core(item: dict[str, Any]) -> dict[str, Any]:
 def _moments(item: dict[str, Any]) -> dict[str, str]:
     """When it is, in microseconds: Arrow refuses finer ones."""
     given = {name: item["properties"].get(name) for name in _MOMENTS}
-    return {name: read_moment(text).isoformat() for name, text in given.items() if text is not None}
+    return {name: parse_datetime(text).isoformat() for name, text in given.items() if text is not None}
 
 
 def _fits(schema: pa.Schema) -> bool:

@@ -40,8 +40,8 @@ class ParquetTables:
 
     def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
         """Make the folder, and the file that says what it holds, unless that is there."""
-        said = arrow_features.spec_json(spec)
-        arrow_features.crs_json(spec.srid)
+        said = arrow_features.spec_to_json(spec)
+        arrow_features.crs_to_projjson(spec.srid)
         with self._working():
             folder = self._folder(spec.name)
             folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class ParquetTables:
             spec = self._known(table)
             beside = self._beside(folder, chunk)
             try:
-                written = arrow_features.write_file(arrow_features.fit(rows, spec), beside, spec)
+                written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, spec), beside, spec)
                 with beside.open("rb") as file:
                     os.fsync(file.fileno())
                 beside.replace(folder / f"{chunk}.parquet")
@@ -83,7 +83,7 @@ class ParquetTables:
             for file in self._chunks(table):
                 if file.stem not in set(chunks):
                     with contextlib.suppress(FileNotFoundError):
-                        rows = arrow_features.file_facts(file).rows
+                        rows = arrow_features.read_file_info(file).rows
                         file.unlink()
                         gone += rows
             for left in self._folder(table).glob(".*.tmp"):
@@ -98,7 +98,7 @@ class ParquetTables:
             spec = self._spec(table)
             if spec is None:
                 return None
-            facts = {file.stem: arrow_features.file_facts(file) for file in self._chunks(table)}
+            facts = {file.stem: arrow_features.read_file_info(file) for file in self._chunks(table)}
             boxes = [one.bbox for one in facts.values() if one.bbox is not None]
             return TableInfo(
                 name=table,
@@ -119,7 +119,7 @@ class ParquetTables:
 
         with self._working():
             spec = self._known(table)
-            parts = [arrow_features.read_file(file)[1] for file in self._chunks(table)]
+            parts = [arrow_features.read_chunk(file)[1] for file in self._chunks(table)]
             return pa.concat_tables([arrow_features.arrow_schema(spec).empty_table(), *parts])
 
     def drop(self, table: str) -> bool:
@@ -161,7 +161,7 @@ class ParquetTables:
 
     def _spec(self, table: str) -> TableSpec | None:
         try:
-            return arrow_features.spec_from(json.loads((self._folder(table) / ABOUT).read_text(encoding="utf-8")))
+            return arrow_features.spec_from_json(json.loads((self._folder(table) / ABOUT).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
@@ -200,7 +200,7 @@ def has_new_source(spec: TableSpec, there: TableSpec | None, *, replace: bool) -
             " `replace: true` to have this in its place",
             kind="invalid_input",
         )
-    if there is None or arrow_features.spec_json(there) != arrow_features.spec_json(spec):
+    if there is None or arrow_features.spec_to_json(there) != arrow_features.spec_to_json(spec):
         raise differs(spec, there)
     return bool(spec.source) and there.source != spec.source
 

@@ -98,7 +98,7 @@ class PostgisTables:
             _lock(connection, check_table(table), shared=True)
             _lock(connection, f"{table}/{chunk}")
             spec = _known(connection, table)
-            fitting = arrow_features.fit(rows, spec)
+            fitting = arrow_features.fit_to_table(rows, spec)
             name, mark = _quoted(table), sql.Identifier(CHUNK_COLUMN)
             connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(name, mark), [chunk])
             names = sql.SQL(", ").join(map(sql.Identifier, [*fitting.column_names, CHUNK_COLUMN]))

@@ -11,7 +11,7 @@ import click
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.geo.footprints import outline
+from dagmaster.geo.footprints import footprint_geometry
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
@@ -115,6 +115,6 @@ def collection(head: JobDetail, placed: list[PlacedNode]) -> dict[str, Any]:
                 },
             }
             for one in placed
-            if (geometry := outline(one.footprint)) is not None
+            if (geometry := footprint_geometry(one.footprint)) is not None
         ],
     }

@@ -40,10 +40,10 @@ def _box(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tup
     """Read west,south,east,north."""
     if value is None:
         return None
-    from dagmaster.geo.stac_rules import read_box
+    from dagmaster.geo.bounding_boxes import parse_bbox
 
     try:
-        return read_box([float(edge) for edge in value.split(",")], repr(value))
+        return parse_bbox([float(edge) for edge in value.split(",")], repr(value))
     except ValueError:
         raise click.BadParameter(
             f"{value!r} is no box: write west,south,east,north in degrees, as 13.0,52.3,13.8,52.7"
@@ -56,10 +56,10 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
     """Read a moment, or from/to."""
     if value is None:
         return None
-    from dagmaster.geo.stac_rules import read_interval
+    from dagmaster.geo.datetimes import parse_interval
 
     try:
-        read_interval(value)
+        parse_interval(value)
     except PermanentError as error:
         raise click.BadParameter(
             f"{error}. A day is 2026-11-16, a year 2026, a span 2026-01-01/2026-12-31, `..` is open"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobNotFound, PermanentError
-from dagmaster.geo.stac_rules import collection_link, users_moment
+from dagmaster.geo.datetimes import normalize_datetime
+from dagmaster.geo.stac_items import collection_link
 from dagmaster.handlers.fathom.depth_codes import band_name
 from dagmaster.handlers.fathom.filename_grammar import PATTERNS, Grammar, bbox_of, union
 from dagmaster.handlers.fathom.params import (
@@ -397,7 +398,7 @@ def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegist
     """Register the merged cells in the catalog: a collection, and the item of each cell and group."""
     with extra("stac"):
         from dagmaster.handlers.stac.item_builder import new_collection
-    when = {} if params.when is None else {"datetime": users_moment(params.when)}
+    when = {} if params.when is None else {"datetime": normalize_datetime(params.when)}
     cells = sorted([*params.done, *(one for one in params.merged if one)], key=lambda one: (one["group"], one["cell"]))
     collection = new_collection(params.collection_id, title=params.title, description=params.description)
     ctx.catalog.ensure_collection(collection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.geo.stac_rules import read_box, split_box
+from dagmaster.geo.bounding_boxes import parse_bbox, split_at_antimeridian
 from dagmaster.handlers.fathom.depth_codes import band_name
 from dagmaster.handlers.fathom.filename_grammar import bbox_of, cell_name, cell_of, union
 
@@ -70,7 +70,7 @@ def is_wanted(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str,
     west, south, east, north = bbox_of(tile.tile)
     return any(
         west < right and east > left and south < top and north > bottom
-        for left, bottom, right, top in split_box(read_box(bbox))
+        for left, bottom, right, top in split_at_antimeridian(parse_bbox(bbox))
     )
 
 

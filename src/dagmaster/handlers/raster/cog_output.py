@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dagmaster.errors import PermanentError
-from dagmaster.geo.stac_rules import users_moment
+from dagmaster.geo.datetimes import normalize_datetime
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.provenance import MOST_SOURCES, Made
 from dagmaster.handlers.result_uris import (
@@ -239,7 +239,7 @@ def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: O
         from dagmaster.handlers.stac.raster_item import Told, raster_item
     by_content = params.item_id is None and any(is_named_by_content(href) for href, _ in origin.sources)
     if by_content and params.datetime is not None:
-        item_id = dated(item_id, users_moment(params.datetime))
+        item_id = dated(item_id, normalize_datetime(params.datetime))
     with gdal(ctx.share):
         facts = describe(file.path, ctx.share, sample=False)
         info = ctx.blobs.find(file.uri)

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.errors import PermanentError
-from dagmaster.geo.stac_rules import invalid
+from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import HEAVY
 from dagmaster.handlers.stac.asset_references import all_items, blobs_of, referenced
@@ -220,7 +219,7 @@ def _take_missing(ctx: HandlerContext, params: RebuildParams, done: Rebuilt) -> 
 def refuse_all(gone: int, of: int, *, allowed: bool) -> None:
     """A storage that is not mounted looks empty. That is no reason to forget what is in it."""
     if gone == of and gone > 1 and not allowed:
-        raise invalid(
+        raise invalid_input(
             f"the files of all {gone:,} items are gone: is the storage there? If they are meant to go, say allow_all"
         )
 
@@ -265,7 +264,7 @@ class Repaired(BaseModel):
 def repair_items(ctx: HandlerContext, params: RepairParams) -> Repaired:
     """Find items that are malformed or whose files are gone, and report, mend or remove them."""
     if params.collection_id is not None and ctx.catalog.collection(params.collection_id) is None:
-        raise invalid(f"the catalog has no collection {params.collection_id!r}")
+        raise invalid_input(f"the catalog has no collection {params.collection_id!r}")
     done = Repaired()
     lost: dict[str, list[str]] = {}
     for item in all_items(ctx, params.collection_id):

@@ -7,7 +7,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.geo.stac_rules import invalid, read_box
+from dagmaster.errors import invalid_input
+from dagmaster.geo.bounding_boxes import parse_bbox
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import LIGHT
 from dagmaster.handlers.source_files import SourceParams
@@ -25,7 +26,7 @@ from dagmaster.handlers.stac.item_builder import (
     with_preview,
 )
 from dagmaster.handlers.stac.registration import Counts, ensure, register
-from dagmaster.handlers.stac_inputs import FILES, gathered
+from dagmaster.handlers.stac_inputs import COG_KEYS, collect_items
 from dagmaster.ports.handler_context import HandlerContext
 
 __all__ = [
@@ -64,11 +65,13 @@ class CollectionParams(Told):
         """As STAC."""
         if self.collection is not None:
             if self.collection_id not in (None, self.collection.get("id")):
-                raise invalid(f"the collection has the id {self.collection.get('id')!r}, not {self.collection_id!r}")
+                raise invalid_input(
+                    f"the collection has the id {self.collection.get('id')!r}, not {self.collection_id!r}"
+                )
             return self.collection
         extent = extent_of([])
         if self.bbox is not None:
-            extent["spatial"] = {"bbox": [list(read_box(self.bbox))]}
+            extent["spatial"] = {"bbox": [list(parse_bbox(self.bbox))]}
         if self.interval is not None:
             extent["temporal"] = {"interval": [interval_of(self.interval)]}
         told = self.model_dump(include={"title", "description", "license", "keywords"})
@@ -138,9 +141,9 @@ class ItemParams(Told):
         href = self.cog_url or self.cog_path or self.href
         told = self.model_dump(include={"item_id", "bbox", "datetime", "properties", "metadata"}, exclude_none=True)
         if self.item is not None or (href or "").endswith(".json"):
-            met = gathered(ctx, self.item or href)
+            met = collect_items(ctx, self.item or href)
             if len(met) != 1:
-                raise invalid(f"{len(met)} items are given: stac.register_items takes many")
+                raise invalid_input(f"{len(met)} items are given: stac.register_items takes many")
             item = self._with_told(met[0]) if "type" in met[0] else made_of(ctx, met[0] | told, self.collection_id)
         else:
             item = made_of(ctx, told | {"href": href}, self.collection_id)
@@ -148,7 +151,7 @@ class ItemParams(Told):
 
     def _with_told(self, item: dict[str, Any]) -> dict[str, Any]:
         if self.bbox is not None:
-            raise invalid(
+            raise invalid_input(
                 f"bbox is given, and the item {item.get('id')!r} says itself where it is: leave bbox out, or correct"
                 " the item's geometry and bbox"
             )
@@ -158,13 +161,13 @@ class ItemParams(Told):
 
 def made_of(ctx: HandlerContext, told: dict[str, Any], collection: str | None) -> dict[str, Any]:
     """The item of a file that an output names. What is told of it is added to what the file says."""
-    href = str(next(told[name] for name in (*FILES, "href") if told.get(name)))
+    href = str(next(told[name] for name in (*COG_KEYS, "href") if told.get(name)))
     name = collection or told.get("collection_id") or DEFAULT_COLLECTION
     facts = {**namespaced(told.get("metadata")), **(told.get("properties") or {})}
     when = told.get("datetime")
     if href.startswith(_ELSEWHERE):
         if told.get("bbox") is None:
-            raise invalid(f"{href} is not opened here: give its bbox, west, south, east, north, and its datetime")
+            raise invalid_input(f"{href} is not opened here: give its bbox, west, south, east, north, and its datetime")
         return item_elsewhere(
             href, told["bbox"], collection=name, item_id=told.get("item_id"), when=when, properties=facts
         )
@@ -215,8 +218,8 @@ class ItemsParams(Told):
     def found(self, ctx: HandlerContext) -> list[dict[str, Any]]:
         """Each in its collection."""
         if self.items is None and self.hrefs is None:
-            raise invalid("nothing is given to register: expected items or hrefs")
-        met = gathered(ctx, [self.items, self.hrefs])
+            raise invalid_input("nothing is given to register: expected items or hrefs")
+        met = collect_items(ctx, [self.items, self.hrefs])
         return all_made(ctx, met, self.collection_id)
 
 
@@ -266,13 +269,15 @@ class CollectionRegistered(ItemsRegistered):
 )
 def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionRegistered:
     """Have a collection, and in it the items of all tiles. It spans what the tiles span."""
-    met = gathered(ctx, params.tile_results)
+    met = collect_items(ctx, params.tile_results)
     if not met:
-        raise invalid("no tile has a result: there is nothing to register")
+        raise invalid_input("no tile has a result: there is nothing to register")
     own = {str(held["collection"]) for held in met if held.get("collection")}
     asked = params.collection_id or (params.collection or {}).get("id")
     if asked is None and len(own) > 1:
-        raise invalid(f"the tiles are of several collections, {', '.join(sorted(own))}: name one by collection_id")
+        raise invalid_input(
+            f"the tiles are of several collections, {', '.join(sorted(own))}: name one by collection_id"
+        )
     name = asked or next(iter(own), DEFAULT_COLLECTION)
     items = all_made(ctx, met, name)
     with extra("stac"):

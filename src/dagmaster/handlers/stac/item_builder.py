@@ -5,20 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import PermanentError
-from dagmaster.geo.stac_rules import (
-    STAC_VERSION,
-    collection_link,
-    invalid,
-    item_box,
-    item_span,
-    outline,
-    read_box,
-    read_moment,
-    spell_moment,
-    split_box,
-    users_moment,
-)
+from dagmaster.errors import PermanentError, invalid_input
+from dagmaster.geo.bounding_boxes import bbox_to_geometry, parse_bbox, split_at_antimeridian
+from dagmaster.geo.datetimes import format_datetime, normalize_datetime, parse_datetime
+from dagmaster.geo.stac_items import STAC_VERSION, collection_link, item_bbox, item_interval
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.provenance import Made
 from dagmaster.handlers.result_uris import UNDATED, dated, is_named_by_content, plain_name
@@ -92,7 +82,7 @@ def item_id_of(uri: BlobUri, when: str | None = None) -> str:
     """
     if is_named_by_content(str(uri)):
         whole = plain_name(uri.name.rpartition("/")[2].removesuffix(uri.suffix))
-        return whole if when is None else dated(whole, users_moment(when))
+        return whole if when is None else dated(whole, normalize_datetime(when))
     return f"{plain_name(uri.stem)}-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}"
 
 
@@ -146,12 +136,12 @@ def item_elsewhere(
     properties: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The item of a file that this machine does not open: what is known of it is what it was told."""
-    bounds = read_box(box)
+    bounds = parse_bbox(box)
     given = plain_properties(properties)
     told = when or given.get("datetime")
-    moment = None if told is None else users_moment(str(told))
+    moment = None if told is None else normalize_datetime(str(told))
     if moment is None and not (given.get("start_datetime") and given.get("end_datetime")):
-        raise invalid(f"nobody says when {href} was measured: give datetime, as 2026-11-16T05:00:00Z")
+        raise invalid_input(f"nobody says when {href} was measured: give datetime, as 2026-11-16T05:00:00Z")
     name = href.rstrip("/").rpartition("/")[2].partition(".")[0]
     return {
         "type": "Feature",
@@ -159,7 +149,7 @@ def item_elsewhere(
         "stac_extensions": [],
         "id": item_id or f"{plain_name(name)}-{hashlib.sha256(href.encode()).hexdigest()[:8]}",
         "collection": collection,
-        "geometry": outline(bounds),
+        "geometry": bbox_to_geometry(bounds),
         "bbox": list(bounds),
         "properties": {**given, "datetime": moment},
         "links": [collection_link(collection)],
@@ -181,7 +171,7 @@ def retold(
     if known is None:
         given.pop(_ASSUMED, None)
     else:
-        given["datetime"] = users_moment(known)
+        given["datetime"] = normalize_datetime(known)
         kept.pop(_ASSUMED, None)
         if item_id is None and own.get(UNDATED):
             name = dated(str(name), given["datetime"])
@@ -221,7 +211,7 @@ def placed(item: dict[str, Any], collection: str | None) -> dict[str, Any]:
     """The item in a collection: its own, the asked one, or the default one. Two that differ are refused."""
     own = item.get("collection")
     if own is not None and collection is not None and own != collection:
-        raise invalid(
+        raise invalid_input(
             f"the item {item.get('id')!r} is of the collection {own!r}, and {collection!r} is asked for: change one"
         )
     name = own or collection or DEFAULT_COLLECTION
@@ -260,8 +250,8 @@ def extent_of(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Where and when the items are, together."""
     if not items:
         return {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}}
-    boxes = [part for item in items for part in split_box(item_box(item))]
-    spans = [item_span(item) for item in items]
+    boxes = [part for item in items for part in split_at_antimeridian(item_bbox(item))]
+    spans = [item_interval(item) for item in items]
     return {
         "spatial": {
             "bbox": [
@@ -275,7 +265,7 @@ def extent_of(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         },
         "temporal": {
             "interval": [
-                [spell_moment(min(begins for begins, _ in spans)), spell_moment(max(ends for _, ends in spans))]
+                [format_datetime(min(begins for begins, _ in spans)), format_datetime(max(ends for _, ends in spans))]
             ]
         },
     }
@@ -285,5 +275,5 @@ def interval_of(text: str) -> list[str | None]:
     """from/to as a collection's extent writes it."""
     ends = [one.strip() for one in text.split("/")]
     if len(ends) != 2:  # noqa: PLR2004 - from and to
-        raise invalid(f"{text!r} is no interval: write from/to, where .. is open")
-    return [None if one in ("", "..") else spell_moment(read_moment(one)) for one in ends]
+        raise invalid_input(f"{text!r} is no interval: write from/to, where .. is open")
+    return [None if one in ("", "..") else format_datetime(parse_datetime(one)) for one in ends]

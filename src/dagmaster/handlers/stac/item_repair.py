@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, PermanentError
-from dagmaster.geo.stac_rules import STAC_VERSION, collection_link, geometry_bounds, item_box, split_box
+from dagmaster.geo.bounding_boxes import geometry_bounds, split_at_antimeridian
+from dagmaster.geo.stac_items import STAC_VERSION, collection_link, item_bbox
 from dagmaster.handlers.stac.asset_references import blobs_of
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def _box(item: dict[str, Any]) -> dict[str, Any]:
     except PermanentError:
         return {}
     try:
-        own = item_box(item)
+        own = item_bbox(item)
     except PermanentError:
         return {"bbox": list(bounds)}
-    is_across = len(split_box(own)) > 1 and bounds[2] - bounds[0] > 180  # noqa: PLR2004 - half of the world
+    is_across = len(split_at_antimeridian(own)) > 1 and bounds[2] - bounds[0] > 180  # noqa: PLR2004 - half of the world
     is_close = all(abs(one - other) <= CLOSE for one, other in zip(own, bounds, strict=True))
     return {} if is_across or is_close else {"bbox": list(bounds)}

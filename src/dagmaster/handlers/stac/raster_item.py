@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rasterio
 
-from dagmaster.geo.stac_rules import STAC_VERSION, collection_link, spell_moment, users_moment
+from dagmaster.geo.datetimes import format_datetime, normalize_datetime
+from dagmaster.geo.stac_items import STAC_VERSION, collection_link
 from dagmaster.handlers.gdal import opened
 from dagmaster.handlers.provenance import installed, multihash, provenance, source_links
 from dagmaster.handlers.raster.cog_writer import is_valid_cog
@@ -83,7 +84,9 @@ def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[
             "properties": {
                 **_moment(raster, told),
                 **(
-                    {} if told.created is None else {"created": spell_moment(datetime.fromtimestamp(told.created, UTC))}
+                    {}
+                    if told.created is None
+                    else {"created": format_datetime(datetime.fromtimestamp(told.created, UTC))}
                 ),
                 **_projection(raster),
                 **provenance(made, {"gdal": rasterio.__gdal_version__, **installed("rasterio", "dagmaster")}),
@@ -116,18 +119,18 @@ def _media_type(raster: DatasetReader, path: Path | str) -> str:
 
 def _moment(raster: DatasetReader, told: Told) -> dict[str, Any]:
     if told.when is not None:
-        return {"datetime": users_moment(told.when)}
+        return {"datetime": normalize_datetime(told.when)}
     tagged = _TAGGED.match(raster.tags().get("TIFFTAG_DATETIME", ""))
     if tagged is not None:
         try:
             year, month, day, hour, minute, second = map(int, tagged.groups())
             at = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
             # When the file was written, by a clock somewhere: mostly not when it was measured.
-            return {"datetime": spell_moment(at), "dagmaster:datetime_assumed": True}
+            return {"datetime": format_datetime(at), "dagmaster:datetime_assumed": True}
         except ValueError:
             pass
     taken = datetime.now(UTC) if told.assumed is None else datetime.fromtimestamp(told.assumed, UTC)
-    return {"datetime": spell_moment(taken.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
+    return {"datetime": format_datetime(taken.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
 
 
 def _projection(raster: DatasetReader) -> dict[str, Any]:

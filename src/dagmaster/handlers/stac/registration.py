@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from dagmaster.geo.stac_rules import known_items
+from dagmaster.geo.stac_items import check_items
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.stac.item_builder import new_collection
 from dagmaster.ports.handler_context import HandlerContext
@@ -44,7 +44,7 @@ def register(ctx: HandlerContext, items: list[dict[str, Any]]) -> Counts:
             ctx.progress(number, len(items), "checking items")
         by_collection.setdefault(str(item.get("collection")), []).append(check_stac_item(item))
     # A name that two different items have is refused before one of them is there.
-    known_items(items)
+    check_items(items)
     for name, own in by_collection.items():
         if ctx.catalog.collection(name) is None:
             ensure(ctx, new_collection(name, own))

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from pystac.validation.local_validator import get_local_schema_cache
 from referencing import Registry, Resource
 
-from dagmaster.errors import PermanentError
-from dagmaster.geo.stac_rules import STAC_VERSION, check_collection, invalid, known_item
+from dagmaster.errors import PermanentError, invalid_input
+from dagmaster.geo.stac_items import STAC_VERSION, check_collection, check_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ _MODELS: Final[Mapping[str, type[BaseModel]]] = {"item": stac_pydantic.Item, "co
 
 def check_stac_item(item: Any) -> dict[str, Any]:
     """An item that a catalog can take and that is STAC; else `invalid_input`, with what is wrong and where."""
-    known = known_item(item)
+    known = check_item(item)
     _check("item", known.item, f"the item {known.id!r}")
     return known.item
 
@@ -51,19 +51,19 @@ def problem_of(item: Any) -> str | None:
 def _check(kind: str, document: dict[str, Any], name: str) -> None:
     version = document.get("stac_version")
     if not isinstance(version, str) or not version.startswith("1."):
-        raise invalid(f"{name} is of the STAC version {version!r}: expected 1.0 or 1.1")
+        raise invalid_input(f"{name} is of the STAC version {version!r}: expected 1.0 or 1.1")
     try:
         _MODELS[kind].model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise invalid(f"{name} is not valid STAC at {_place(first['loc'])}: {first['msg']}") from None
+        raise invalid_input(f"{name} is not valid STAC at {_place(first['loc'])}: {first['msg']}") from None
     # A document of 1.0 is one of 1.1 too, but for what it calls itself.
     found = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
     if found is not None and list(found.absolute_path) == ["collection"]:
         # The schema says that 'x' should not be valid under {}.
-        raise invalid(f"{name} names a collection: it has to have a link to it, of rel 'collection', too")
+        raise invalid_input(f"{name} names a collection: it has to have a link to it, of rel 'collection', too")
     if found is not None:
-        raise invalid(f"{name} is not valid STAC at {_place(found.absolute_path)}: {found.message[:300]}")
+        raise invalid_input(f"{name} is not valid STAC at {_place(found.absolute_path)}: {found.message[:300]}")
 
 
 def _place(path: Any) -> str:

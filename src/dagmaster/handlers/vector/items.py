@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyproj
 
-from dagmaster.geo.stac_rules import STAC_VERSION, collection_link, outline, read_box, spell_moment, users_moment
+from dagmaster.geo.bounding_boxes import bbox_to_geometry, parse_bbox
+from dagmaster.geo.datetimes import format_datetime, normalize_datetime
+from dagmaster.geo.stac_items import STAC_VERSION, collection_link
 from dagmaster.handlers.provenance import Made, installed, provenance, source_links
 from dagmaster.handlers.vector.geometry_cleaning import lon_lat_bounds
 
@@ -47,7 +49,7 @@ def table_item(
         "stac_extensions": list(EXTENSIONS),
         "id": item_id,
         "collection": collection_id,
-        "geometry": None if bbox is None else outline(read_box(bbox)),
+        "geometry": None if bbox is None else bbox_to_geometry(parse_bbox(bbox)),
         "properties": {
             **_moment(when, source.get("modified")),
             **({} if title is None else {"title": title}),
@@ -74,7 +76,7 @@ def table_item(
 
 def _moment(when: str | None, modified: float | None) -> dict[str, Any]:
     if when is not None:
-        return {"datetime": users_moment(when)}
+        return {"datetime": normalize_datetime(when)}
     # Not the present moment: a retry would make another item.
     taken = datetime.fromtimestamp(int(modified or 0), UTC)
-    return {"datetime": spell_moment(taken), "dagmaster:datetime_assumed": True}
+    return {"datetime": format_datetime(taken), "dagmaster:datetime_assumed": True}

@@ -145,7 +145,7 @@ def upload(
         ctx.blobs.fetch(place, path, lambda done: ctx.progress(done, message=f"fetching {place}"))
     except BlobNotFound as error:
         raise PermanentError(f"there is no chunk at {place}", kind="invalid_input") from error
-    said, rows = arrow_features.read_file(path)
+    said, rows = arrow_features.read_chunk(path)
     path.unlink()
     spec = TableSpec(
         name=table,
@@ -225,7 +225,7 @@ def generalize(
     wkb = pa.array(shapely.to_wkb(after.shapes, flavor="iso"), pa.binary())
     rows = pa.table([*after.rows.columns, wkb], names=[*after.rows.column_names, columns.GEOMETRY])
     path = ctx.scratch / "result.parquet"
-    written = arrow_features.write_file(arrow_features.fit(rows, spec), path, spec)
+    written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, spec), path, spec)
     told = json.loads(params.model_dump_json(exclude={"item"}, exclude_none=True))
     place = result_uri(
         ctx, f"{source.uri.stem}-{name}", ".parquet", sources=[source.sha256], params=told, folder="vector"

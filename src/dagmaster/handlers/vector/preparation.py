@@ -62,7 +62,7 @@ class Ready:
                 rows = promoted(rows, self.spec)
                 chunk_id = f"c{number:05d}"
                 to = folder / f"{chunk_id}.parquet"
-                written = arrow_features.write_file(arrow_features.fit(rows, self.spec), to, self.spec)
+                written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, self.spec), to, self.spec)
             path.unlink()
             yield Part(chunk_id=chunk_id, path=to, rows=written.rows, bbox=written.bbox)
 

@@ -215,7 +215,7 @@ def test_of_a_raster_that_has_no_known_place_nothing_is_published(bed: Bed, hand
 
 def test_of_a_raster_with_a_moment_that_is_none_nothing_is_published(bed: Bed):
     bed.bronze("a.tif", numbers())
-    assert "'soon' is not a moment" in refused(bed, "raster.create_cog", href="a.tif", datetime="soon")
+    assert "'soon' is not a datetime" in refused(bed, "raster.create_cog", href="a.tif", datetime="soon")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_moment_that_nobody_told_is_the_files_own_and_the_item_says_that_it_is
     said = bed.run("raster.create_cog", href="b.tif").item["properties"]
     assert said["datetime"] == "2001-07-13T10:20:30Z"
     assert said["dagmaster:datetime_assumed"] is True
-    with pytest.raises(PermanentError, match="'yesterday' is not a moment"):
+    with pytest.raises(PermanentError, match="'yesterday' is not a datetime"):
         bed.run("raster.create_cog", href="a.tif", datetime="yesterday")
 
 
@@ -156,7 +156,7 @@ def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a
     assert len({bed.run("raster.thumbnail", item=way).thumbnail_url for way in ways}) == 1
     with pytest.raises(PermanentError, match="2 items are given as item, and one is expected: fan out over them"):
         bed.run("raster.thumbnail", item={**collection, "features": [item, item]})
-    with pytest.raises(PermanentError, match="holds no STAC item"):
+    with pytest.raises(PermanentError, match="contains no STAC item"):
         bed.run("raster.thumbnail", item={"features_": []})
 
 

@@ -161,7 +161,7 @@ def test_what_is_told_of_an_item_wins_over_what_it_says(shelf):
     assert made["properties"] == an_item()["properties"]
     with pytest.raises(PermanentError, match="says itself where it is: leave bbox out"):
         shelf.run("stac.register_item", item=given, bbox=[0, 0, 1, 1])
-    with pytest.raises(PermanentError, match="'soon' is not a moment"):
+    with pytest.raises(PermanentError, match="'soon' is not a datetime"):
         shelf.run("stac.register_item", item=given, datetime="soon")
 
 
@@ -314,7 +314,7 @@ def test_items_are_gathered_from_wherever_they_are(shelf):
     ("given", "said"),
     [
         ({"items": [5]}, r"items\[0\]\[0\] is 5"),
-        ({"items": [{"no": "item"}]}, "holds no STAC item: it has no"),
+        ({"items": [{"no": "item"}]}, "contains no STAC item: it has no"),
         ({"items": ["none.json"]}, "no STAC document"),
         ({"hrefs": ["broken.json"]}, "not JSON"),
         ({"items": [[[[[[[[an_item()]]]]]]]]}, "nested too deep"),

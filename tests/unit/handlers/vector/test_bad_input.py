@@ -343,7 +343,7 @@ def test_what_is_no_zip_is_refused(lent):
 @pytest.mark.parametrize(
     ("crs", "said"),
     [
-        ("EPSG:999999", "nobody knows the coordinate system EPSG:999999"),
+        ("EPSG:999999", "unknown CRS EPSG:999999"),
         ("+proj=utm +zone=33", "an authority and a code were expected"),
         ("/etc/passwd", "an authority and a code were expected"),
         ("", "an authority and a code were expected"),

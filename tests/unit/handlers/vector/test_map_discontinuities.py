@@ -7,7 +7,7 @@ import pyproj
 import pytest
 import shapely
 
-from dagmaster.geo.footprints import outline
+from dagmaster.geo.footprints import footprint_geometry
 from dagmaster.handlers.vector.geometry_cleaning import Reprojection
 from tests.unit.handlers.vector.test_bad_input import geoparquet, refused
 from tests.unit.handlers.vector.test_truth import area, collection, loaded, shapes_of
@@ -82,7 +82,7 @@ def test_a_table_across_180_is_catalogued_where_it_is(lent):
     place = shapely.geometry.shape(item["geometry"])
     assert (place.covers(shapely.Point(179, -17)), place.covers(shapely.Point(-179, -17))) == (True, True)
     assert not place.intersects(shapely.Point(0, -17))
-    chunk = shapely.geometry.shape(outline(prepared["chunks"][0]["footprint"]))
+    chunk = shapely.geometry.shape(footprint_geometry(prepared["chunks"][0]["footprint"]))
     assert chunk.area == pytest.approx(place.area) == pytest.approx(20)
 
 

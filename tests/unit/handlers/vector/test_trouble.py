@@ -44,7 +44,7 @@ def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
         lent.run("vector.prepare", href=href)
     monkeypatch.setattr(pq, "ParquetFile", unreadable)
     with pytest.raises(OSError, match="Input/output error"):
-        arrow_features.read_file(lent.place / "x.geojson")
+        arrow_features.read_chunk(lent.place / "x.geojson")
 
 
 def test_a_chunk_that_is_broken_is_bad_input_all_the_same(lent):

@@ -1,15 +1,15 @@
-"""A moment as a user writes it."""
+"""Datetimes as users write them."""
 
 from __future__ import annotations
 
 import pytest
 
 from dagmaster.errors import PermanentError
-from dagmaster.geo.stac_rules import users_moment
+from dagmaster.geo.datetimes import normalize_datetime
 
 
 @pytest.mark.parametrize(
-    ("text", "moment"),
+    ("text", "expected"),
     [
         ("2020", "2020-01-01T00:00:00Z"),
         ("2020-07", "2020-07-01T00:00:00Z"),
@@ -18,12 +18,12 @@ from dagmaster.geo.stac_rules import users_moment
         ("2020-07-13T10:00:00+02:00", "2020-07-13T08:00:00Z"),
     ],
 )
-def test_a_year_a_month_and_a_day_are_their_first_moment(text, moment):
-    assert users_moment(text) == moment
+def test_a_year_a_month_and_a_day_mean_their_first_moment(text, expected):
+    assert normalize_datetime(text) == expected
 
 
 @pytest.mark.parametrize("text", ["2020-13", "0000", "20", "soon", ""])
-def test_what_is_no_moment_is_the_users_mistake(text):
-    with pytest.raises(PermanentError, match=r"no moment|not a moment") as refused:
-        users_moment(text)
+def test_text_that_is_not_a_datetime_is_invalid_input(text):
+    with pytest.raises(PermanentError, match=r"not a valid datetime|not a datetime") as refused:
+        normalize_datetime(text)
     assert refused.value.kind == "invalid_input"
