@@ -14,9 +14,11 @@ from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 REDACTED = "***"
+MIN_SECRET_DIGITS = 4
+"""Digits of the shortest secret number that is redacted."""
 
 # The keys of an error that we wrote ourselves: a secret that happens to be such a word does not make them unreadable.
 _OUR_KEYS = frozenset({"kind", "message", "type", "traceback"})
@@ -42,6 +44,30 @@ def redact_value(value: Any, secrets: Collection[str]) -> Any:
     """A JSON value with *** for every secret. Without secrets it is the same object, else a copy."""
     hide = _hider(secrets)
     return value if hide is None else _replaced(value, hide)
+
+
+def redactor(secrets: Collection[str]) -> Callable[[Any], Any]:
+    """Return a function that redacts JSON values, for many values of one job."""
+    hide = _hider(secrets)
+    return (lambda value: value) if hide is None else (lambda value: _replaced(value, hide))
+
+
+def secret_texts(declarations: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
+    """Return the texts and long numbers in inputs that are declared `secret`."""
+    return [
+        text for name, value in inputs.items() if (declarations.get(name) or {}).get("secret") for text in _texts(value)
+    ]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    # A number of a few digits occurs in any text: to redact it would hide nothing and garble much.
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+    elif isinstance(value, int | float) and len(str(value)) >= MIN_SECRET_DIGITS:
+        yield str(value)
 
 
 def _hider(secrets: Collection[str]) -> Callable[[str], str] | None:

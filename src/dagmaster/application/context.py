@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from dagmaster.orchestrator.graph_cache import GraphCache
 
 if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -18,3 +20,8 @@ class Application:
     read: ReadStore
     client: ClientStore
     blobs: OutputBlobs
+    graphs: GraphCache = field(init=False, compare=False, repr=False)
+    """Compiled graphs. A stored graph never changes, so each is compiled once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "graphs", GraphCache(self.read))

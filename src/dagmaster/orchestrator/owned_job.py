@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.result_reuse import ResultReuse
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.redaction import secret_texts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.node_values import Values
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
     from dagmaster.ports.store import ClaimedJob, JsonText
-
-
-MIN_NUMBER: Final = 4
-"""Digits of a secret number that is hidden."""
 
 
 class OwnedJob:
@@ -68,12 +65,7 @@ class OwnedJob:
         # Nodes that have a row, and the tasks that are out by node.
         self.stored = {row.id for row in claimed.nodes}
         self.tasks = dict(claimed.tasks)
-        self.secrets = [
-            text
-            for name, value in claimed.inputs.items()
-            if graph.inputs.get(name, {}).get("secret")
-            for text in _texts(value)
-        ]
+        self.secrets = secret_texts(graph.inputs, claimed.inputs)
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[Any]] = {}
         self.values = CachedValues(self, values)
@@ -100,17 +92,6 @@ class OwnedJob:
             over = [fan for fan in self.sources if self.job.nodes[fan].is_terminal]
             for fan in over:
                 del self.sources[fan]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in a secret value, and its numbers as text. Short numbers are found in everything, and hide nothing."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
-    elif isinstance(value, int | float) and len(str(value)) >= MIN_NUMBER:
-        yield str(value)
 
 
 class CachedValues:

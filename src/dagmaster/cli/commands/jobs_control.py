@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagmaster.cli.commands.jobs_events import sentence_of
+from dagmaster.application.event_sentences import event_sentence
 from dagmaster.cli.commands.jobs_show import graph_of
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
@@ -260,7 +260,7 @@ async def send_command(
     event = await _effect(onlooker, head, graph, request) if has_owner else None
     refused = event is not None and event.type in _REFUSALS
     if event is not None:
-        sentence = sentence_of(event)
+        sentence = event_sentence(event)
     elif not has_owner:
         sentence = "accepted. No orchestrator is alive: it happens as soon as one runs (dagmaster orchestrator)"
     else:

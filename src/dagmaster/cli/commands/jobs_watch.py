@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.json import JSON
 from rich.live import Live
 
-from dagmaster.cli.commands.jobs_events import sentence_of
+from dagmaster.application.event_sentences import event_sentence
 from dagmaster.cli.commands.jobs_show import graph_of
 from dagmaster.cli.database import look_at, on_database
 from dagmaster.cli.errors import CommandError
@@ -315,7 +315,7 @@ def alike_together(told: Sequence[StoredEvent]) -> Iterator[tuple[float, str]]:
     for kind, group in groupby(told, key=lambda event: event.type):
         events = list(group)
         if kind != EventType.ATTEMPT_LOST or len(events) <= _MOST_LOST:
-            yield from ((event.at, sentence_of(event)) for event in events)
+            yield from ((event.at, event_sentence(event)) for event in events)
             continue
         for worker in sorted({str(event.data.get("worker") or "") for event in events}):
             lost = [event for event in events if str(event.data.get("worker") or "") == worker]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dagmaster.application.event_sentences import event_sentence
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.bootstrap import compile_with_children
-from dagmaster.cli.commands.jobs_events import colour_of, event_document, sentence_of
+from dagmaster.cli.commands.jobs_events import colour_of, event_document
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,
@@ -208,7 +209,7 @@ def _tell_story(outcome: Outcome) -> None:
     names = {workflow_id for _, workflow_id, _ in outcome.story}
     for at, workflow_id, event in outcome.story:
         of = f"{workflow_id}  " if len(names) > 1 else ""
-        click.echo(f"{at:9.3f} s  {of}{click.style(sentence_of(event), fg=colour_of(event))}")
+        click.echo(f"{at:9.3f} s  {of}{click.style(event_sentence(event), fg=colour_of(event))}")
 
 
 def _tell_trace(outcome: Outcome, lines: int) -> None:

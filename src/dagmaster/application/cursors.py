@@ -1,0 +1,95 @@
+"""Opaque cursors of keyset-paged lists.
+
+A cursor is URL-safe base64 of a small JSON document: a format version, the kind of list, and the position of the last
+item of the page. It holds no state on a server, and survives inserts: the next page starts after that position. A
+cursor that is damaged, of another list or of another format is a `CursorInvalid`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import CursorInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.ports.read_store import Position
+
+_VERSION: Final = 1
+_MAX_LENGTH: Final = 2_000
+
+
+class CursorKind(StrEnum):
+    """Which list a cursor belongs to."""
+
+    JOBS = "jobs"
+    NODES = "nodes"
+    JOB_NODES = "job_nodes"
+    TASKS = "tasks"
+    EVENTS = "events"
+    RECENT_EVENTS = "recent_events"
+    LOGS = "logs"
+    WORKFLOWS = "workflows"
+
+
+_SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
+    CursorKind.JOBS: (str,),
+    CursorKind.NODES: (str, str),
+    CursorKind.JOB_NODES: (str, int, str),
+    CursorKind.TASKS: (str,),
+    CursorKind.EVENTS: (int,),
+    CursorKind.RECENT_EVENTS: (float, str, int),
+    CursorKind.LOGS: (float, str, int),
+    CursorKind.WORKFLOWS: (str,),
+}
+"""The types of the parts of a position."""
+
+
+def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> str:
+    """Return the cursor of a position."""
+    text = json.dumps([_VERSION, kind.value, list(position)], separators=(",", ":"), ensure_ascii=False)
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def decode_cursor(kind: CursorKind, cursor: str | None) -> Position | None:
+    """Return the position of a cursor, None without one; raise `CursorInvalid` if it is not one of this list."""
+    if cursor is None:
+        return None
+    version, cursor_kind, position = _parse(cursor)
+    if version != _VERSION:
+        raise CursorInvalid(f"the cursor has format {version!r}, not {_VERSION}: start again without a cursor")
+    if cursor_kind != kind:
+        raise CursorInvalid(f"the cursor belongs to a list of {cursor_kind!r}, not of {kind.value!r}")
+    shape = _SHAPES[kind]
+    if not isinstance(position, list) or len(position) != len(shape) or not all(map(_is_of_type, position, shape)):
+        raise _damaged()
+    return tuple(float(part) if of is float else part for part, of in zip(position, shape, strict=True))
+
+
+def _parse(cursor: str) -> tuple[Any, Any, Any]:
+    if not cursor.isascii() or len(cursor) > _MAX_LENGTH:
+        raise _damaged()
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        version, kind, position = json.loads(text)
+    except (binascii.Error, ValueError, TypeError, RecursionError) as error:
+        raise _damaged() from error
+    return version, kind, position
+
+
+def _is_of_type(part: object, of: type) -> bool:
+    if isinstance(part, bool):
+        return False
+    if of is float:
+        return isinstance(part, int | float) and math.isfinite(part)
+    return isinstance(part, of)
+
+
+def _damaged() -> CursorInvalid:
+    return CursorInvalid("the cursor is damaged: use `next_cursor` of the page before as it is, or start without one")

@@ -1,0 +1,151 @@
+"""One sentence for each audit event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.ports.audit_events import EventType
+from dagmaster.text_format import counted, format_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.ports.audit_events import StoredEvent
+
+
+def event_sentence(event: StoredEvent) -> str:
+    """Return an event as a sentence."""
+    format_event = _SENTENCES.get(event.type)
+    if format_event is None:
+        # A newer version wrote it.
+        return f"{event.node or 'the job'}: {event.type}"
+    return format_event(event)
+
+
+def _error(event: StoredEvent) -> str:
+    error = event.data.get("error")
+    return format_error(error) if isinstance(error, dict) else "no reason is known"
+
+
+def _next_attempt(event: StoredEvent) -> str:
+    at = event.data.get("retry_at")
+    return f"; next attempt at {str(at)[11:19]}" if at else ""
+
+
+def _comment(event: StoredEvent) -> str:
+    comment = event.data.get("comment")
+    return f": {comment}" if comment else ""
+
+
+def _waiting(event: StoredEvent) -> str:
+    signal = event.data.get("signal")
+    return f"{event.node} waits " + (f"until {event.data.get('until')}" if signal is None else f"for signal {signal}")
+
+
+def _expanded(event: StoredEvent) -> str:
+    first, count, total = (int(event.data.get(name, 0)) for name in ("first", "count", "total"))
+    if count == total:
+        return f"{event.node} has {counted(total, 'child', 'children')}"
+    return f"{event.node} has children {first:,} to {first + count - 1:,} of {total:,}"
+
+
+def _job_finished(event: StoredEvent) -> str:
+    error = event.data.get("error")
+    reason = f": {format_error(error)}" if isinstance(error, dict) else ""
+    return f"the job finished: {event.data.get('status')}{reason}"
+
+
+def _completed(event: StoredEvent) -> str:
+    branch, reused = event.data.get("branch"), event.data.get("reused_from")
+    if isinstance(reused, dict):
+        return f"{event.node} reuses the result of {reused.get('node')} of job {reused.get('job_id')}"
+    return f"{event.node} completed" + (f" and took branch {branch}" if branch else "")
+
+
+def _claimed(event: StoredEvent) -> str:
+    after, before, where = (event.data.get(key) for key in ("after", "before", "where"))
+    claimed = f"claimed by {f'orchestrator {where}' if where else event.by}"
+    if after == "died":
+        return f"{claimed}; its owner {before} died"
+    return claimed + (f"; its owner {before} released it" if after else "")
+
+
+def _submitted(event: StoredEvent) -> str:
+    resumed = event.data.get("resumed_from")
+    return f"submitted by {event.by}" + (f", resumed from job {resumed}" if resumed else "")
+
+
+def _dispatched(event: StoredEvent) -> str:
+    attempt = f", attempt {event.attempt}" if (event.attempt or 0) > 1 else ""
+    return f"{event.node} waits for a worker{attempt}"
+
+
+def _approval_requested(event: StoredEvent) -> str:
+    message = event.data.get("message")
+    return f"{event.node} waits for approval" + (f": {message}" if message else "")
+
+
+def _resumed(event: StoredEvent) -> str:
+    count, children = event.data.get("count", 0), event.data.get("children", 0)
+    below = f" and {counted(children, 'child', 'children')} of fan-outs" if children else ""
+    return f"run {event.data.get('run')} starts: {counted(count, 'node')}{below} to run again"
+
+
+def _attempt_failed(event: StoredEvent) -> str:
+    error = event.data.get("error")
+    if isinstance(error, dict) and error.get("kind") == "cancelled":
+        return f"{event.node}: attempt {event.attempt} stopped on request"
+    return f"{event.node}: attempt {event.attempt} failed: {_error(event)}{_next_attempt(event)}"
+
+
+def _attempt_lost(event: StoredEvent) -> str:
+    worker = event.data.get("worker")
+    lost = (
+        f"worker {worker} died with attempt {event.attempt}"
+        if worker
+        else f"the worker of attempt {event.attempt} died"
+    )
+    return f"{event.node}: {lost}{_next_attempt(event)}"
+
+
+def _attempt_released(event: StoredEvent) -> str:
+    how = "was cancelled" if event.data.get("cancelled") else "was released unfinished"
+    return f"{event.node}: attempt {event.attempt} {how}"
+
+
+def _command_rejected(event: StoredEvent) -> str:
+    return f"{event.data.get('command')} by {event.by} was rejected: {event.data.get('reason')}"
+
+
+def _stale_report(event: StoredEvent) -> str:
+    subject = f"{event.node}: " if event.node else ""
+    return f"{subject}nothing changed: {event.data.get('reason')}"
+
+
+_SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
+    EventType.JOB_SUBMITTED: _submitted,
+    EventType.JOB_CLAIMED: _claimed,
+    EventType.JOB_STARTED: lambda _: "the job starts",
+    EventType.NODE_DISPATCHED: _dispatched,
+    EventType.NODE_COMPLETED: _completed,
+    EventType.ATTEMPT_FAILED: _attempt_failed,
+    EventType.ATTEMPT_LOST: _attempt_lost,
+    EventType.ATTEMPT_RELEASED: _attempt_released,
+    EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
+    EventType.NODE_SKIPPED: lambda e: f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}",
+    EventType.NODE_CANCELLED: lambda e: f"{e.node} was cancelled with the job",
+    EventType.NODE_WAITING: _waiting,
+    EventType.NODE_EXPANDED: _expanded,
+    EventType.NODES_ADDED: lambda e: f"added nodes: {', '.join(e.data.get('nodes', []))}",
+    EventType.APPROVAL_REQUESTED: _approval_requested,
+    EventType.APPROVED: lambda e: f"{e.by} approved {e.node}{_comment(e)}",
+    EventType.REJECTED: lambda e: f"{e.by} rejected {e.node}{_comment(e)}",
+    EventType.SIGNAL_RECEIVED: lambda e: f"signal {e.data.get('signal')} from {e.by}",
+    EventType.CHILD_JOB_STARTED: lambda e: f"{e.node} started job {e.data.get('job_id')}",
+    EventType.CHILD_JOB_FINISHED: lambda e: f"the child job of {e.node} finished: {e.data.get('status')}",
+    EventType.CANCEL_REQUESTED: lambda e: f"{e.by} requested cancellation",
+    EventType.JOB_RESUMED: _resumed,
+    EventType.COMMAND_REJECTED: _command_rejected,
+    EventType.STALE_REPORT_IGNORED: _stale_report,
+    EventType.JOB_FINISHED: _job_finished,
+}

@@ -1,0 +1,38 @@
+"""Find the job that a caller names, and load its values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import DagmasterError, JobNotFound
+
+if TYPE_CHECKING:
+    from dagmaster.application.context import Application
+    from dagmaster.ports.read_store import JobRecord
+
+LAST: Final = "last"
+"""Stands for the newest job that is no child job."""
+
+
+async def find_job(app: Application, job_id: str | None) -> JobRecord:
+    """Return a job by its id; the newest one for None or `last`. Raise `JobNotFound` if there is none."""
+    if job_id in (None, LAST):
+        job_id = await app.read.newest_job_id()
+    if job_id is None:
+        raise JobNotFound("there is no job yet: `dagmaster submit WORKFLOW` creates one")
+    record = await app.read.job(job_id) if job_id.isascii() and job_id.isdigit() else None
+    if record is None:
+        raise JobNotFound(f"there is no job {job_id!r}: `dagmaster jobs list` lists them, and `last` is the newest")
+    return record
+
+
+async def load_value(app: Application, value: Any, ref: str | None) -> Any:
+    """Return a value that is stored in its row, or in a blob. An unreadable blob becomes an object that says so."""
+    if ref is None:
+        return value
+    from dagmaster.authoring.inputs import read_json
+
+    try:
+        return read_json((await app.blobs.read(ref)).decode())
+    except (DagmasterError, ValueError) as error:
+        return {"blob": ref, "unreadable": str(error)}

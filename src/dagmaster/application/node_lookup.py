@@ -1,0 +1,113 @@
+"""Find the node that a caller names: a node of the graph, or a child of a fan-out such as tiles__4."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.engine.graph import FanOutSpec, Kind, WaitSpec
+from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import NodeNotFound
+from dagmaster.ports.read_store import NodeRecord
+from dagmaster.text_format import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagmaster.application.context import Application
+    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.ports.read_store import JobRecord
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+async def find_node(app: Application, job: JobRecord, graph: Graph, node_id: str) -> NodeRecord:
+    """Return the row of a node, PENDING if it has none; raise `NodeNotFound` if the node does not exist."""
+    fan_out_and_index = child_of(node_id)
+    parents = [] if fan_out_and_index is None else [fan_out_and_index[0]]
+    rows = {row.node_id: row for row in await app.read.nodes(job.id, [node_id, *parents])}
+    if node_id in rows:
+        return rows[node_id]
+    pending = NodeStatus.PENDING
+    if node_id in graph.specs:
+        return NodeRecord(node_id=node_id, status=pending, job_id=job.id, workflow_id=job.workflow_id)
+    fan_out, index = fan_out_and_index or ("", 0)
+    count = rows[fan_out].source_count if fan_out in rows else None
+    if count is None:
+        if isinstance(spec_of(graph, fan_out), FanOutSpec):
+            raise NodeNotFound(f"{fan_out} has no children yet: there is no {node_id}")
+        raise NodeNotFound(unknown_node(graph.workflow_id, node_id, graph.specs))
+    if index >= count:
+        raise NodeNotFound(unknown_child(node_id, fan_out, count))
+    return NodeRecord(
+        node_id=node_id,
+        status=pending,
+        job_id=job.id,
+        workflow_id=job.workflow_id,
+        parent_node_id=fan_out,
+        fan_out_index=index,
+    )
+
+
+def child_of(node_id: str) -> tuple[str, int] | None:
+    """Return the fan-out of a child and the child's index. A child of an inner fan-out is tiles__4__7."""
+    fan_out, separator, index = node_id.rpartition("__")
+    return (fan_out, int(index)) if separator and fan_out and _INDEX.fullmatch(index) else None
+
+
+def spec_of(graph: Graph, node_id: str) -> Spec | None:
+    """Return the spec of a node; of a child, the one that its fan-out runs for each item."""
+    parent = child_of(node_id)
+    if node_id in graph.specs or parent is None:
+        return graph.specs.get(node_id)
+    fan_out = spec_of(graph, parent[0])
+    return fan_out.child if isinstance(fan_out, FanOutSpec) else None
+
+
+def describe_action(spec: Spec) -> str:
+    """Describe in a few words what a node does."""
+    handler = getattr(spec, "handler", None)
+    if handler is not None:
+        return str(handler)
+    if spec.kind is Kind.WORKFLOW:
+        return f"workflow {getattr(spec, 'workflow_id', '')}"
+    if isinstance(spec, WaitSpec) and spec.signal is not None:
+        return f"waits for signal {spec.signal}"
+    return "" if spec.kind in (Kind.START, Kind.END) else spec.kind.value
+
+
+def dependencies_of(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return the nodes that each node waits for, in topological order."""
+    depends_on = {
+        node_id: tuple(dict.fromkeys(leaf.node for leaf in spec.requires.leaves())) if spec.requires else ()
+        for node_id, spec in graph.specs.items()
+    }
+    open_counts = {node_id: len(nodes) for node_id, nodes in depends_on.items()}
+    order = [node_id for node_id, count in open_counts.items() if count == 0]
+    for node_id in order:
+        for follower in dict.fromkeys(leaf.node for leaf in graph.wiring.dependents.get(node_id, ())):
+            open_counts[follower] -= 1
+            if open_counts[follower] == 0:
+                order.append(follower)
+    return {node_id: depends_on[node_id] for node_id in order}
+
+
+def unknown_node(workflow_id: str, node_id: str, node_ids: Collection[str]) -> str:
+    """Return the sentence about a node that does not exist, with the nearest name."""
+    return f"{workflow_id} has no node {node_id!r}. {suggest_name(node_id, node_ids)}".strip()
+
+
+def unknown_child(node_id: str, fan_out: str, count: int) -> str:
+    """Return the sentence about a child that a fan-out does not have, with those that it has."""
+    if not count:
+        return f"there is no {node_id}: {fan_out} has no children, because its list is empty"
+    last = f" to {fan_out}__{count - 1}" if count > 1 else ""
+    return f"there is no {node_id}: {fan_out} has {counted(count, 'child', 'children')}, {fan_out}__0{last}"
+
+
+def suggest_name(wrong: str, names: Collection[str]) -> str:
+    """Return a sentence that names the nearest of some names; empty if none is near."""
+    from dagmaster.authoring.suggestions import did_you_mean
+
+    hint = did_you_mean(wrong, names)
+    return f"{hint[:1].upper()}{hint[1:]}"

@@ -1,0 +1,86 @@
+"""Redact secret inputs before anything leaves `application`.
+
+Errors and messages are redacted when they are written, too. Here it is done again for everything that is returned, so
+that a value which a later version stores unredacted does not get out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.redaction import REDACTED, redactor, secret_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from dagmaster.application.context import Application
+    from dagmaster.ports.read_store import JobRecord
+
+
+class JobRedactor:
+    """Redacts the values of one job."""
+
+    __slots__ = ("_declarations", "_redact", "secrets")
+
+    def __init__(self, declarations: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+        self._declarations = declarations
+        self.secrets = secret_texts(declarations, inputs)
+        self._redact = redactor(self.secrets)
+
+    def __call__(self, value: Any) -> Any:
+        """Return a JSON value without the secrets."""
+        return self._redact(value)
+
+    def inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return inputs with secret ones as ***, whatever their type."""
+        declared = self._declarations
+        return {
+            name: REDACTED if (declared.get(name) or {}).get("secret") else self._redact(value)
+            for name, value in inputs.items()
+        }
+
+    def with_secrets(self, more: Collection[str]) -> Callable[[Any], Any]:
+        """Return a function that redacts these secrets, too."""
+        return redactor([*self.secrets, *more]) if more else self._redact
+
+
+async def job_redactor(app: Application, job: JobRecord) -> JobRedactor:
+    """Return the redactor of a job that was loaded with its inputs."""
+    return JobRedactor(await _declarations(app, job.content_hash), job.inputs)
+
+
+class RedactorCache:
+    """Redactors of several jobs, for lists across jobs. A job without secret inputs costs one read of its graph."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._declarations: dict[str, Mapping[str, Any]] = {}
+        self._redactors: dict[str, JobRedactor] = {}
+
+    async def get(self, job_id: str, content_hash: str | None = None) -> JobRedactor:
+        """Return the redactor of a job. Without its content hash the job is read first."""
+        redact = self._redactors.get(job_id)
+        if redact is None:
+            redact = self._redactors[job_id] = await self._load(job_id, content_hash)
+        return redact
+
+    async def _load(self, job_id: str, content_hash: str | None) -> JobRedactor:
+        job = None
+        if content_hash is None:
+            job = await self._app.read.job(job_id)
+            if job is None:
+                return JobRedactor({}, {})
+            content_hash = job.content_hash
+        declarations = self._declarations.get(content_hash)
+        if declarations is None:
+            declarations = self._declarations[content_hash] = await _declarations(self._app, content_hash)
+        if job is None and any((declared or {}).get("secret") for declared in declarations.values()):
+            job = await self._app.read.job(job_id)
+        return JobRedactor(declarations, {} if job is None else job.inputs)
+
+
+async def _declarations(app: Application, content_hash: str) -> Mapping[str, Any]:
+    """Return the declared inputs of a graph. It is not compiled: the definition says which are secret."""
+    definition = await app.read.definition(content_hash) or {}
+    declared: Mapping[str, Any] = definition.get("inputs") or {}
+    return declared

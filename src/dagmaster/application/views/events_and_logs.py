@@ -1,0 +1,54 @@
+"""Views of audit events, logs and pending commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dagmaster.application.views.view import Timestamp, View
+from dagmaster.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView(View):
+    """An audit event. Events of a job are numbered without gaps by `seq`; `sentence` is the event for people."""
+
+    job_id: str
+    seq: int
+    type: str
+    at: Timestamp
+    by: str
+    node_id: str | None
+    attempt: int | None
+    data: JsonObject
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCountsView(View):
+    """How many events of which type there were in a range of time."""
+
+    since: Timestamp | None
+    until: Timestamp | None
+    counts: Mapping[str, int]
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView(View):
+    """A chunk of what an attempt wrote. It may end within a line."""
+
+    job_id: str
+    node_id: str
+    attempt: int
+    at: Timestamp
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandView(View):
+    """A command that no orchestrator has processed yet."""
+
+    kind: str
+    sent_by: str
+    age_seconds: float

@@ -1,0 +1,74 @@
+"""Views of orchestrators, workers and queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagmaster.application.views.view import View
+from dagmaster.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorView(View):
+    """An orchestrator. `left`: what became of the jobs of one that stopped or died."""
+
+    orchestrator_id: str
+    host: str
+    pid: int
+    version: str
+    is_alive: bool
+    has_died: bool
+    lease_seconds: float
+    silent_seconds: float
+    age_seconds: float
+    stopped_seconds: float | None
+    jobs: int
+    counters: JsonObject
+    left: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView(View):
+    """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died."""
+
+    worker_id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    concurrency: int
+    is_alive: bool
+    has_died: bool
+    is_draining: bool
+    lease_seconds: float
+    silent_seconds: float
+    age_seconds: float
+    stopped_seconds: float | None
+    running: int
+    prefetched: int
+    processes: int
+    processes_busy: int
+    counters: JsonObject
+    left: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView(View):
+    """A queue with tasks. `workers`: live workers that claim from it. `note`: why tasks wait, if it is known."""
+
+    queue: str
+    waiting: int
+    claimed: int
+    oldest_seconds: float | None
+    workers: int
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView(View):
+    """Orchestrators and workers that are alive or left within the last hour, and queues with tasks."""
+
+    orchestrators: tuple[OrchestratorView, ...]
+    workers: tuple[WorkerView, ...]
+    queues: tuple[QueueView, ...]
+    unowned_jobs: int

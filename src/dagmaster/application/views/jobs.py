@@ -1,0 +1,108 @@
+"""Views of jobs. A job has the same keys in a list, alone, in an explanation and after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagmaster.application.views.events_and_logs import CommandView
+from dagmaster.application.views.nodes import NodeView
+from dagmaster.application.views.view import INTERNAL, Timestamp, View
+from dagmaster.engine.status import TERMINAL_JOB, JobStatus
+from dagmaster.json_types import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerView(View):
+    """The orchestrator that owns a job. `silent_seconds`: how long ago its last heartbeat was."""
+
+    orchestrator_id: str
+    host: str
+    pid: int
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView(View):
+    """A job. `status` is WAITING while only a person, a signal, a timer or a child job can move it."""
+
+    job_id: str
+    name: str
+    workflow_id: str
+    version: int
+    content_hash: str
+    status: JobStatus
+    is_cancelling: bool
+    run: int
+    priority: int
+    submitted_by: str
+    correlation_id: str | None
+    idempotency_key: str | None
+    queue: str | None
+    parent_job_id: str | None
+    parent_node_id: str | None
+    resumed_from: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    started_at: Timestamp | None
+    resumed_at: Timestamp | None
+    finished_at: Timestamp | None
+    deadline_at: Timestamp | None
+    duration_seconds: float | None
+    nodes_total: int
+    nodes_finished: int
+    event_seq: int
+    error: JsonObject | None
+    owner: OwnerView | None
+    read_at: Timestamp = field(metadata=INTERNAL)
+    """When the job was read, by the clock of the store: ages are measured from here."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the job has ended."""
+        return self.status in TERMINAL_JOB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetailView(JobView):
+    """A job with its values and nodes. Secret inputs are redacted.
+
+    `counts`: nodes by status, with children of fan-outs. `blocking_reasons`: sentences about what the job waits for.
+    """
+
+    inputs: JsonObject
+    result: JsonValue
+    attempts_finished: int
+    counts: Mapping[str, int]
+    blocking_reasons: tuple[str, ...]
+    pending_commands: tuple[CommandView, ...]
+    nodes: Mapping[str, NodeView]
+    dependencies: Mapping[str, tuple[str, ...]] = field(metadata=INTERNAL)
+    """The nodes that each node of the workflow waits for, in topological order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgressView(View):
+    """How far a job is: small enough to be polled."""
+
+    job_id: str
+    status: JobStatus
+    is_cancelling: bool
+    event_seq: int
+    nodes_total: int
+    nodes_finished: int
+    duration_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountsView(View):
+    """How many jobs have which displayed status. A status without jobs is 0."""
+
+    counts: Mapping[str, int]
+    total: int
+
+
+def json_object(value: Any) -> JsonObject:
+    """Return a mapping from the store as a JSON object."""
+    return dict(value)

@@ -1,0 +1,125 @@
+"""Views of nodes, their attempts and their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dagmaster.application.views.view import INTERNAL, Timestamp, View
+from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
+from dagmaster.json_types import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressView(View):
+    """The progress that a handler reported. Without a total, only the message says how far it is."""
+
+    current: float
+    total: float | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenView(View):
+    """The children of a fan-out by status. Those that are not created yet count as PENDING."""
+
+    total: int
+    counts: Mapping[str, int]
+
+    def count(self, *statuses: NodeStatus) -> int:
+        """Return how many children have one of these statuses."""
+        return sum(self.counts.get(status, 0) for status in statuses)
+
+    @property
+    def finished(self) -> int:
+        """Return how many children have ended."""
+        return self.count(*TERMINAL_NODE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView(View):
+    """A node, or a child of a fan-out. `action`: what it does, in a few words; unknown (None) in lists across jobs.
+
+    `message` is that of an approval that waits. `is_reused`: its result comes from another job.
+    """
+
+    job_id: str
+    node_id: str
+    kind: str | None
+    action: str | None
+    status: NodeStatus
+    skip_reason: str | None
+    branch: str | None
+    attempt: int
+    failed_attempts: int
+    is_reused: bool
+    parent_node_id: str | None
+    fan_out_index: int | None
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    wake_at: Timestamp | None
+    queue: str | None
+    worker_id: str | None
+    progress: ProgressView | None
+    message: str | None
+    children: ChildrenView | None
+    child_job_id: str | None
+    child_job_status: JobStatus | None
+    error: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView(View):
+    """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished."""
+
+    job_id: str
+    node_id: str
+    attempt: int
+    task_id: str
+    status: str
+    queue: str
+    worker_id: str | None
+    worker: str | None
+    dispatched_at: Timestamp
+    claimed_at: Timestamp | None
+    finished_at: Timestamp | None
+    duration_seconds: float | None
+    progress: ProgressView | None
+    error: JsonObject | None
+    metrics: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDetailView(NodeView):
+    """A node with its attempts and values, without secrets.
+
+    `params` are known while its task is in flight. `has_item`: it is a child of a fan-out whose item is known.
+    """
+
+    workflow_id: str
+    version: int
+    handler_version: str | None
+    attempts: tuple[AttemptView, ...]
+    has_item: bool
+    item: JsonValue
+    params: JsonValue
+    output: JsonValue
+    read_at: Timestamp = field(metadata=INTERNAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView(View):
+    """A task that waits in a queue or that a worker has claimed."""
+
+    task_id: str
+    job_id: str
+    node_id: str
+    attempt: int
+    queue: str
+    priority: int
+    handler: str
+    dispatched_at: Timestamp
+    worker_id: str | None
+    claimed_at: Timestamp | None
+    stop_requested_at: Timestamp | None
+    progress: ProgressView | None

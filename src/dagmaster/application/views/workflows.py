@@ -1,0 +1,40 @@
+"""Views of published workflows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dagmaster.application.views.view import INTERNAL, Timestamp, View
+from dagmaster.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowView(View):
+    """A published workflow. New jobs get the active version."""
+
+    workflow_id: str
+    name: str | None
+    versions_total: int
+    newest_version: int
+    active_version: int | None
+    published_at: Timestamp
+    read_at: Timestamp = field(metadata=INTERNAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionView(View):
+    """A published version of a workflow."""
+
+    workflow_id: str
+    version: int
+    content_hash: str
+    is_active: bool
+    published_at: Timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowDetailView(VersionView):
+    """One version of a workflow with its definition, and all its versions."""
+
+    definition: JsonObject
+    versions: tuple[VersionView, ...]
