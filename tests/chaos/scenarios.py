@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.command_kinds import CommandKind
 from tests.chaos.fleet import LOOK_SECONDS, Fleet
 from tests.chaos.proxy import MODES, Fault, Proxy
 
@@ -182,7 +183,7 @@ async def kill_owner_of_many(jobs: int) -> Done:
         done.took("owner of many jobs", time.monotonic() - began)
         done.counts["owner of many jobs"] = jobs
         for job in waiting:
-            assert await fleet.client.send(job, "signal", {"name": "go", "payload": {}}, "chaos")
+            assert await fleet.client.send(job, CommandKind.SIGNAL, {"name": "go", "payload": {}}, "chaos")
         await fleet.over(*waiting)
         await fleet.check()
     return done

@@ -10,6 +10,7 @@ from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.store import JsonText
 from tests.conformance.jobs import Scene, a_job, a_turn, heard, submitted
 
@@ -43,7 +44,7 @@ async def test_a_claim_takes_at_most_so_many_the_best_ones(world):
 async def test_a_claim_takes_at_most_so_many_also_of_jobs_that_are_over(world):
     scene = await Scene.begin(world)
     await finished(scene)
-    await scene.client.send(scene.job_id, "resume", {}, "")
+    await scene.client.send(scene.job_id, CommandKind.RESUME, {}, "")
     await submitted(world, scene.client)
     assert len(await scene.orchestrator.claim(1)) == 1
 
@@ -81,7 +82,7 @@ async def test_a_job_that_is_over_is_claimed_again_only_if_somebody_asks_somethi
     scene = await Scene.begin(world)
     await finished(scene)
     assert await scene.orchestrator.claim(10) == []
-    await scene.client.send(scene.job_id, "resume", {}, "ada")
+    await scene.client.send(scene.job_id, CommandKind.RESUME, {}, "ada")
     (claimed,) = await scene.orchestrator.claim(10)
     assert (claimed.row.id, claimed.row.status) == (scene.job_id, JobStatus.COMPLETED)
     assert [command.kind for command in await scene.orchestrator.read_commands(10)] == ["resume"]
@@ -91,7 +92,7 @@ async def test_what_a_job_gave_stays_when_it_refuses_a_command_after_its_end(wor
     scene = await Scene.begin(world)
     await finished(scene)
     before = await world.job(scene.job_id)
-    await scene.client.send(scene.job_id, "cancel", {}, "ada")
+    await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "ada")
     (claimed,) = await scene.orchestrator.claim(10)
     (command,) = await scene.orchestrator.read_commands(10)
     turn = a_turn(claimed, commands=[command.id], events=[AuditEvent(EventType.COMMAND_REJECTED)])
@@ -125,7 +126,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     await scene.write(release=True)
     (again,) = await scene.orchestrator.claim(10)
     assert again.epoch == (await world.job(scene.job_id)).epoch > stale.epoch
-    await scene.client.send(scene.job_id, "cancel", {}, "")
+    await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
     (command,) = await scene.orchestrator.read_commands(10)
     told = await world.events(scene.job_id)
 
@@ -341,7 +342,7 @@ async def test_a_command_wakes_the_owner_and_nobody_else(world):
     other = await world.orchestrator()
     scene.orchestrator.waiting.clear()
     scene.orchestrator.woken.clear()
-    await scene.client.send(scene.job_id, "cancel", {}, "")
+    await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
     await heard(scene.orchestrator.woken)
     assert scene.orchestrator.waiting == {"commands"}
     await world.settle()
@@ -352,6 +353,6 @@ async def test_a_command_to_a_job_that_nobody_owns_wakes_whoever_may_claim(world
     scene = await Scene.begin(world)
     await finished(scene)
     other = await world.orchestrator()
-    await scene.client.send(scene.job_id, "resume", {}, "")
+    await scene.client.send(scene.job_id, CommandKind.RESUME, {}, "")
     await heard(other.woken)
     assert other.waiting == {"jobs", "commands"}

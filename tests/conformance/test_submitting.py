@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.store import Accepted, StoredWorkflow
 from tests.conformance.jobs import ONE, Scene, a_job, submitted
 
@@ -120,7 +121,7 @@ async def test_twenty_submits_of_one_key_at_once_make_one_job(world):
 
 async def test_a_command_waits_until_a_turn_takes_it(world):
     scene = await Scene.begin(world)
-    assert await scene.client.send(scene.job_id, "signal", {"name": "go", "payload": [1]}, "ada")
+    assert await scene.client.send(scene.job_id, CommandKind.SIGNAL, {"name": "go", "payload": [1]}, "ada")
     (command,) = await scene.orchestrator.read_commands(10)
     assert (command.job_id, command.kind, command.sent_by) == (scene.job_id, "signal", "ada")
     assert command.body == {"name": "go", "payload": [1]}
@@ -132,7 +133,7 @@ async def test_a_command_waits_until_a_turn_takes_it(world):
 async def test_commands_come_in_the_order_in_which_they_were_sent_and_at_most_so_many(world):
     scene = await Scene.begin(world)
     for number in range(4):
-        await scene.client.send(scene.job_id, "signal", {"name": str(number)}, "")
+        await scene.client.send(scene.job_id, CommandKind.SIGNAL, {"name": str(number)}, "")
     found = await scene.orchestrator.read_commands(3)
     assert [command.body["name"] for command in found] == ["0", "1", "2"]
 
@@ -140,14 +141,14 @@ async def test_commands_come_in_the_order_in_which_they_were_sent_and_at_most_so
 async def test_a_command_is_read_only_by_the_owner_of_its_job(world):
     scene = await Scene.begin(world)
     other = await world.orchestrator()
-    await scene.client.send(scene.job_id, "cancel", {}, "")
+    await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
     assert await other.read_commands(10) == []
 
 
 async def test_a_turn_takes_no_command_of_another_job(world):
     scene = await Scene.begin(world)
     other = await Scene.begin(world, scene.orchestrator)
-    await scene.client.send(other.job_id, "cancel", {}, "")
+    await scene.client.send(other.job_id, CommandKind.CANCEL, {}, "")
     (command,) = await scene.orchestrator.read_commands(10)
     # It is written in one call with the turn of the job that it belongs to, or not at all.
     outsider = await Scene.begin(world, await world.orchestrator())
@@ -158,7 +159,7 @@ async def test_a_turn_takes_no_command_of_another_job(world):
 @pytest.mark.parametrize("job_id", ["1", "99999999999999999999"])
 async def test_a_command_to_a_job_that_is_not_there_is_refused(world, job_id):
     client = await world.client()
-    assert not await client.send(job_id, "cancel", {}, "")
+    assert not await client.send(job_id, CommandKind.CANCEL, {}, "")
 
 
 # ── Definitions ──

@@ -13,6 +13,7 @@ from dagmaster.engine.model import Job
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.store import MAX_INLINE, CheckpointWrite, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
@@ -225,7 +226,7 @@ async def test_a_node_that_completed_and_is_opened_again_starts_without_its_chec
 async def reopened(played: Played) -> dict[ValueKey, object]:
     """Own the job again, which is over."""
     client = await played.world.client()
-    await client.send(played.job_id, "resume", {}, "")
+    await client.send(played.job_id, CommandKind.RESUME, {}, "")
     (claimed,) = await played.orchestrator.claim(10)
     played.held.epoch, played.held.event_seq = claimed.epoch, claimed.event_seq
     return dict(await played.orchestrator.load(played.job_id, [output("a"), output("b")]))
@@ -396,7 +397,7 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
     waiting, kept = await scene.dispatch("b", queue="nobody"), await scene.dispatch("b", attempt=2, queue="nobody")
     (task,) = await worker.claim(1)
     await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
-    await scene.client.send(scene.job_id, "cancel", {}, "")
+    await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
     (result,) = await scene.orchestrator.read_results(10)
     (command,) = await scene.orchestrator.read_commands(10)
     stale = await scene.now()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.authoring.handler_registry import handler
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.handler_context import HandlerContext
 from tests.runtime.world import Gate, read
 
@@ -35,7 +36,7 @@ async def test_a_signal_ends_the_wait_for_it_and_its_payload_is_the_output(world
         "{name: n, nodes: {w: {type: wait, signal: go, next: a}, a: {handler: echo, params: {n: '{{ nodes.w.output.n }}'}}}}"
     )
     await world.until_node(job, "w", "WAITING")
-    await world.send(job, "signal", name="go", payload={"n": 7})
+    await world.send(job, CommandKind.SIGNAL, name="go", payload={"n": 7})
     report = await world.over(job)
     assert report.nodes["a"]["output"] == {"echoed_params": {"n": 7}}
     (event,) = await world.events(job, "SignalReceived")
@@ -54,7 +55,7 @@ async def test_a_signal_that_comes_before_anybody_waits_is_kept(world: World):
     await world.worker()
     job = await world.submit("{name: n, nodes: {a: {handler: gated, next: w}, w: {type: wait, signal: go}}}")
     await world.until_held()
-    await world.send(job, "signal", name="go", payload={"n": 8})
+    await world.send(job, CommandKind.SIGNAL, name="go", payload={"n": 8})
     await world.until_told(job, "SignalReceived")
     # Kept in the row, not in the memory of one orchestrator.
     await world.stop(first)
@@ -82,7 +83,7 @@ async def test_an_approval_lets_the_job_go_on_and_tells_who_said_yes(world: Worl
     await world.until_told(job, "ApprovalRequested")
     (asked,) = await world.events(job, "ApprovalRequested")
     assert read(asked["data"]) == {"message": f"release {job}?"}
-    await world.send(job, "approve", by="bob", node="ok", comment="fine")
+    await world.send(job, CommandKind.APPROVE, by="bob", node="ok", comment="fine")
     report = await world.over(job)
     assert report.nodes["a"]["output"] == {"message": "Hello, bob!"}
     (event,) = await world.events(job, "Approved")
@@ -93,7 +94,7 @@ async def test_a_rejection_fails_the_approval(world: World):
     await world.start()
     job = await world.submit(APPROVAL)
     await world.until_told(job, "ApprovalRequested")
-    await world.send(job, "reject", by="ada", node="ok", comment="not yet")
+    await world.send(job, CommandKind.REJECT, by="ada", node="ok", comment="not yet")
     report = await world.over(job)
     assert report.status == "FAILED"
     assert report.nodes["ok"]["error"]["kind"] == "rejected"
@@ -104,7 +105,7 @@ async def test_a_rejection_fails_the_approval(world: World):
     ("by", "body", "said"),
     [
         ("eve", {"node": "ok"}, "eve may not answer ok: its approvers are ada, bob"),
-        ("ada", {"node": "a"}, "node a is no approval"),
+        ("ada", {"node": "a"}, "node a is not an approval"),
         ("ada", {"node": "nowhere"}, "no node 'nowhere'"),
         ("ada", {}, "no node None"),
     ],
@@ -113,12 +114,12 @@ async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: W
     await world.start()
     job = await world.submit(APPROVAL)
     await world.until_told(job, "ApprovalRequested")
-    await world.send(job, "approve", by=by, **body)
+    await world.send(job, CommandKind.APPROVE, by=by, **body)
     await world.until_told(job, "CommandRejected")
     (event,) = await world.events(job, "CommandRejected")
     assert event["by"] == by
     assert said in read(event["data"])["reason"]
-    await world.send(job, "approve", node="ok")
+    await world.send(job, CommandKind.APPROVE, node="ok")
     assert (await world.over(job)).status == "COMPLETED"
 
 
@@ -132,7 +133,7 @@ async def test_an_approval_that_nobody_answers_in_time(world: World, what: str, 
 
 async def test_an_answer_after_the_job_is_over_changes_nothing_and_is_told(world: World):
     report = await world.run("{name: n, nodes: {ok: {type: approval, timeout_seconds: 0.1, on_timeout: approve}}}")
-    await world.send(report.job_id, "reject", node="ok")
+    await world.send(report.job_id, CommandKind.REJECT, node="ok")
     await world.until_told(report.job_id, "CommandRejected")
     assert (await world.over(report.job_id)).status == "COMPLETED"
 
@@ -144,7 +145,7 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
     await world.orchestrator()
     job = await world.submit("{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}")
     await world.until_node(job, "a", "DISPATCHED")
-    await world.send(job, "cancel", by="bob")
+    await world.send(job, CommandKind.CANCEL, by="bob")
     report = await world.over(job)
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["status"] == "CANCELLED"
@@ -157,7 +158,7 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
 
 async def test_a_job_can_be_cancelled_before_anybody_owns_it(world: World):
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     await world.start()
     assert (await world.over(job)).status == "CANCELLED"
 
@@ -177,7 +178,7 @@ async def test_a_cancel_reaches_a_running_coroutine(world: World):
     await world.start()
     job = await world.submit("{name: n, nodes: {a: {handler: waits}}}")
     await began.wait()
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     report = await world.over(job)
     assert report.status == "CANCELLED"
     assert cleaned.is_open
@@ -190,7 +191,7 @@ async def test_a_cancel_ends_a_plain_function_whether_it_listens_or_not(world: W
     job = await world.submit(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}")
     await world.until("SELECT progress IS NOT NULL FROM dag_task_queue WHERE job_id = $1", int(job))
     pid = await world.value("SELECT (progress->>'current')::int FROM dag_task_queue WHERE job_id = $1", int(job))
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     assert (await world.over(job)).status == "CANCELLED"
     if name == "deaf":
         with pytest.raises(ProcessLookupError):
@@ -204,7 +205,7 @@ async def test_a_cancel_reaches_what_runs_before_the_next_heartbeat_and_every_no
     text = "{name: n, nodes: {a: {handler: NAME, next: b}, b: {handler: echo, next: [c, f]}, c: {handler: echo}, f: {type: fan_out, source: [1], task: {handler: echo}}}}"
     job = await world.submit(text.replace("NAME", name))
     await world.until("SELECT progress IS NOT NULL FROM dag_task_queue WHERE job_id = $1", int(job))
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     report = await world.over(job)
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["error"]["kind"] == "cancelled"
@@ -227,7 +228,7 @@ async def test_a_cancel_gives_up_a_thread_that_does_not_listen(world: World):
     await world.start()
     job = await world.submit("{name: n, nodes: {a: {handler: stubborn}}}")
     await began.wait()
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     try:
         assert (await world.over(job)).status == "CANCELLED"
     finally:
@@ -240,7 +241,7 @@ async def test_a_job_that_waits_is_cancelled_at_once(world: World):
         "{name: n, nodes: {w: {type: wait, seconds: 3600}, ok: {type: approval}, s: {type: wait, signal: go, next: a}, a: {handler: echo}}}"
     )
     await world.until_node(job, "s", "WAITING")
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     report = await world.over(job)
     assert report.status == "CANCELLED"
     assert {node["status"] for node in report.nodes.values()} <= {"CANCELLED", "SKIPPED"}
@@ -248,7 +249,7 @@ async def test_a_job_that_waits_is_cancelled_at_once(world: World):
 
 async def test_a_cancel_of_a_job_that_is_over_changes_nothing(world: World):
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
-    await world.send(report.job_id, "cancel")
+    await world.send(report.job_id, CommandKind.CANCEL)
     await world.until_told(report.job_id, "CommandRejected")
     after = await world.over(report.job_id)
     assert (after.status, after.nodes) == (report.status, report.nodes)
@@ -258,7 +259,7 @@ async def test_of_two_cancels_only_one_counts(world: World):
     await world.start()
     job = await world.submit("{name: n, nodes: {w: {type: wait, seconds: 3600}}}")
     await world.until_node(job, "w", "WAITING")
-    await asyncio.gather(*(world.send(job, "cancel", by=f"p{n}") for n in range(3)))
+    await asyncio.gather(*(world.send(job, CommandKind.CANCEL, by=f"p{n}") for n in range(3)))
     assert (await world.over(job)).status == "CANCELLED"
     await world.until("SELECT NOT EXISTS (SELECT FROM dag_inbox)")
     await world.over(job)
@@ -315,10 +316,10 @@ async def test_a_job_can_fail_and_be_resumed_again_and_again(world: World):
     world.handlers.append(breaks_until(mended))
     job = (await world.run(MENDABLE)).job_id
     for run in (2, 3):
-        await world.send(job, "resume")
+        await world.send(job, CommandKind.RESUME)
         assert (await world.over(job, run=run)).status == "FAILED"
     mended.open()
-    await world.send(job, "resume")
+    await world.send(job, CommandKind.RESUME)
     assert (await world.over(job, run=4)).status == "COMPLETED"
     assert await world.attempts(job, "b") == ["FAILED", "FAILED", "FAILED", "COMPLETED"]
 
@@ -327,11 +328,11 @@ async def test_a_cancelled_job_can_be_resumed(world: World):
     await world.start()
     job = await world.submit("{name: n, nodes: {w: {type: wait, signal: go, next: a}, a: {handler: echo}}}")
     await world.until_node(job, "w", "WAITING")
-    await world.send(job, "cancel")
+    await world.send(job, CommandKind.CANCEL)
     assert (await world.over(job)).status == "CANCELLED"
-    await world.send(job, "resume")
+    await world.send(job, CommandKind.RESUME)
     await world.until_node(job, "w", "WAITING")
-    await world.send(job, "signal", name="go", payload={})
+    await world.send(job, CommandKind.SIGNAL, name="go", payload={})
     assert (await world.over(job, run=2)).status == "COMPLETED"
     assert await world.value("SELECT cancel_requested_at IS NULL FROM dag_jobs WHERE id = $1", int(job))
 
@@ -342,18 +343,18 @@ async def test_one_child_of_a_fan_out_can_be_tried_again(world: World):
     text = "{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3], task: {handler: breaks, retry: none}, next: all}, all: {type: fan_in, aggregation: sum}}, outputs: {total: '{{ nodes.all.output.total }}'}}"
     job = (await world.run(text)).job_id
     mended.open()
-    await world.send(job, "resume")
+    await world.send(job, CommandKind.RESUME)
     report = await world.over(job, run=2)
     assert (report.status, report.result) == ("COMPLETED", {"total": 6})
 
 
 async def test_a_resume_of_a_job_that_completed_is_refused_or_ignored(world: World):
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
-    await world.send(report.job_id, "resume")
+    await world.send(report.job_id, CommandKind.RESUME)
     await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type IN ('StaleReportIgnored', 'CommandRejected')")
     assert (await world.over(report.job_id)).status == "COMPLETED"
     assert await world.attempts(report.job_id, "a") == ["COMPLETED"]
 
 
 async def test_a_command_for_a_job_that_is_not_there_is_not_accepted(world: World):
-    assert not await world.client.send("123", "cancel", {}, "ada")
+    assert not await world.client.send("123", CommandKind.CANCEL, {}, "ada")

@@ -22,6 +22,7 @@ from dagmaster.authoring.compiler.compile import compile_definition, compile_tex
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.store import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
@@ -293,7 +294,7 @@ class World:
         return await self.client.report(job_id, self.blobs)
 
     async def send(self, job_id: str, kind: str, by: str = "ada", **body: Any) -> None:
-        assert await self.client.send(job_id, kind, body, by)
+        assert await self.client.send(job_id, CommandKind(kind), body, by)
 
     # ── What can be seen ──
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.compiler.compile import compile_text
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.simulation.world import Ask, Case
 
 if TYPE_CHECKING:
@@ -111,10 +112,10 @@ def graph(text: str) -> Graph:
 def cases() -> tuple[Case, ...]:
     chain, branches, tiles = graph(CHAIN), graph(BRANCHES), graph(FAN_OUT)
     answers = [
-        Ask(kind="signal", body={"name": "ready", "payload": 1}, after_seconds=3),
-        Ask(kind="approve", body={"node": "release", "comment": ""}, after_seconds=4, again=True),
+        Ask(kind=CommandKind.SIGNAL, body={"name": "ready", "payload": 1}, after_seconds=3),
+        Ask(kind=CommandKind.APPROVE, body={"node": "release", "comment": ""}, after_seconds=4, again=True),
     ]
-    resume = Ask(kind="resume", body={"nodes": []}, after_seconds=6)
+    resume = Ask(kind=CommandKind.RESUME, body={"nodes": []}, after_seconds=6)
     return (
         Case(graphs=[chain]),
         Case(graphs=[chain, branches]),
@@ -123,8 +124,12 @@ def cases() -> tuple[Case, ...]:
         Case(graphs=[graph(PAUSES)], asks=answers),
         Case(graphs=[graph(PARENT)], children=[chain]),
         Case(graphs=[graph(LATE)]),
-        Case(graphs=[tiles, chain], asks=[Ask(kind="cancel", after_seconds=3)]),
+        Case(graphs=[tiles, chain], asks=[Ask(kind=CommandKind.CANCEL, after_seconds=3)]),
         Case(graphs=[tiles], asks=[resume, resume]),
-        Case(graphs=[graph(PARENT), tiles], children=[chain], asks=[Ask(kind="cancel", after_seconds=4), resume]),
+        Case(
+            graphs=[graph(PARENT), tiles],
+            children=[chain],
+            asks=[Ask(kind=CommandKind.CANCEL, after_seconds=4), resume],
+        ),
         Case(graphs=[chain, branches, tiles, chain]),
     )

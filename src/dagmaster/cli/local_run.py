@@ -22,6 +22,7 @@ from dagmaster.cli.render.live import LiveDisplay
 from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     import pathlib
@@ -69,11 +70,11 @@ class LocalRun:
         self.note = ""
         self._asking: dict[asyncio.Task[None], tuple[str, str]] = {}
         self._over = asyncio.Event()
-        self._commands: asyncio.Queue[tuple[str, str, dict[str, Any]]] = asyncio.Queue()
+        self._commands: asyncio.Queue[tuple[str, CommandKind, dict[str, Any]]] = asyncio.Queue()
 
     def cancel(self) -> None:
         """Ask the job to stop."""
-        self._commands.put_nowait((self.job_id, "cancel", {}))
+        self._commands.put_nowait((self.job_id, CommandKind.CANCEL, {}))
 
     async def run(
         self, address: DatabaseConfig, blob_dir: pathlib.Path, given: Mapping[str, Any], signals: Mapping[str, Any]
@@ -104,7 +105,9 @@ class LocalRun:
             async with self._services(address, blobs, blob_dir, str(submission.queue)):
                 self.job_id = (await intake.submit([submission]))[0].job_id
                 for name, payload in signals.items():
-                    await client.send(self.job_id, "signal", {"name": name, "payload": payload}, current_user())
+                    await client.send(
+                        self.job_id, CommandKind.SIGNAL, {"name": name, "payload": payload}, current_user()
+                    )
                 beside = [asyncio.create_task(self._send(client)), asyncio.create_task(self._look(client))]
                 with self._listening(), self.display:
                     await self._over.wait()
@@ -217,7 +220,8 @@ class LocalRun:
             self.note = f"{person} may not answer {request.node}: its approvers are {', '.join(allowed)}"
             self.cancel()
             return
-        self._commands.put_nowait((job_id, "approve" if yes else "reject", {"node": request.node, "comment": comment}))
+        kind = CommandKind.APPROVE if yes else CommandKind.REJECT
+        self._commands.put_nowait((job_id, kind, {"node": request.node, "comment": comment}))
 
     # ── Ctrl-C ──
 

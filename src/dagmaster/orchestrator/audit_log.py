@@ -11,6 +11,7 @@ from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.graph import EndSpec, StartSpec, WaitSpec
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,12 +58,12 @@ def events_of(job: Job, writes: TurnResult, children: Mapping[str, str], people:
 # Their decisions say it all.
 _QUIET = frozenset({h.TaskSucceeded, h.ResultReused, h.TimerFired, h.ValuesLoaded, h.ResolutionFailed})
 _COMMANDS = {
-    h.CancelRequested: "cancel",
-    h.Approved: "approve",
-    h.Rejected: "reject",
-    h.SignalReceived: "signal",
-    h.RetryRequested: "retry",
-    h.ResumeRequested: "resume",
+    h.CancelRequested: CommandKind.CANCEL,
+    h.Approved: CommandKind.APPROVE,
+    h.Rejected: CommandKind.REJECT,
+    h.SignalReceived: CommandKind.SIGNAL,
+    h.RetryRequested: CommandKind.RETRY,
+    h.ResumeRequested: CommandKind.RESUME,
 }
 
 

@@ -1,4 +1,4 @@
-"""What was reported and asked, as happenings. What cannot be is refused, with the reason."""
+"""Turn results and commands into events of the engine; reject commands that cannot be applied."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from dagmaster.engine.events import (
 )
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.errors import CommandRejected
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def of_result(result: TaskResult) -> EngineEvent:
-    """What a report means."""
+    """Return the event that a reported result is."""
     node, attempt = result.node_id, result.attempt
     if result.status == "COMPLETED":
         return TaskSucceeded(node, attempt, result.handler_version)
@@ -42,35 +43,37 @@ def of_result(result: TaskResult) -> EngineEvent:
 
 
 def of_command(job: Job, command: Command) -> EngineEvent:
-    """What a command means. `CommandRejected` says why it cannot be."""
-    body, kind = command.body, command.kind
-    match kind:
-        case "cancel":
+    """Return the event that a command is; raise `CommandRejected` if it cannot be applied."""
+    body = command.body
+    match command.kind:
+        case CommandKind.CANCEL:
             return CancelRequested()
-        case "signal":
+        case CommandKind.SIGNAL:
             return SignalReceived(str(body.get("name", "")), body.get("payload"))
-        case "approve" | "reject":
+        case CommandKind.APPROVE | CommandKind.REJECT:
             return _answer(job, command)
-        case "retry":
+        case CommandKind.RETRY:
             return RetryRequested(_known(job, body.get("node")))
-        case "resume":
+        case CommandKind.RESUME:
             return ResumeRequested(tuple(_known(job, node) for node in body.get("nodes", ())))
-        case "child_finished":
+        case CommandKind.CHILD_FINISHED:
             return ChildJobFinished(
                 body["node"], body["attempt"], body["status"], body.get("result"), body.get("error")
             )
-    raise CommandRejected(f"this version does not know the command {kind!r}")
+    raise CommandRejected(f"this version does not know the command {command.kind!r}")
 
 
 def _answer(job: Job, command: Command) -> EngineEvent:
     node_id = _known(job, command.body.get("node"))
     spec = job.nodes[node_id].spec
     if not isinstance(spec, ApprovalSpec):
-        raise CommandRejected(f"node {node_id} is no approval")
+        raise CommandRejected(f"node {node_id} is not an approval")
     if spec.approvers and command.sent_by not in spec.approvers:
         allowed = ", ".join(spec.approvers)
-        raise CommandRejected(f"{command.sent_by or 'somebody'} may not answer {node_id}: its approvers are {allowed}")
-    answer = Approved if command.kind == "approve" else Rejected
+        raise CommandRejected(
+            f"{command.sent_by or 'an unknown sender'} may not answer {node_id}: its approvers are {allowed}"
+        )
+    answer = Approved if command.kind == CommandKind.APPROVE else Rejected
     return answer(node_id, command.sent_by, rfc3339(command.at), str(command.body.get("comment", "")))
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Job, JobRow, Node, NodeRow
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.clock import Clock
+    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.node_values import ValueKey
 
@@ -436,5 +437,5 @@ class ClientStore(Protocol):
     async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """What a submit would say of those whose key is taken already."""
 
-    async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox. False if there is no such job."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.store import JsonText
     from dagmaster.simulation.loop import Host
     from dagmaster.simulation.output_inference import Shapes
@@ -68,7 +69,7 @@ PROMPT_SECONDS: Final = 900.0
 class Ask:
     """Something that is asked of a job and its children, after a while; `again`: and again, until the job is over."""
 
-    kind: str
+    kind: CommandKind
     body: Mapping[str, Any] = field(default_factory=dict)
     after_seconds: float = 1.0
     again: bool = False

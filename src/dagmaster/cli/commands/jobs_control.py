@@ -23,6 +23,7 @@ from dagmaster.cli.options import current_user, data_dir_option, json_option
 from dagmaster.engine.graph import ApprovalSpec, Kind
 from dagmaster.errors import CommandRejected
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     import pathlib
@@ -47,7 +48,7 @@ node_argument = click.argument("node_id", metavar="NODE")
 class Request:
     """A command for a job: what is sent, what is checked before, and which events tell of its effect."""
 
-    kind: str
+    kind: CommandKind
     effects: Collection[str]
     body: dict[str, Any] = field(default_factory=dict)
     node: str | None = None
@@ -72,7 +73,7 @@ def cancel(job_id: str, *, wait: bool, as_json: bool, data_dir: pathlib.Path | N
     """
 
     async def work(onlooker: ReadSession) -> int:
-        request = Request("cancel", {EventType.CANCEL_REQUESTED}, check=_must_be_open)
+        request = Request(CommandKind.CANCEL, {EventType.CANCEL_REQUESTED}, check=_must_be_open)
         code = await send_command(onlooker, job_id, request, as_json=as_json, quiet=as_json and wait)
         return await _until_over(onlooker, job_id, as_json=as_json) if wait and code == COMPLETED else code
 
@@ -96,7 +97,7 @@ def approve(
       dagmaster jobs approve last release
       dagmaster jobs approve last release --comment "looks right"
     """
-    return _answer("approve", job_id, node_id, comment, name, as_json=as_json, data_dir=data_dir)
+    return _answer(CommandKind.APPROVE, job_id, node_id, comment, name, as_json=as_json, data_dir=data_dir)
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -115,7 +116,7 @@ def reject(
     Examples:
       dagmaster jobs reject last release --comment "wrong year"
     """
-    return _answer("reject", job_id, node_id, comment, name, as_json=as_json, data_dir=data_dir)
+    return _answer(CommandKind.REJECT, job_id, node_id, comment, name, as_json=as_json, data_dir=data_dir)
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -141,7 +142,7 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
             said = hint(signal_name, known) if known else "It waits for none."
             raise CommandRejected(f"no node of {head.workflow_id} waits for signal {signal_name!r}. {said}")
 
-    request = Request("signal", {EventType.SIGNAL_RECEIVED}, body, check=check)
+    request = Request(CommandKind.SIGNAL, {EventType.SIGNAL_RECEIVED}, body, check=check)
     return on_database(data_dir, lambda onlooker: send_command(onlooker, job_id, request, as_json=as_json))
 
 
@@ -163,7 +164,7 @@ def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: 
       dagmaster jobs retry last tiles__47 --dry-run
     """
     effects = {EventType.JOB_RESUMED, EventType.NODE_DISPATCHED}
-    request = Request("retry", effects, {"node": node_id}, node=node_id, check=_must_be_retriable)
+    request = Request(CommandKind.RETRY, effects, {"node": node_id}, node=node_id, check=_must_be_retriable)
 
     async def work(onlooker: ReadSession) -> int:
         if not dry_run:
@@ -179,7 +180,7 @@ def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: 
 
 
 def _answer(
-    kind: str,
+    kind: CommandKind,
     job_id: str,
     node_id: str,
     comment: str,
@@ -188,7 +189,7 @@ def _answer(
     as_json: bool,
     data_dir: pathlib.Path | None,
 ) -> int:
-    effect = EventType.APPROVED if kind == "approve" else EventType.REJECTED
+    effect = EventType.APPROVED if kind is CommandKind.APPROVE else EventType.REJECTED
     body = {"node": node_id, "comment": comment}
     request = Request(kind, {effect}, body, node=node_id, name=name, check=_must_be_asked)
     return on_database(data_dir, lambda onlooker: send_command(onlooker, job_id, request, as_json=as_json))
@@ -272,7 +273,7 @@ async def send_command(
         click.echo(json.dumps({**document, "seq": None if event is None else event.seq, "sentence": sentence}))
     else:
         click.echo(sentence, err=refused)
-        if not refused and not watched and request.kind in ("retry", "resume"):
+        if not refused and not watched and request.kind in (CommandKind.RETRY, CommandKind.RESUME):
             click.echo(f"To watch it: dagmaster jobs watch {head.id}", err=True)
     return BAD_INPUT if refused else COMPLETED
 

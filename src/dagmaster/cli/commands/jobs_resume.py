@@ -18,6 +18,7 @@ from dagmaster.cli.options import current_user, data_dir_option, inputs_remedy, 
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job, plan_of_run
 from dagmaster.errors import CommandRejected, InputsInvalid
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     import pathlib
@@ -90,7 +91,7 @@ def resume(  # noqa: PLR0913 - the options of a command
             accepted = await _submit(onlooker, order, load_settings())
             _say_accepted(order, accepted, as_json=as_json, wait=wait)
             return await _until_over(onlooker, accepted.job_id, as_json=as_json) if wait else COMPLETED
-        request = Request("resume", {EventType.JOB_RESUMED}, {"nodes": list(nodes)})
+        request = Request(CommandKind.RESUME, {EventType.JOB_RESUMED}, {"nodes": list(nodes)})
         code = await send_command(onlooker, head.id, request, as_json=as_json, quiet=as_json and wait, watched=wait)
         return await _until_over(onlooker, head.id, as_json=as_json) if wait and code == COMPLETED else code
 

@@ -27,6 +27,7 @@ from dagmaster.cli.options import (
 )
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.simulation.world import Ask, Case, calm, simulate
 from dagmaster.text_format import format_error
 
@@ -105,11 +106,11 @@ def _asks(graphs: Iterable[Graph]) -> list[Ask]:
         for spec in graph.specs.values():
             if isinstance(spec, WaitSpec) and spec.signal is not None:
                 body: dict[str, Any] = {"name": spec.signal, "payload": None}
-                asks.append(Ask(kind="signal", body=body, after_seconds=3, again=True))
+                asks.append(Ask(kind=CommandKind.SIGNAL, body=body, after_seconds=3, again=True))
             elif isinstance(spec, ApprovalSpec):
                 who = spec.approvers[0] if spec.approvers else "ada"
                 body = {"node": spec.id, "comment": ""}
-                asks.append(Ask(kind="approve", body=body, after_seconds=4, again=True, by=who))
+                asks.append(Ask(kind=CommandKind.APPROVE, body=body, after_seconds=4, again=True, by=who))
     return asks
 
 

@@ -10,6 +10,7 @@ from dagmaster.ports.store import Accepted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.store import NewJob, StoredWorkflow
     from dagmaster.store.memory.database import MemoryDatabase
 
@@ -52,7 +53,7 @@ class MemoryClientStore:
                 found.append(Accepted(earlier, is_new=False, same=same))
         return found
 
-    async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
         if job_id not in self._database.jobs:
             return False

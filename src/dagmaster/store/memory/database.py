@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.clock import Clock
+    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.store import JsonText, NewJob, StoredWorkflow
 
 OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
@@ -243,7 +244,7 @@ class MemoryDatabase:
         data = None if new.resumed_from is None else json.dumps({"resumed_from": new.resumed_from})
         add_event(job, now, "JobSubmitted", by, data=data)
 
-    def add_command(self, job_id: str, kind: str, body: str, sent_by: str, now: float) -> None:
+    def add_command(self, job_id: str, kind: CommandKind, body: str, sent_by: str, now: float) -> None:
         """Put a command into a job's inbox, and wake whom it concerns."""
         number = self.number()
         self.inbox[number] = Command(number, job_id, kind, json.loads(body), sent_by, now)

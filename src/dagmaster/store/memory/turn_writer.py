@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import row_of
 from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _cancel_children(database: MemoryDatabase, turn: TurnCommit, by: str, now: f
     asked = {(turn.job.id, node, attempt) for node, attempt in turn.cancelled_children}
     for job_id, child in database.jobs.items():
         if child.new.parent is not None and child.new.parent in asked:
-            database.add_command(job_id, "cancel", "{}", by, now)
+            database.add_command(job_id, CommandKind.CANCEL, "{}", by, now)
 
 
 def _write_nodes(job: StoredJob, turn: TurnCommit, now: float) -> None:
@@ -178,7 +179,7 @@ def _tell_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: float
         "error": finished.error,
         "job_id": turn.job.id,
     }
-    database.add_command(parent.job_id, "child_finished", json.dumps(body), by, now)
+    database.add_command(parent.job_id, CommandKind.CHILD_FINISHED, json.dumps(body), by, now)
 
 
 def _copy(value: Any) -> Any:

@@ -15,6 +15,7 @@ from dagmaster.store.postgres.named_queries import ids_in, queries
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.store import NewJob
 
@@ -88,7 +89,7 @@ class PostgresClientStore:
         rows = await self.session.fetch(_SQL["with_keys"], given)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
-    async def send(self, job_id: str, kind: str, body: Mapping[str, Any], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
         if not job_id.isdecimal() or int(job_id) > MAX_ID:
             return False

@@ -1,0 +1,18 @@
+"""The kinds of commands in a job's inbox."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class CommandKind(StrEnum):
+    """What a command asks of a job. The values are stored in `dag_inbox.kind`."""
+
+    CANCEL = "cancel"
+    APPROVE = "approve"
+    REJECT = "reject"
+    SIGNAL = "signal"
+    RETRY = "retry"
+    RESUME = "resume"
+    CHILD_FINISHED = "child_finished"
+    """Sent by the owner of a child job to the parent job."""
