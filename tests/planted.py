@@ -93,14 +93,14 @@ PLANTED: Final = {
     ),
     "double expansion": Planted(
         "orchestrator",
-        "nodes_of",
+        "load_nodes",
         "source_count, expanded_count,",
         "source_count, 0 AS expanded_count,",
         "conformance/test_turns.py::test_a_job_with_nested_fan_outs_is_the_same_from_its_rows_after_every_turn",
     ),
     "timer lost on reload": Planted(
         "orchestrator",
-        "nodes_of",
+        "load_nodes",
         "extract(epoch FROM wake_at)::float8 AS wake_at",
         "NULL::float8 AS wake_at",
         "conformance/test_turns.py::test_an_error_and_a_timer_are_the_same_from_the_rows",

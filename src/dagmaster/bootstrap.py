@@ -214,8 +214,11 @@ def make_worker(
     concurrency = concurrency or settings.concurrency
     processes = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
     lent = lending(settings, home, processes=processes, is_alone=address.revive is not None)
+    store = PostgresWorkerStore(address)
     return Worker(
-        PostgresWorkerStore(address),
+        store,
+        store,
+        store,
         registry,
         blobs=blobs,
         secrets=secret,

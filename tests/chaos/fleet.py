@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-    from dagmaster.ports.store import Accepted
+    from dagmaster.ports.job_records import Accepted
 
 ROOT = Path(__file__).parents[2]
 A_LONG_WHILE: Final = 120.0

@@ -19,14 +19,20 @@ from dagmaster.orchestrator.inbox import of_result
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.turn import run_turn
 from dagmaster.orchestrator.turn_commit import to_commit
-from dagmaster.ports.store import JsonText, NewJob, NewTask, TaskReport, TurnCommit
+from dagmaster.ports.job_records import NewJob
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.turn_records import NewTask, TurnCommit
 
 if TYPE_CHECKING:
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import NodeRow
-    from dagmaster.ports.store import ClaimedJob, ClaimedTask, ClientStore, OrchestratorStore, WorkerStore
-    from tests.conformance.stores import World
+    from dagmaster.ports.client_store import ClientStore
+    from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
+    from dagmaster.ports.task_source import ClaimedTask
+    from tests.conformance.stores import WorkerStore, World
 
 ONE = compile_text("{name: one, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}").graph
 
@@ -85,13 +91,13 @@ class Scene:
 
     async def now(self) -> ClaimedJob:
         """The job, as it is stored."""
-        (claimed,) = await self.orchestrator.mine([self.job_id])
+        (claimed,) = await self.orchestrator.load_owned([self.job_id])
         return claimed
 
     async def write(self, **fields: Any) -> None:
         """Write a turn."""
         turn = a_turn(await self.now(), **fields)
-        assert await self.orchestrator.write([turn], self.orchestrator.clock.now()) == {self.job_id}
+        assert await self.orchestrator.commit_turns([turn], self.orchestrator.clock.now()) == {self.job_id}
 
     async def dispatch(self, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> str:
         """Put a task into a queue."""
@@ -151,7 +157,7 @@ class Played:
         held.event_seq += len(turn.events)
         turn.event_seq = held.event_seq
         held.keep_sources(writes.sources)
-        assert await self.orchestrator.write([turn], now) == {self.job_id}
+        assert await self.orchestrator.commit_turns([turn], now) == {self.job_id}
         return turn
 
     async def gather(self) -> TurnCommit:
@@ -170,7 +176,7 @@ class Played:
 
     async def stored(self) -> Job:
         """The job from its rows alone."""
-        (claimed,) = await self.orchestrator.mine([self.job_id])
+        (claimed,) = await self.orchestrator.load_owned([self.job_id])
         # To load is to claim again.
         self.held.epoch = claimed.epoch
         return Job.rebuild(self.held.job.graph, claimed.row, claimed.nodes)

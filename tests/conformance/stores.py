@@ -15,6 +15,9 @@ import asyncpg
 
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.ids import Snowflakes
+from dagmaster.ports.task_journal import TaskJournal
+from dagmaster.ports.task_ledger import TaskLedger
+from dagmaster.ports.task_source import TaskSource
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
@@ -29,7 +32,9 @@ from tests.conformance.server import dsn_of, give_back_database, take_database
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dagmaster.ports.store import ClientStore, OrchestratorStore, StoredWorkflow, WorkerStore
+    from dagmaster.ports.client_store import ClientStore
+    from dagmaster.ports.job_records import StoredWorkflow
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.store.postgres.connection import Connection
 
 
@@ -55,6 +60,10 @@ class SeenAttempt(NamedTuple):
     status: str
     error: Any
     progress: Any
+
+
+class WorkerStore(TaskSource, TaskLedger, TaskJournal, Protocol):
+    """All three roles of a worker's store: each store here implements them in one class."""
 
 
 class World(Protocol):

@@ -29,7 +29,8 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.clock import SystemClock
 from dagmaster.ports.ids import Snowflakes
-from dagmaster.ports.store import NewTask, TaskReport, Withdrawal
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.turn_records import NewTask, Withdrawal
 from tests.conformance.jobs import ONE, a_job, a_turn
 from tests.conformance.stores import MemoryWorld, PostgresWorld, SeenAttempt
 
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.store import ClaimedJob, ClaimedTask
+    from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.task_source import ClaimedTask
 
 LEASE = 15.0
 WORKER_LEASE = 6.0
@@ -160,7 +162,7 @@ class Alike(RuleBasedStateMachine):
     @rule(data=st.data())
     def load(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.hold(owner, self.both(lambda place: owner.doors[place].mine()))
+        self.hold(owner, self.both(lambda place: owner.doors[place].load_owned()))
 
     def hold(self, owner: Owner, claimed: list[list[ClaimedJob]]) -> None:
         first, second = claimed
@@ -182,14 +184,14 @@ class Alike(RuleBasedStateMachine):
     def reclaim(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
         self.alike(lambda place: owner.doors[place].reclaim())
-        self.alike(lambda place: owner.doors[place].lose())
+        self.alike(lambda place: owner.doors[place].mark_lost_tasks())
 
     @precondition(lambda self: len(self.owners) > 1)
     @rule(data=st.data())
     def owner_leaves(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
         self.owners.remove(owner)
-        self.both(lambda place: owner.doors[place].leave())
+        self.both(lambda place: owner.doors[place].deregister())
 
     # ── Turns, by whoever believes to hold the job ──
 
@@ -238,13 +240,13 @@ class Alike(RuleBasedStateMachine):
         if kind == "finish":
             turn.job.status = JobStatus.COMPLETED
             turn.finished = FinishJob(JobStatus.COMPLETED)
-        done: set[str] = await door.write([turn], door.clock.now())
+        done: set[str] = await door.commit_turns([turn], door.clock.now())
         return done
 
     @rule(data=st.data())
     def sweep(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.alike(lambda place: owner.doors[place].sweep_stopped())
+        self.alike(lambda place: owner.doors[place].release_stopped())
 
     # ── Tasks ──
 
@@ -276,7 +278,7 @@ class Alike(RuleBasedStateMachine):
     def worker_leaves(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from(self.workers))
         self.workers.remove(worker)
-        self.both(lambda place: worker.doors[place].leave())
+        self.both(lambda place: worker.doors[place].deregister())
 
     # ── What is left ──
 

@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from dagmaster.ports.store import CheckpointWrite, JsonText, LogChunk, TaskReport, Withdrawal
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.turn_records import Withdrawal
 from tests.conformance.jobs import Scene, a_task, heard
 
 COMPLETED = "COMPLETED"
@@ -37,8 +40,8 @@ async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world
     task = await scene.dispatch("a")
     await scene.write(stops=[task])
     assert await worker.claim(5) == []
-    assert await scene.orchestrator.sweep_stopped() == 1
-    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await scene.orchestrator.release_stopped() == 1
+    assert await scene.orchestrator.release_stopped() == 0
     assert await scene.results() == [("a", 1, "RELEASED")]
     assert await world.queued() == set()
 
@@ -47,9 +50,9 @@ async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_is_claimed_by_
     scene = await Scene.begin(world)
     worker = await world.worker()
     task = a_task(world)
-    await scene.write(tasks=[task], born_stopped={task.task_id})
+    await scene.write(tasks=[task], stopped_at_dispatch={task.task_id})
     assert await worker.claim(5) == []
-    assert await scene.orchestrator.sweep_stopped() == 1
+    assert await scene.orchestrator.release_stopped() == 1
     assert await scene.results() == [("a", 1, "RELEASED")]
 
 
@@ -60,9 +63,9 @@ async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_resul
     (task,) = await one.claim(5)
     last = await scene.dispatch("b")
     await world.settle()
-    two.woken.clear()
+    two.wakeup.clear()
     assert await one.release([TaskReport(task.task_id, task.token, "RELEASED", begun=False)]) == {first}
-    await heard(two.woken)
+    await heard(two.wakeup)
     assert await scene.results() == []
     # It is nobody's now.
     assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
@@ -94,7 +97,7 @@ async def test_what_a_worker_holds_is_not_swept_up(world):
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
     await scene.write(stops=[task.task_id])
-    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await scene.orchestrator.release_stopped() == 0
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
 
 
@@ -103,7 +106,7 @@ async def test_only_the_owner_of_its_job_stops_or_takes_back_a_task(world):
     task = await scene.dispatch("a")
     outsider = await Scene.begin(world, await world.orchestrator())
     await outsider.write(stops=[task], withdrawals=[Withdrawal(task, "RELEASED")])
-    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await scene.orchestrator.release_stopped() == 0
     assert await scene.results() == []
     assert await world.queued() == {task}
 
@@ -222,7 +225,7 @@ async def test_nothing_is_kept_of_what_a_worker_says_of_a_task_that_it_lost(worl
     (lost,) = await dead.claim(1)
     await world.move(7)
     await world.silence(alive, 0)
-    assert await scene.orchestrator.lose() == 1
+    assert await scene.orchestrator.mark_lost_tasks() == 1
     await scene.dispatch("a", attempt=2, queue="again")
     (task,) = await alive.claim(1)
     await alive.checkpoint([CheckpointWrite(task.task_id, task.token, "newer", "2", ())])
@@ -258,10 +261,10 @@ async def test_a_dispatch_wakes_the_workers_of_its_queue(world):
     scene = await Scene.begin(world)
     everybody, mine, other = await world.worker(), await world.worker("q"), await world.worker("other")
     await scene.dispatch("a")
-    await heard(everybody.woken)
-    await heard(mine.woken)
+    await heard(everybody.wakeup)
+    await heard(mine.wakeup)
     await world.settle()
-    assert not other.woken.is_set()
+    assert not other.wakeup.is_set()
 
 
 @pytest.mark.parametrize("how", ["report", "lose", "leave", "sweep"])
@@ -274,21 +277,21 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
     worker.rescan_queues()
     (task,) = await worker.claim(1)
     await world.settle()
-    owner.woken.clear()
-    owner.waiting.clear()
+    owner.wakeup.clear()
+    owner.pending_kinds.clear()
     if how == "report":
         await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
     elif how == "lose":
         await world.move(7)
-        await owner.lose()
+        await owner.mark_lost_tasks()
     elif how == "leave":
-        await worker.leave()
+        await worker.deregister()
     else:
-        await owner.sweep_stopped()
-    await heard(owner.woken)
+        await owner.release_stopped()
+    await heard(owner.wakeup)
     # What a worker says in few words comes with the wake-up.
-    assert owner.waiting == (set() if how == "report" else {"results"})
-    assert len(owner.pushed) == (how == "report")
+    assert owner.pending_kinds == (set() if how == "report" else {"results"})
+    assert len(owner.notified_results) == (how == "report")
 
 
 # ── A handler that is not here ──
@@ -311,5 +314,5 @@ async def test_a_task_is_served_elsewhere_by_who_lives_has_its_queue_and_its_han
         assert await worker.other_worker_has_handler(task.task_id) is expected
         await other.heartbeat([], {"draining": True})
         assert not await worker.other_worker_has_handler(task.task_id)
-        await other.leave()
+        await other.deregister()
     assert not await worker.other_worker_has_handler(task.task_id)

@@ -11,7 +11,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.store import JsonText
+from dagmaster.ports.json_text import JsonText
 from tests.conformance.jobs import Scene, a_job, a_turn, heard, submitted
 
 
@@ -20,7 +20,7 @@ async def finished(scene: Scene, result: str = '{"n": 1}') -> None:
     turn = a_turn(await scene.now(), events=[AuditEvent(EventType.JOB_FINISHED)])
     turn.job.status = JobStatus.COMPLETED
     turn.finished, turn.result = FinishJob(JobStatus.COMPLETED, {"n": 1}), JsonText(result)
-    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
+    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == {scene.job_id}
 
 
 # ── Claiming ──
@@ -97,7 +97,7 @@ async def test_what_a_job_gave_stays_when_it_refuses_a_command_after_its_end(wor
     (command,) = await scene.orchestrator.read_commands(10)
     turn = a_turn(claimed, commands=[command.id], events=[AuditEvent(EventType.COMMAND_REJECTED)])
     turn.job.status = JobStatus.COMPLETED
-    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
+    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == {scene.job_id}
     after = await world.job(scene.job_id)
     assert after.result == before.result == {"n": 1}
     assert (after.status, after.owner) == ("COMPLETED", None)
@@ -109,11 +109,11 @@ async def test_one_loads_ones_own_jobs_all_or_some_and_no_others(world):
     low = await submitted(world, client, priority=1)
     high = await submitted(world, client, priority=9)
     await one.claim(10)
-    assert [job.row.id for job in await one.mine()] == [high, low]
-    assert [job.row.id for job in await one.mine([low, "1"])] == [low]
-    assert await one.mine([]) == []
-    assert await two.mine() == []
-    assert await two.mine([low]) == []
+    assert [job.row.id for job in await one.load_owned()] == [high, low]
+    assert [job.row.id for job in await one.load_owned([low, "1"])] == [low]
+    assert await one.load_owned([]) == []
+    assert await two.load_owned() == []
+    assert await two.load_owned([low]) == []
 
 
 # ── Fences ──
@@ -134,7 +134,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     old.job.run = 7
     old.added.append(old.job.nodes["a"])
     good = a_turn(await other.now(), events=[AuditEvent(EventType.JOB_STARTED)])
-    written = await scene.orchestrator.write([old, good], scene.orchestrator.clock.now())
+    written = await scene.orchestrator.commit_turns([old, good], scene.orchestrator.clock.now())
 
     assert written == {other.job_id}
     assert (await world.events(other.job_id))[-1].type == "JobStarted"
@@ -151,8 +151,10 @@ async def test_a_turn_of_before_a_job_was_loaded_again_writes_nothing(world):
     stale = await scene.now()
     fresh = await scene.now()
     now = scene.orchestrator.clock.now()
-    assert await scene.orchestrator.write([a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)])], now) == set()
-    assert await scene.orchestrator.write([a_turn(fresh, events=[AuditEvent(EventType.JOB_STARTED)])], now) == {
+    assert (
+        await scene.orchestrator.commit_turns([a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)])], now) == set()
+    )
+    assert await scene.orchestrator.commit_turns([a_turn(fresh, events=[AuditEvent(EventType.JOB_STARTED)])], now) == {
         scene.job_id
     }
 
@@ -163,21 +165,21 @@ async def test_a_turn_that_leaves_out_events_or_tells_them_twice_writes_nothing(
     for wrong in (-1, 1):
         turn = a_turn(held, events=[AuditEvent(EventType.JOB_STARTED)])
         turn.event_seq += wrong
-        assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
+        assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
     assert await world.events(scene.job_id) == told
 
 
 async def test_an_owner_knows_which_jobs_are_its_own(world):
     scene = await Scene.begin(world)
     other = await world.orchestrator()
-    assert (await scene.orchestrator.owned(), await other.owned()) == ({scene.job_id}, set())
+    assert (await scene.orchestrator.owned_job_ids(), await other.owned_job_ids()) == ({scene.job_id}, set())
 
 
 async def test_a_turn_of_another_owner_writes_nothing(world):
     scene = await Scene.begin(world)
     other = await world.orchestrator()
     turn = a_turn(await scene.now(), events=[AuditEvent(EventType.JOB_STARTED)])
-    assert await other.write([turn], other.clock.now()) == set()
+    assert await other.commit_turns([turn], other.clock.now()) == set()
     assert (await world.job(scene.job_id)).status == "PENDING"
 
 
@@ -186,7 +188,7 @@ async def test_a_released_job_is_written_no_more(world):
     claimed = await scene.now()
     await scene.write(release=True)
     assert (await world.job(scene.job_id)).owner is None
-    assert await scene.orchestrator.write([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.commit_turns([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
 
 
 # ── Leases ──
@@ -198,11 +200,11 @@ async def test_leaving_releases_every_job_and_wakes_the_others(world):
     jobs = {await submitted(world, client) for _ in range(3)}
     await one.claim(10)
     await world.settle()
-    two.woken.clear()
-    two.waiting.clear()
-    await one.leave()
-    await heard(two.woken)
-    assert "jobs" in two.waiting
+    two.wakeup.clear()
+    two.pending_kinds.clear()
+    await one.deregister()
+    await heard(two.wakeup)
+    assert "jobs" in two.pending_kinds
     assert {job.row.id for job in await two.claim(10)} == jobs
 
 
@@ -227,7 +229,7 @@ async def test_a_claim_tells_whether_the_owner_before_died_or_released_the_job(w
     await world.move(6)
     await second.reclaim()
     await second.claim(10)
-    await second.leave()
+    await second.deregister()
     third = await world.orchestrator()
     await third.claim(10)
     told = [event.data.get("after") for event in await world.events(scene.job_id) if event.type == "JobClaimed"]
@@ -242,7 +244,7 @@ async def test_a_heartbeat_keeps_jobs(world):
         await scene.orchestrator.heartbeat({"turns": 1})
         await scanner.heartbeat({})
     assert await scanner.reclaim() == 0
-    assert [job.row.id for job in await scene.orchestrator.mine()] == [scene.job_id]
+    assert [job.row.id for job in await scene.orchestrator.load_owned()] == [scene.job_id]
 
 
 async def test_a_scanner_that_was_paused_itself_reclaims_nothing(world):
@@ -264,7 +266,7 @@ async def test_nobody_dies_within_one_lease_after_the_store_was_away(world):
     await world.silence(owner, 7200)
     await world.silence(worker, 7200)
     assert await scanner.reclaim() == 0
-    assert await scanner.lose() == 0
+    assert await scanner.mark_lost_tasks() == 0
     await owner.heartbeat({})
 
 
@@ -287,7 +289,7 @@ async def test_an_orchestrator_that_was_given_up_is_told_so_and_writes_nothing(w
     assert await scanner.reclaim() == 1
     with pytest.raises(OwnershipLost):
         await scene.orchestrator.heartbeat({})
-    assert await scene.orchestrator.write([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.commit_turns([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
 
 
 async def test_a_job_that_is_claimed_by_an_orchestrator_that_was_given_up_is_not_stuck(world):
@@ -313,17 +315,17 @@ async def test_a_job_that_is_claimed_by_an_orchestrator_that_was_given_up_is_not
 async def test_a_submit_wakes_whoever_may_claim(world):
     client, orchestrator = await world.client(), await world.orchestrator()
     await submitted(world, client)
-    await heard(orchestrator.woken)
-    assert orchestrator.waiting == {"jobs"}
+    await heard(orchestrator.wakeup)
+    assert orchestrator.pending_kinds == {"jobs"}
 
 
 async def test_a_submit_to_a_queue_wakes_also_while_other_jobs_wait(world):
     client, orchestrator = await world.client(), await world.orchestrator()
     await submitted(world, client)
-    await heard(orchestrator.woken)
-    orchestrator.woken.clear()
+    await heard(orchestrator.wakeup)
+    orchestrator.wakeup.clear()
     await submitted(world, client, queue="run:mine")
-    await heard(orchestrator.woken)
+    await heard(orchestrator.wakeup)
 
 
 async def test_a_submit_that_stores_nothing_wakes_nobody(world):
@@ -333,20 +335,20 @@ async def test_a_submit_that_stores_nothing_wakes_nobody(world):
     await orchestrator.claim(10)
     await client.submit([a_job(world, idempotency_key="k")])
     await world.settle()
-    assert not orchestrator.woken.is_set()
+    assert not orchestrator.wakeup.is_set()
 
 
 async def test_a_command_wakes_the_owner_and_nobody_else(world):
     scene = await Scene.begin(world)
     await world.settle()
     other = await world.orchestrator()
-    scene.orchestrator.waiting.clear()
-    scene.orchestrator.woken.clear()
+    scene.orchestrator.pending_kinds.clear()
+    scene.orchestrator.wakeup.clear()
     await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
-    await heard(scene.orchestrator.woken)
-    assert scene.orchestrator.waiting == {"commands"}
+    await heard(scene.orchestrator.wakeup)
+    assert scene.orchestrator.pending_kinds == {"commands"}
     await world.settle()
-    assert not other.woken.is_set()
+    assert not other.wakeup.is_set()
 
 
 async def test_a_command_to_a_job_that_nobody_owns_wakes_whoever_may_claim(world):
@@ -354,5 +356,5 @@ async def test_a_command_to_a_job_that_nobody_owns_wakes_whoever_may_claim(world
     await finished(scene)
     other = await world.orchestrator()
     await scene.client.send(scene.job_id, CommandKind.RESUME, {}, "")
-    await heard(other.woken)
-    assert other.waiting == {"jobs", "commands"}
+    await heard(other.wakeup)
+    assert other.pending_kinds == {"jobs", "commands"}

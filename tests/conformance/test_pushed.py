@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.result_notifications import FEW, MAX_CHARACTERS, encode_results
-from dagmaster.ports.store import JsonText, TaskReport
+from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Scene, a_task, a_turn, heard
 
 if TYPE_CHECKING:
-    from dagmaster.ports.store import TaskResult
+    from dagmaster.ports.turn_records import TaskResult
     from tests.conformance.stores import World
 
 
@@ -29,27 +30,27 @@ async def reported(scene: Scene, *texts: str) -> list[TaskResult]:
         for task, text in zip(tasks, texts, strict=True)
     ]
     assert len(await worker.report(reports)) == len(texts)
-    await heard(scene.orchestrator.woken)
-    return list(scene.orchestrator.pushed)
+    await heard(scene.orchestrator.wakeup)
+    return list(scene.orchestrator.notified_results)
 
 
 async def quiet(scene: Scene) -> None:
     await scene.world.settle()
-    scene.orchestrator.woken.clear()
-    scene.orchestrator.waiting.clear()
+    scene.orchestrator.wakeup.clear()
+    scene.orchestrator.pending_kinds.clear()
 
 
 async def took(scene: Scene, *pushed: TaskResult) -> bool:
     """Whether a turn that takes what was pushed is written."""
-    turn = a_turn(await scene.now(), results=[each.id for each in pushed], pushed=list(pushed))
-    return await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == {scene.job_id}
+    turn = a_turn(await scene.now(), results=[each.id for each in pushed], notified_results=list(pushed))
+    return await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == {scene.job_id}
 
 
 async def test_what_is_pushed_is_what_would_be_read(world):
     scene = await Scene.begin(world)
     odd = json.dumps(["ä😀", 'a"b\\', " x ", None, 1e300])
     pushed = await reported(scene, "1", odd, "null")
-    assert scene.orchestrator.waiting == set()
+    assert scene.orchestrator.pending_kinds == set()
     assert pushed == await scene.orchestrator.read_results(10)
     assert pushed[1].output == JsonText(odd)
 
@@ -62,8 +63,8 @@ async def test_a_failure_is_pushed_with_its_reason(world):
     await quiet(scene)
     error = json.dumps({"kind": "error", "message": "no"})
     await worker.report([TaskReport(task.task_id, task.token, "FAILED", permanent=True, error=error)])
-    await heard(scene.orchestrator.woken)
-    (pushed,) = scene.orchestrator.pushed
+    await heard(scene.orchestrator.wakeup)
+    (pushed,) = scene.orchestrator.notified_results
     assert (pushed.status, pushed.permanent, pushed.output, pushed.error) == ("FAILED", True, None, error)
     assert await took(scene, pushed)
 
@@ -80,7 +81,7 @@ async def test_what_is_too_much_for_a_wake_up_is_left_to_be_read(world: World, t
         # Small here, and maybe large when it is spelled: then it is as it was said.
         assert pushed == found
     else:
-        assert scene.orchestrator.waiting == {"results"}
+        assert scene.orchestrator.pending_kinds == {"results"}
 
 
 async def test_a_turn_takes_what_was_pushed(world):
@@ -115,11 +116,11 @@ async def test_a_turn_with_something_that_is_not_stored_so_changes_nothing(world
     turn = a_turn(
         await scene.now(),
         results=[pushed.id],
-        pushed=[forged(pushed)],
+        notified_results=[forged(pushed)],
         tasks=[a_task(world, "b")],
         events=[AuditEvent(EventType.JOB_STARTED)],
     )
-    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
     assert await world.events(scene.job_id) == before
     assert await world.queued() == set()
     assert await scene.results() == [("a", 1, "COMPLETED")]
@@ -137,21 +138,21 @@ async def test_a_refused_turn_does_not_hold_up_the_others(world):
     scene = await Scene.begin(world)
     other = await Scene.begin(world, scene.orchestrator)
     (pushed,) = await reported(scene, "1")
-    forged = a_turn(await scene.now(), results=[pushed.id], pushed=[replace(pushed, attempt=7)])
+    forged = a_turn(await scene.now(), results=[pushed.id], notified_results=[replace(pushed, attempt=7)])
     sound = a_turn(await other.now(), tasks=[a_task(world, "b")])
     orchestrator = scene.orchestrator
-    assert await orchestrator.write([forged, sound], orchestrator.clock.now()) == {other.job_id}
+    assert await orchestrator.commit_turns([forged, sound], orchestrator.clock.now()) == {other.job_id}
     assert await world.queued() == {sound.tasks[0].task_id}
 
 
 async def test_what_was_pushed_to_who_lost_the_job_is_left_to_the_next(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, "1")
-    stale = a_turn(await scene.now(), results=[pushed.id], pushed=[pushed])
+    stale = a_turn(await scene.now(), results=[pushed.id], notified_results=[pushed])
     await scene.write(release=True)
     other = await world.orchestrator()
     await other.claim(10)
-    assert await scene.orchestrator.write([stale], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.commit_turns([stale], scene.orchestrator.clock.now()) == set()
     assert await other.read_results(10) == [pushed]
 
 
@@ -180,15 +181,15 @@ async def test_words_that_nobody_of_us_says_only_wake(world, words):
     scene = await Scene.begin(world)
     await quiet(scene)
     await world.say(scene.orchestrator, f"results {words}")
-    await heard(scene.orchestrator.woken)
-    assert scene.orchestrator.pushed == []
-    assert scene.orchestrator.waiting == {"results"}
+    await heard(scene.orchestrator.wakeup)
+    assert scene.orchestrator.notified_results == []
+    assert scene.orchestrator.pending_kinds == {"results"}
 
 
 async def test_what_is_spelled_is_read_as_it_was(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, '{"a": [1, "ä"]}')
-    scene.orchestrator.pushed.clear()
+    scene.orchestrator.notified_results.clear()
     await world.say(scene.orchestrator, f"results {encode_results([pushed])}")
     await world.settle()
-    assert scene.orchestrator.pushed == [pushed]
+    assert scene.orchestrator.notified_results == [pushed]

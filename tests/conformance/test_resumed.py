@@ -7,8 +7,9 @@ import pytest
 from dagmaster.engine.events import JobStarted, ResumeRequested
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import SourceNode
-from dagmaster.ports.store import JsonText, TaskReport
+from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Played, a_job, submitted
 
 CHAIN = "{name: chain, nodes: {a: {handler: h, queue: q, params: {n: 1}, next: f}, f: {type: fan_out, source: [1, 2], task: {handler: h, queue: q, retry: none, params: {n: '{{ item }}'}}}}}"
@@ -30,7 +31,7 @@ async def test_a_job_says_what_it_was_resumed_from_and_what_is_to_be_redone(worl
     claimed = {each.row.id: each for each in await orchestrator.claim(10)}
     assert (claimed[first].resumed_from, claimed[first].redo) == (None, ())
     assert (claimed[second].resumed_from, claimed[second].redo) == (first, ("b", "a"))
-    (again,) = await orchestrator.mine([second])
+    (again,) = await orchestrator.load_owned([second])
     assert (again.resumed_from, again.redo) == (first, ("b", "a"))
     submits = [(await world.events(job_id))[0].data for job_id in (first, second)]
     assert submits == [{}, {"resumed_from": first}]
@@ -48,7 +49,7 @@ async def test_a_job_can_only_be_resumed_from_one_that_is_there(world):
 
 async def test_the_past_is_what_completed_with_its_fingerprint_and_the_version_that_made_it(world):
     job = await played(world)
-    past = await job.orchestrator.past(job.job_id)
+    past = await job.orchestrator.load_source_job(job.job_id)
     nodes = job.held.job.nodes
     assert past.job_id == job.job_id
     assert sorted(past.nodes) == [
@@ -60,33 +61,33 @@ async def test_the_past_is_what_completed_with_its_fingerprint_and_the_version_t
 
 async def test_an_output_of_the_past_is_given_while_it_is_what_it_was(world):
     job = await played(world)
-    past = await job.orchestrator.past(job.job_id)
-    found = await job.orchestrator.past_outputs(job.job_id, past.nodes)
+    past = await job.orchestrator.load_source_job(job.job_id)
+    found = await job.orchestrator.load_source_outputs(job.job_id, past.nodes)
     assert {name: value.value() for name, value in found.items()} == {"a": {"x": 1}, "f__0": {"y": 2}}
     others = [node._replace(fingerprint=b"another") for node in past.nodes]
-    assert await job.orchestrator.past_outputs(job.job_id, others) == {}
+    assert await job.orchestrator.load_source_outputs(job.job_id, others) == {}
     await (await world.client()).send(job.job_id, "resume", {}, "")
     (claimed,) = await job.orchestrator.claim(10)
     job.held = OwnedJob(claimed, job.held.job.graph, job.orchestrator)
     await job.turn(ResumeRequested(("a",)))
-    assert await job.orchestrator.past_outputs(job.job_id, past.nodes) == {}
+    assert await job.orchestrator.load_source_outputs(job.job_id, past.nodes) == {}
 
 
 async def test_an_output_of_the_past_is_given_with_the_version_and_the_attempt_that_made_it_or_not_at_all(world):
     job = await played(world)
-    past = await job.orchestrator.past(job.job_id)
+    past = await job.orchestrator.load_source_job(job.job_id)
     await (await world.client()).send(job.job_id, "resume", {}, "")
     (claimed,) = await job.orchestrator.claim(10)
     job.held = OwnedJob(claimed, job.held.job.graph, job.orchestrator)
     await job.turn(ResumeRequested(("a",)))
     await job.work({"a": {"x": 1}})
-    again = await job.orchestrator.past(job.job_id)
+    again = await job.orchestrator.load_source_job(job.job_id)
     (before,), (now,) = ([node for node in each.nodes if node.node_id == "a"] for each in (past, again))
     assert now == before._replace(attempt=2)
-    assert await job.orchestrator.past_outputs(job.job_id, [before]) == {}
+    assert await job.orchestrator.load_source_outputs(job.job_id, [before]) == {}
     for version in ("8", None):
-        assert await job.orchestrator.past_outputs(job.job_id, [now._replace(handler_version=version)]) == {}
-    (output,) = (await job.orchestrator.past_outputs(job.job_id, [now])).values()
+        assert await job.orchestrator.load_source_outputs(job.job_id, [now._replace(handler_version=version)]) == {}
+    (output,) = (await job.orchestrator.load_source_outputs(job.job_id, [now])).values()
     assert output.value() == {"x": 1}
 
 
@@ -95,8 +96,8 @@ async def test_a_large_output_of_the_past_is_given_by_its_name(world):
     await world.blobs.write("jobs/a.json", b'{"x": 1}')
     (result,) = await claimed_and_reported(job, JsonText(ref="jobs/a.json"))
     assert result == "a"
-    past = await job.orchestrator.past(job.job_id)
-    assert await job.orchestrator.past_outputs(job.job_id, past.nodes) == {"a": JsonText(ref="jobs/a.json")}
+    past = await job.orchestrator.load_source_job(job.job_id)
+    assert await job.orchestrator.load_source_outputs(job.job_id, past.nodes) == {"a": JsonText(ref="jobs/a.json")}
 
 
 async def claimed_and_reported(job: Played, output: JsonText) -> list[str]:
@@ -114,7 +115,7 @@ async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_s
     graph, orchestrator = old.held.job.graph, old.orchestrator
     await submitted(world, await world.client(), graph, resumed_from=old.job_id)
     (claimed,) = await orchestrator.claim(10)
-    past = await orchestrator.past(old.job_id)
+    past = await orchestrator.load_source_job(old.job_id)
     held = OwnedJob(claimed, graph, orchestrator, past=past, pasts=orchestrator)
     await (await world.worker()).register((), 4, {"h": deployed})
     await Played(world, orchestrator, old.worker, held).turn(JobStarted())
@@ -127,13 +128,13 @@ async def test_the_versions_of_a_handler_are_those_of_live_workers_else_the_last
     await one.register((), 4, {"h": "1", "old": "1"})
     await two.register((), 4, {"h": "2", "old": "5"})
     await three.register((), 4, {"h": "2", "new": "x"})
-    known = await orchestrator.handlers()
+    known = await orchestrator.known_handlers()
     assert known.versions == {"h": {"1", "2"}, "old": {"1", "5"}, "new": {"x"}}
     assert known.served == {"h", "old", "new"}
     assert not known.is_current("h", "2")
     await world.silence(one, 60.0)
-    await two.leave()
-    known = await orchestrator.handlers()
+    await two.deregister()
+    known = await orchestrator.known_handlers()
     assert known.versions == {"h": {"2"}, "old": {"5"}, "new": {"x"}}
     assert known.served == {"h", "new"}
     assert known.is_current("h", "2")

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.store import Accepted, StoredWorkflow
+from dagmaster.ports.job_records import Accepted, StoredWorkflow
 from tests.conformance.jobs import ONE, Scene, a_job, submitted
 
 
@@ -180,7 +180,7 @@ async def test_a_published_workflow_is_found_by_its_version_or_as_the_active_one
     await client.put_graph("two", "{}")
     await world.publish(StoredWorkflow("w", 1, "one"))
     await world.publish(StoredWorkflow("w", 2, "two"))
-    assert await orchestrator.workflow("w", 1) == StoredWorkflow("w", 1, "one")
-    assert await orchestrator.workflow("w", None) == StoredWorkflow("w", 2, "two")
-    assert await orchestrator.workflow("w", 3) is None
-    assert await orchestrator.workflow("v", None) is None
+    assert await orchestrator.find_workflow("w", 1) == StoredWorkflow("w", 1, "one")
+    assert await orchestrator.find_workflow("w", None) == StoredWorkflow("w", 2, "two")
+    assert await orchestrator.find_workflow("w", 3) is None
+    assert await orchestrator.find_workflow("v", None) is None

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from dagmaster.ports.store import JsonText, TaskReport
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Scene, a_task, heard
 
 COMPLETED = "COMPLETED"
@@ -61,7 +62,7 @@ async def test_a_worker_without_queues_serves_every_queue_but_that_of_a_run_that
     theirs = await scene.dispatch("b", queue="run:7")
     everybody, runs = await world.worker(), await world.worker("run:7")
     assert [task.task_id for task in await everybody.claim(5)] == [one]
-    await runs.leave()
+    await runs.deregister()
     everybody.rescan_queues()
     assert [task.task_id for task in await everybody.claim(5)] == [theirs]
 
@@ -71,7 +72,7 @@ async def test_who_hears_of_one_queue_does_not_forget_what_waits_in_another(worl
     earlier = await scene.dispatch("a", queue="earlier")
     worker = await world.worker()
     later = await scene.dispatch("b", queue="later")
-    await heard(worker.woken)
+    await heard(worker.wakeup)
     # Fewer than the limit: there are no more.
     assert [task.task_id for task in await worker.claim(5)] == [earlier, later]
 
@@ -202,7 +203,7 @@ async def test_results_of_a_job_wait_for_its_next_owner(world):
     worker, other = await world.worker(), await world.orchestrator()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
-    await scene.orchestrator.leave()
+    await scene.orchestrator.deregister()
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
     assert await other.read_results(10) == []
     await other.claim(10)
@@ -220,10 +221,10 @@ async def test_tasks_are_lost_only_when_their_workers_lease_is_over_and_once(wor
     (task,) = await worker.claim(1)
     await worker.progress({task.task_id: (task.token, '{"done": 3}')})
     await world.move(5)
-    assert await scene.orchestrator.lose() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == 0
     await world.move(2)
-    assert await scene.orchestrator.lose() == 1
-    assert await scene.orchestrator.lose() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == 1
+    assert await scene.orchestrator.mark_lost_tasks() == 0
     assert await scene.results() == [("a", 1, "LOST")]
     assert await world.queued() == {waiting}
     (result,) = await scene.orchestrator.read_results(10)
@@ -238,7 +239,7 @@ async def test_after_a_task_was_lost_its_worker_is_told_and_its_report_changes_n
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
     await world.move(7)
-    await scene.orchestrator.lose()
+    await scene.orchestrator.mark_lost_tasks()
     assert await worker.heartbeat([task.task_id], {}) is None
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
     assert await scene.results() == [("a", 1, "LOST")]
@@ -248,7 +249,7 @@ async def test_a_worker_that_was_given_up_claims_nothing(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await world.move(7)
-    await scene.orchestrator.lose()
+    await scene.orchestrator.mark_lost_tasks()
     await scene.dispatch("a")
     assert await worker.claim(1) == []
 
@@ -261,7 +262,7 @@ async def test_a_heartbeat_keeps_tasks(world):
     for _ in range(2):
         await world.move(5)
         assert await worker.heartbeat([task.task_id], {"tasks": 1}) == set()
-    assert await scene.orchestrator.lose() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == 0
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
 
 
@@ -271,9 +272,9 @@ async def test_a_scanner_that_was_paused_itself_gives_no_worker_up(world):
     await scene.dispatch("a")
     await worker.claim(1)
     await world.move(16)
-    assert await scene.orchestrator.lose() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == 0
     await world.silence(scene.orchestrator, 0)
-    assert await scene.orchestrator.lose() == 1
+    assert await scene.orchestrator.mark_lost_tasks() == 1
 
 
 async def test_a_task_that_is_held_by_a_living_worker_that_never_heard_of_it_comes_back(world):
@@ -288,8 +289,8 @@ async def test_a_task_that_is_held_by_a_living_worker_that_never_heard_of_it_com
         await world.move(5)
         assert await worker.heartbeat([], {}) == set()
         await scene.orchestrator.heartbeat({})
-        await scene.orchestrator.lose()
-        await scene.orchestrator.sweep_stopped()
+        await scene.orchestrator.mark_lost_tasks()
+        await scene.orchestrator.release_stopped()
     assert [(node, attempt) for node, attempt, _ in await scene.results()] == [("a", 1)]
 
 
@@ -301,10 +302,10 @@ async def test_a_worker_that_leaves_hands_back_what_it_holds(world):
     await scene.dispatch("b")
     (kept,) = await staying.claim(1)
     waiting = await scene.dispatch("a", attempt=2)
-    await leaving.leave()
+    await leaving.deregister()
     assert await scene.results() == [("a", 1, "RELEASED")]
     assert await world.queued() == {kept.task_id, waiting}
     # It said goodbye: nobody has to give it up.
     await world.move(7)
     await world.silence(staying, 0)
-    assert await scene.orchestrator.lose() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == 0

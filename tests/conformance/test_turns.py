@@ -14,8 +14,12 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_records import ParentNode
+from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.store import MAX_INLINE, CheckpointWrite, JsonText, LogChunk, ParentNode, TaskReport, Withdrawal
+from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.turn_records import Withdrawal
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
 
 NESTED = """
@@ -89,7 +93,7 @@ async def test_the_next_owner_gets_the_same_job_with_the_tasks_that_are_out(worl
     played = await Played.begin(world, NESTED)
     await played.work({"plan": {"rows": [["a", "b"], ["c"]]}})
     job = played.held.job
-    await played.orchestrator.leave()
+    await played.orchestrator.deregister()
     other = await world.orchestrator()
     (claimed,) = await other.claim(10)
     assert rows_of(Job.rebuild(job.graph, claimed.row, claimed.nodes)) == nearly(rows_of(job))
@@ -183,7 +187,7 @@ async def test_signals_deadlines_and_a_cancel_are_the_same_from_the_rows(world):
 
 async def test_the_tasks_that_are_out_are_known_to_who_loads_the_job(world):
     played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: r}}}")
-    (claimed,) = await played.orchestrator.mine()
+    (claimed,) = await played.orchestrator.load_owned()
     assert claimed.tasks == played.held.tasks
     assert set(claimed.tasks.values()) == await world.queued()
 
@@ -242,8 +246,8 @@ async def test_an_output_that_is_a_blob_is_read_from_it(world):
     await played.worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(ref="a/blob"))])
     await played.gather()
     assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): large}
-    assert await played.orchestrator.open(JsonText(ref="a/blob")) == large
-    assert await played.orchestrator.open(JsonText("[1]")) == [1]
+    assert await played.orchestrator.resolve_value(JsonText(ref="a/blob")) == large
+    assert await played.orchestrator.resolve_value(JsonText("[1]")) == [1]
 
 
 # ── The trail ──
@@ -325,11 +329,11 @@ async def test_a_new_child_job_wakes_whoever_may_claim(world):
     other = await world.orchestrator()
     scene = await Scene.begin(world)
     await world.settle()
-    other.woken.clear()
-    other.waiting.clear()
+    other.wakeup.clear()
+    other.pending_kinds.clear()
     await scene.write(children=[a_job(world, parent=ParentNode(scene.job_id, "a", 1), depth=1)])
-    await heard(other.woken)
-    assert other.waiting == {"jobs"}
+    await heard(other.wakeup)
+    assert other.pending_kinds == {"jobs"}
 
 
 async def test_the_parent_of_a_job_that_is_over_is_told_how_it_ended(world):
@@ -337,14 +341,14 @@ async def test_the_parent_of_a_job_that_is_over_is_told_how_it_ended(world):
     other = await world.orchestrator()
     (claimed,) = await other.claim(10)
     await world.settle()
-    scene.orchestrator.woken.clear()
-    scene.orchestrator.waiting.clear()
+    scene.orchestrator.wakeup.clear()
+    scene.orchestrator.pending_kinds.clear()
     turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
     turn.job.status = JobStatus.FAILED
     turn.finished = FinishJob(JobStatus.FAILED, None, {"kind": "error", "message": "no"})
-    assert await other.write([turn], other.clock.now()) == {child}
-    await heard(scene.orchestrator.woken)
-    assert scene.orchestrator.waiting == {"commands"}
+    assert await other.commit_turns([turn], other.clock.now()) == {child}
+    await heard(scene.orchestrator.wakeup)
+    assert scene.orchestrator.pending_kinds == {"commands"}
     (command,) = await scene.orchestrator.read_commands(10)
     assert command.kind == "child_finished"
     assert command.body == {
@@ -365,7 +369,7 @@ async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, e
         (claimed,) = await other.claim(10)
         turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
         turn.job.status, turn.finished = ended, FinishJob(ended, None, None)
-        assert await other.write([turn], other.clock.now()) == {child}
+        assert await other.commit_turns([turn], other.clock.now()) == {child}
     places = [(scene.job_id, "a"), (scene.job_id, "b")]
     known = {(scene.job_id, "a"): child} if found else {}
     assert await scene.orchestrator.unfinished_children(places) == known
@@ -382,7 +386,7 @@ async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked,
     await other.claim(10)
     await scene.write(cancelled_children=asked)
     if hears:
-        await heard(other.woken)
+        await heard(other.wakeup)
     found = await other.read_commands(10)
     assert [(command.job_id, command.kind) for command in found] == [(child, kind) for kind in hears]
 
@@ -411,7 +415,7 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
             for job_id in (scene.job_id, child)
         ]
         taken = await other.read_results(10), await other.read_commands(10)
-        loaded = [replace(each, epoch=0) for each in await other.mine()]
+        loaded = [replace(each, epoch=0) for each in await other.load_owned()]
         return [jobs, taken, loaded, await world.queued(), await world.attempts(scene.job_id)]
 
     before = await all_there_is()
@@ -431,24 +435,24 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
     )
     turn.added.append(turn.job.nodes["a"])
     turn.job.status = JobStatus.COMPLETED
-    assert await scene.orchestrator.write([turn], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
     assert await all_there_is() == before
     assert await other.claim(10) == []
-    assert await other.sweep_stopped() == 0
+    assert await other.release_stopped() == 0
 
 
 async def test_a_node_that_is_not_held_keeps_its_row(world):
     played = await Played.begin(world, RETRIED)
-    (stale,) = await played.orchestrator.mine()
-    await played.orchestrator.leave()
+    (stale,) = await played.orchestrator.load_owned()
+    await played.orchestrator.deregister()
     other = await world.orchestrator()
     (claimed,) = await other.claim(10)
     turn = a_turn(stale, played.held.job.graph)
     node = turn.job.nodes["a"]
     node.attempt = 7
     turn.changed.append(node)
-    assert await other.write([turn], other.clock.now()) == set()
-    assert (await other.mine())[0].nodes == claimed.nodes
+    assert await other.commit_turns([turn], other.clock.now()) == set()
+    assert (await other.load_owned())[0].nodes == claimed.nodes
 
 
 # ── Text ──
@@ -462,7 +466,7 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     assert (claimed.inputs, claimed.env) == (odd, {"e": "{a,b}"})
     events = [AuditEvent(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd]
     task = a_task(world, params=json.dumps({"odd": odd}))
-    await orchestrator.write([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
+    await orchestrator.commit_turns([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
     told = (await world.events(claimed.row.id))[2:]
     assert [(event.node, event.data["said"]) for event in told] == [(text, text) for text in odd]
     assert [event.by for event in told if event.node] == [text for text in odd if text]

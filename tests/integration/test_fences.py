@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.ports.audit_events import AuditEvent, EventType
-from dagmaster.ports.store import Accepted, JsonText, TaskReport, Withdrawal
+from dagmaster.ports.job_records import Accepted
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.named_queries import queries
 from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, heard, submitted
 from tests.conformance.server import shared_server
@@ -53,7 +56,7 @@ async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: Po
     """A worker's claim that has not committed yet."""
     query = queries("worker")["claim"]
     given = {
-        "queues": ["q"], "most": 10, "apart": [], "process_slots": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,
+        "queues": ["q"], "most": 10, "process_bound": [], "process_slots": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,
     }  # fmt: skip
     await connection.execute("BEGIN")
     assert len(await connection.fetch(query.sql, *query.arguments(given))) == 1
@@ -101,7 +104,7 @@ async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, 
     await world.move(7)
     await locked(elsewhere, task.task_id)
     report = worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
-    lose = scene.orchestrator.lose()
+    lose = scene.orchestrator.mark_lost_tasks()
     tasks: dict[str, asyncio.Task[Any]] = {}
     for name, work in (
         (("report", report), ("lose", lose)) if first == "report" else (("lose", lose), ("report", report))
@@ -121,10 +124,10 @@ async def test_what_a_worker_claims_while_it_is_given_up_is_lost_in_the_end(worl
     await scene.dispatch("a")
     await begin_claim(elsewhere, worker)
     await world.move(7)
-    await scene.orchestrator.lose()
+    await scene.orchestrator.mark_lost_tasks()
     await elsewhere.execute("COMMIT")
     # Whether the claim still counted or not: somebody must be able to run the task.
-    await scene.orchestrator.lose()
+    await scene.orchestrator.mark_lost_tasks()
     assert await worker.heartbeat([], {}) is None
     other = await world.worker("q")
     assert await scene.results() == [("a", 1, "LOST")] or len(await other.claim(1)) == 1
@@ -142,7 +145,7 @@ async def test_a_report_and_a_stop_of_the_same_tasks_do_not_fail_each_other(worl
     report = asyncio.create_task(worker.report(reports))
     await until_waiting(world)
     turn = a_turn(await scene.now(), stops=[two.task_id, one.task_id])
-    stop = asyncio.create_task(scene.orchestrator.write([turn], scene.orchestrator.clock.now()))
+    stop = asyncio.create_task(scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()))
     await until_waiting(world, 2)
     await elsewhere.execute("COMMIT")
     said = await asyncio.gather(report, stop, return_exceptions=True)
@@ -162,7 +165,7 @@ async def test_a_stop_that_meets_a_claim_waits_for_it_and_reaches_who_holds_the_
     await elsewhere.execute("COMMIT")
     await stop
     await heard(worker.stops)
-    assert await scene.orchestrator.sweep_stopped() == 0
+    assert await scene.orchestrator.release_stopped() == 0
     assert await worker.heartbeat([task], {}) == {task}
 
 
@@ -203,7 +206,7 @@ async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world)
     ]
     await elsewhere.execute("BEGIN")
     await elsewhere.execute(f"UPDATE dag_jobs SET owner_id = NULL WHERE id = {scene.job_id}")
-    write = asyncio.create_task(scene.orchestrator.write([lost, kept], scene.orchestrator.clock.now()))
+    write = asyncio.create_task(scene.orchestrator.commit_turns([lost, kept], scene.orchestrator.clock.now()))
     await until_waiting(world)
     await elsewhere.execute("COMMIT")
     assert await write == {other.job_id}
@@ -218,16 +221,18 @@ async def test_a_turn_with_what_was_pushed_waits_for_another_that_takes_it_and_g
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
-    scene.orchestrator.woken.clear()
+    scene.orchestrator.wakeup.clear()
     await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
-    await heard(scene.orchestrator.woken)
-    (pushed,) = scene.orchestrator.pushed
-    turn = a_turn(await scene.now(), results=[pushed.id], pushed=[pushed], events=[AuditEvent(EventType.JOB_STARTED)])
+    await heard(scene.orchestrator.wakeup)
+    (pushed,) = scene.orchestrator.notified_results
+    turn = a_turn(
+        await scene.now(), results=[pushed.id], notified_results=[pushed], events=[AuditEvent(EventType.JOB_STARTED)]
+    )
     # As an owner that was believed dead does, whose turn is under way.
     await elsewhere.execute("BEGIN")
     await elsewhere.execute(f"UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {scene.job_id}")
     await elsewhere.execute(f"DELETE FROM dag_task_results WHERE id = {pushed.id}")
-    write = asyncio.create_task(scene.orchestrator.write([turn], scene.orchestrator.clock.now()))
+    write = asyncio.create_task(scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()))
     await until_waiting(world)
     await elsewhere.execute(end)
     written = end == "ROLLBACK"

@@ -19,7 +19,7 @@ from dagmaster.cli.commands.fleet import serving
 from dagmaster.cli.snapshots import load_job_view
 from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.ids import EPOCH_MS
-from dagmaster.ports.store import StoredWorkflow
+from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.client_store import PostgresClientStore
@@ -430,16 +430,16 @@ def test_one_that_was_seen_to_be_dead_died_when_it_was_heard_last(dsn):
     an_orchestrator(dsn, 1, silent=2.0)
     do(dsn, "UPDATE dag_orchestrators SET host = $1, pid = 4", socket.gethostname())
 
-    async def bury() -> None:
+    async def expire_process() -> None:
         store = PostgresClientStore(DatabaseConfig(dsn=dsn))
         try:
             # Twice: what is known is not forgotten.
             for _ in range(2):
-                await store.bury(4, lease_seconds=1000.0, worker_lease_seconds=1000.0)
+                await store.expire_process(4, lease_seconds=1000.0, worker_lease_seconds=1000.0)
         finally:
             await store.session.close()
 
-    asyncio.run(bury())
+    asyncio.run(expire_process())
     (found,) = read(dsn, read_fleet).orchestrators
     assert (found["alive"], found["died"], "heard_at" in found["counters"]) == (False, True, False)
     assert 2.0 <= found["silent_seconds"] < 500.0

@@ -153,7 +153,7 @@ async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: Wor
 async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(world: World, of: str):
     await world.orchestrator()
     worker = await world.worker(drain_seconds=0.2)
-    real = getattr(worker.store, of)
+    real = getattr(worker.ledger, of)
     refused: list[Any] = []
 
     async def refusing(*given: Any) -> Any:
@@ -162,7 +162,7 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
             raise StatementFailed("a row that breaks a constraint")
         return await real(*given)
 
-    setattr(worker.store, of, refusing)
+    setattr(worker.ledger, of, refusing)
     first = await world.submit("{name: n, nodes: {a: {handler: talk, params: {word: x}, retry: none}}}")
     await world.until_held()
     second = await world.submit(ECHO)
@@ -175,7 +175,7 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
 async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_nevertheless(world: World):
     await world.orchestrator()
     worker = await world.worker()
-    real = worker.store.report
+    real = worker.ledger.report
     problems = [StatementFailed("a row that breaks a constraint"), DatabaseUnavailable("away")]
 
     async def failing(reports: Any) -> Any:
@@ -183,7 +183,7 @@ async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_neverth
             raise problems.pop(0)
         return await real(reports)
 
-    worker.store.report = failing  # type: ignore[method-assign]
+    worker.ledger.report = failing  # type: ignore[method-assign]
     report = await world.over(await world.submit("{name: n, nodes: {a: {handler: echo}}}"))
     assert "the report was refused: a row that breaks a constraint" in (report.error or {})["message"]
 
@@ -195,12 +195,12 @@ async def test_a_worker_that_cannot_report_any_more_ends_and_others_have_its_tas
     async def failing(_reports: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
-    worker.store.report = failing  # type: ignore[method-assign, assignment]
+    worker.ledger.report = failing  # type: ignore[method-assign, assignment]
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
     life = world._lives.pop(worker)
     await asyncio.wait([life])
     assert isinstance(life.exception(), RuntimeError)
-    await cast("PostgresWorkerStore", worker.store).close()
+    await cast("PostgresWorkerStore", worker.ledger).close()
     await world.silence(worker)
     await world.worker()
     assert (await world.over(job)).status == "COMPLETED"

@@ -85,12 +85,12 @@ async def test_a_task_is_left_to_the_worker_that_has_its_handler(world: World):
     await world.worker()
     world.handlers.append(only_there)
     new, may_claim = await world.worker(), Gate()
-    claim = new.store.claim
+    claim = new.source.claim
 
     async def later(*given: Any) -> Any:
         return await claim(*given) if may_claim.is_open else []
 
-    new.store.claim = later  # type: ignore[assignment, method-assign]
+    new.source.claim = later  # type: ignore[assignment, method-assign]
     job = await world.submit("{name: n, nodes: {a: {handler: only_there, retry: none}}}")
     await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type = 'AttemptReleased'")
     may_claim.open()

@@ -14,7 +14,7 @@ from tests.runtime.world import Gate
 
 if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import ApprovalRequest
-    from dagmaster.ports.store import JobReport
+    from dagmaster.ports.job_records import JobReport
     from tests.runtime.world import World
 
 WORKFLOWS = Path(__file__).parents[2] / "workflows"

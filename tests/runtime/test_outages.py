@@ -115,7 +115,7 @@ async def test_a_report_that_was_stored_and_not_answered_counts_once(world: Worl
     world.handlers.append(counted.handler)
     await world.orchestrator()
     worker = await world.worker()
-    report, told = worker.store.report, 0
+    report, told = worker.ledger.report, 0
 
     async def lossy(reports: list[object]) -> set[str]:
         nonlocal told
@@ -125,7 +125,7 @@ async def test_a_report_that_was_stored_and_not_answered_counts_once(world: Worl
             raise DatabaseUnavailable("the answer was lost")
         return accepted
 
-    worker.store.report = lossy  # type: ignore[method-assign, assignment]
+    worker.ledger.report = lossy  # type: ignore[method-assign, assignment]
     job = await world.submit(CHAIN)
     with caplog.at_level(logging.INFO, "dagmaster.worker"):
         assert (await world.over(job)).status == "COMPLETED"
@@ -140,7 +140,7 @@ async def test_a_turn_that_was_written_and_not_answered_counts_once(world: World
     world.handlers.append(counted.handler)
     orchestrator = await world.orchestrator()
     await world.worker()
-    write, told = orchestrator.store.write, 0
+    write, told = orchestrator.store.commit_turns, 0
 
     async def lossy(turns: list[object], now: float) -> set[str]:
         nonlocal told
@@ -150,7 +150,7 @@ async def test_a_turn_that_was_written_and_not_answered_counts_once(world: World
             raise DatabaseUnavailable("the answer was lost")
         return written
 
-    orchestrator.store.write = lossy  # type: ignore[method-assign, assignment]
+    orchestrator.store.commit_turns = lossy  # type: ignore[method-assign, assignment]
     for job in [await world.submit(CHAIN), await world.submit(FAN)]:
         assert (await world.over(job)).status == "COMPLETED"
     assert set(counted.ran.values()) == {1}
@@ -181,7 +181,7 @@ async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
     world.handlers.append(talks)
     await world.orchestrator()
     worker = await world.worker()
-    append, failed = worker.store.append_logs, Gate()
+    append, failed = worker.journal.append_logs, Gate()
 
     async def once_away(chunks: list[object]) -> None:
         if not failed.is_open:
@@ -189,7 +189,7 @@ async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
             raise DatabaseUnavailable("away")
         await append(chunks)  # type: ignore[arg-type]
 
-    worker.store.append_logs = once_away  # type: ignore[method-assign, assignment]
+    worker.journal.append_logs = once_away  # type: ignore[method-assign, assignment]
     job = await world.submit("{name: n, nodes: {a: {handler: talks}}}")
     await before.wait()
     await failed.wait()

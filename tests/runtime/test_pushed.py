@@ -11,7 +11,7 @@ from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStor
 from tests.runtime.world import Gate, World, owner_of
 
 if TYPE_CHECKING:
-    from dagmaster.ports.store import TaskResult
+    from dagmaster.ports.turn_records import TaskResult
 
 CHAIN = "{name: n, nodes: {a: {handler: held, queue: q, next: b}, b: {handler: held, queue: q}}, outputs: {a: '{{ nodes.a.output }}', b: '{{ nodes.b.output }}'}}"
 EPOCH = "SELECT owner_epoch FROM dag_jobs WHERE id = $1"
@@ -55,7 +55,7 @@ async def test_a_job_completes_though_nothing_that_is_pushed_arrives(world):
     await world.start()
     store = world.orchestrators[0].store
     assert isinstance(store, PostgresOrchestratorStore)
-    store.pushed = Deaf()
+    store.notified_results = Deaf()
     report = await world.run(CHAIN)
     assert report.result == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert held.ran == ["a", "b"]

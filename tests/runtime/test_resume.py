@@ -19,7 +19,7 @@ from tests.runtime.world import Gate, read
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dagmaster.ports.store import JobReport
+    from dagmaster.ports.job_records import JobReport
     from tests.runtime.world import World
 
 TILES = """
@@ -81,10 +81,10 @@ async def plan(
     """What is said before."""
     store = PostgresOrchestratorStore(world.address, blobs=world.blobs)
     try:
-        stored = await store.look(old)
+        stored = await store.load_job(old)
         assert stored is not None
         definition = await store.definition(stored.content_hash)
-        past, graph = await store.past(old), world.graph(text)
+        past, graph = await store.load_source_job(old), world.graph(text)
         job = await rehearse(store, graph, inputs=inputs, env={}, workflows={}, past=past)
         before = Job.rebuild(world.graph(json.dumps(definition)), stored.row, stored.nodes)
     finally:
@@ -215,7 +215,7 @@ async def test_another_version_of_a_handler_makes_its_results_anew(world: World)
 async def circumstances(world: World, **given: Any) -> ResumeContext:
     store = PostgresOrchestratorStore(world.address, blobs=world.blobs)
     try:
-        handlers = await store.handlers()
+        handlers = await store.known_handlers()
     finally:
         await store.close()
     return ResumeContext(versions=handlers.versions, served=handlers.served, **given)

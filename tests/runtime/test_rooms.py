@@ -72,7 +72,7 @@ async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the
     one = await world.worker(processes=1, patience_seconds=0.1)
     for room in (one._budget, one._process_budget):
         room.speed, room._since = 40.0, loop_time() + 3600
-    release, again = one.store.release, asyncio.Event()
+    release, again = one.ledger.release, asyncio.Event()
 
     async def slowly(reports: Any) -> set[str]:
         """Let it go, and answer when it is held once more."""
@@ -84,7 +84,7 @@ async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the
         again.set()
         return free
 
-    one.store.release = slowly  # type: ignore[method-assign]
+    one.ledger.release = slowly  # type: ignore[method-assign]
     job = await world.submit(waiting(2, file))
     await again.wait()
     file.touch()

@@ -204,7 +204,7 @@ async def test_a_database_that_does_not_answer_keeps_no_worker_from_leaving(worl
     await world.rows("BEGIN")
     await world.rows("LOCK TABLE dag_task_queue IN ACCESS EXCLUSIVE MODE")
     # It claims just now. An answer would come when the lock is gone, or after a minute.
-    worker.store.woken.set()
+    worker.source.wakeup.set()
     blocked = (
         "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%dag_task_queue%'"
     )
@@ -257,11 +257,11 @@ async def test_a_worker_that_was_given_up_drops_its_report_and_starts_anew(world
     await world.until("SELECT count(*) = 0 FROM dag_task_queue WHERE worker_id = $1", before)
     # A worker that was given up claims nothing.
     await world.until_node(job, "a", "DISPATCHED")
-    assert await paused.store.claim(10) == []
+    assert await paused.source.claim(10) == []
     held.gate.open()
     await _until_dropped(world, paused)
     # Its heart beats again.
-    paused.store.stops.set()
+    paused.ledger.stops.set()
     report = await world.over(job)
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 2})
     assert await world.attempts(job, "a") == ["LOST", "COMPLETED"]
@@ -284,7 +284,7 @@ async def test_a_task_that_runs_when_its_worker_is_given_up_is_stopped(world: Wo
     await world.until_held()
     await world.silence(paused)
     await world.until_told(job, "AttemptLost")
-    paused.store.stops.set()
+    paused.ledger.stops.set()
     report = await world.over(job)
     assert report.nodes["a"]["output"] == {"attempt": 2}
     assert held.ended == Counter({2: 1})
@@ -314,7 +314,7 @@ async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_nobodys(
     await world.rows(
         "UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL, queue = 'elsewhere'"
     )
-    second.store.woken.set()
+    second.source.wakeup.set()
     report = await world.over(job)
     assert report.nodes["a"]["output"]["by"] == "the second"
     await cleaned.wait()

@@ -23,7 +23,7 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.store import StoredWorkflow
+from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.diagnosis.explain import Why
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.store import Accepted, JobReport
+    from dagmaster.ports.job_records import Accepted, JobReport
 
 MODULES: Final = ("dagmaster.handlers.examples", "tests.runtime.handlers")
 A_LONG_WHILE: Final = 45.0
@@ -185,8 +185,11 @@ class World:
         patience_seconds: float = 60.0,
     ) -> Worker:
         pool = None if processes is None else HandlerProcesses(MODULES, limit=processes, memory_limit_mb=memory_mb)
+        store = PostgresWorkerStore(self.address)
         service = Worker(
-            PostgresWorkerStore(self.address),
+            store,
+            store,
+            store,
             self.registry(),
             blobs=self.blobs,
             secrets=self.secrets.get,
@@ -227,7 +230,7 @@ class World:
         if isinstance(service, Worker):
             # Its reports go nowhere: nobody is there to write them.
             await asyncio.gather(*(lane.close() for lane in service._lanes.values()))
-        store = service.store
+        store = service.ledger if isinstance(service, Worker) else service.store
         assert isinstance(store, PostgresOrchestratorStore | PostgresWorkerStore)
         await store.close()
 
@@ -426,7 +429,7 @@ def owner_of(service: Orchestrator) -> int:
 
 
 def worker_of(service: Worker) -> int:
-    store = service.store
+    store = service.ledger
     assert isinstance(store, PostgresWorkerStore)
     return store.worker_id
 

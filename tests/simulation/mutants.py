@@ -19,16 +19,19 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.ports.store import ClaimedJob, ClaimedTask, TaskReport, TurnCommit
+    from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.ports.turn_records import TurnCommit
     from dagmaster.store.memory.database import StoredTask
 
 
 class NoEpochCheck(MemoryOrchestratorStore):
     """A turn is written whoever holds the job by now, as long as the owner has the right name."""
 
-    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
+    async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         jobs = self._database.jobs
-        return await super().write([replace(turn, epoch=jobs[turn.job.id].epoch) for turn in turns], now)
+        return await super().commit_turns([replace(turn, epoch=jobs[turn.job.id].epoch) for turn in turns], now)
 
 
 class NoTokenCheck(MemoryWorkerStore):
@@ -48,11 +51,11 @@ class NoTokenCheck(MemoryWorkerStore):
 class PublishBeforeCommit(MemoryOrchestratorStore):
     """Tasks are in the queue a moment before the state that caused them, whether or not that is ever written."""
 
-    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
+    async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         for turn in turns:
             turn_writer._dispatch(self._database, self._database.jobs[turn.job.id], turn, now)
         await Breath(0.01)
-        return await super().write([replace(turn, tasks=[]) for turn in turns], now)
+        return await super().commit_turns([replace(turn, tasks=[]) for turn in turns], now)
 
 
 class ClaimWithoutLock(MemoryWorkerStore):
@@ -92,8 +95,8 @@ class LostWakeUp(MemoryWorkerStore):
 class RetryThatDoubles(MemoryOrchestratorStore):
     """A second attempt is put into the queue twice."""
 
-    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
-        written = await super().write(turns, now)
+    async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
+        written = await super().commit_turns(turns, now)
         queue = self._database.queue
         for turn in turns:
             for task in turn.tasks if turn.job.id in written else ():
@@ -128,18 +131,18 @@ class ReportWithoutDeleting(MemoryWorkerStore):
 class DoubleExpansion(MemoryOrchestratorStore):
     """A fan-out that is loaded again does not know how far it has come, and its children are written anew."""
 
-    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        return [_unexpanded(each) for each in await super().mine(job_ids)]
+    async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        return [_unexpanded(each) for each in await super().load_owned(job_ids)]
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         return [_unexpanded(each) for each in await super().claim(limit, queue)]
 
-    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
+    async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         for turn in turns:
             nodes = self._database.jobs[turn.job.id].nodes
             for node in turn.added:
                 nodes.pop(node.id, None)
-        return await super().write(turns, now)
+        return await super().commit_turns(turns, now)
 
 
 def _unexpanded(claimed: ClaimedJob) -> ClaimedJob:
@@ -155,8 +158,8 @@ def _unexpanded(claimed: ClaimedJob) -> ClaimedJob:
 class TimerLostOnReload(MemoryOrchestratorStore):
     """Who loads a job does not see its timers."""
 
-    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        return [_timeless(each) for each in await super().mine(job_ids)]
+    async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        return [_timeless(each) for each in await super().load_owned(job_ids)]
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         return [_timeless(each) for each in await super().claim(limit, queue)]

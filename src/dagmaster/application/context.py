@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from dagmaster.orchestrator.graph_cache import GraphCache
 
 if TYPE_CHECKING:
+    from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.read_store import ReadStore
-    from dagmaster.ports.store import ClientStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.errors import SubmissionRejected
-from dagmaster.ports.store import NewJob
+from dagmaster.ports.job_records import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Snowflakes
-    from dagmaster.ports.store import Accepted, ClientStore
+    from dagmaster.ports.job_records import Accepted
 
 MAX_KEY: Final = 128
 MAX_SUBMITTER: Final = 64
@@ -55,7 +56,7 @@ class JobSubmitter:
         """Accept jobs, all or none. `InputsInvalid` and `SubmissionRejected` say what does not fit."""
         jobs = [self.job(each) for each in submissions]
         if len(jobs) > 1:
-            _refuse_others(await self._store.taken(jobs))
+            _refuse_others(await self._store.find_duplicates(jobs))
         for each in submissions:
             await self.keep(each.graph)
         accepted = await self._store.submit(jobs)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from dagmaster.local.runner import Answers
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
     from dagmaster.ports.handler_context import Progress
+    from dagmaster.ports.job_records import JobReport
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import JobReport
     from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.client_store import PostgresClientStore
@@ -167,7 +167,7 @@ class LocalRun:
         while not self._over.is_set():
             await asyncio.sleep(LOOK_SECONDS)
             with contextlib.suppress(DatabaseUnavailable):
-                if await client.is_over(self.job_id):
+                if await client.is_finished(self.job_id):
                     self._over.set()
 
     async def _send(self, client: PostgresClientStore) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_context import Checkpoint
-    from dagmaster.ports.store import JsonText
+    from dagmaster.ports.json_text import JsonText
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class MemoryStore:
                 found[key] = self._outputs(stored, key.node)
         return found
 
-    async def open(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> Any:
         """Read a value that is not stored yet."""
         return value.value()
 

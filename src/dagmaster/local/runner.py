@@ -40,7 +40,7 @@ from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnResult, run_turn
 from dagmaster.ports.clock import Clock, SystemClock
 from dagmaster.ports.ids import Snowflakes
-from dagmaster.ports.store import JobReport
+from dagmaster.ports.job_records import JobReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.redaction import redact_value, redacted
 from dagmaster.worker.executor import Executor

@@ -9,7 +9,7 @@ from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
 from dagmaster.engine.step import failure
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
-from dagmaster.ports.store import NewJob, ParentNode
+from dagmaster.ports.job_records import NewJob, ParentNode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, WorkflowSpec
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ChildJobRequest, TurnResult
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.reusable_results import SourceNode
-    from dagmaster.ports.store import OrchestratorStore
 
 MAX_DEPTH: Final = 8
 
@@ -107,5 +107,5 @@ class ChildJobs:
             graph = await self._graph(brought)
             if wanted.version in (None, graph.version):
                 return graph
-        found = await self._store.workflow(wanted.workflow_id, wanted.version)
+        found = await self._store.find_workflow(wanted.workflow_id, wanted.version)
         return None if found is None else await self._graph(found.content_hash)

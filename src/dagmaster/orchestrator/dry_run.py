@@ -16,8 +16,9 @@ from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.turn import run_turn
+from dagmaster.ports.job_records import ClaimedJob
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKind
-from dagmaster.ports.store import ClaimedJob, JsonText
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Node
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.node_values import ValueKey
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.reusable_results import SourceJob
-    from dagmaster.ports.store import OrchestratorStore
 
 
 async def rehearse(
@@ -110,9 +111,9 @@ class _Stage:
                 found[key] = await self._opened(key.node)
         return found
 
-    async def open(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> Any:
         """Read a value: from its text, or from its blob."""
-        return await self._store.open(value)
+        return await self._store.resolve_value(value)
 
     async def _below(self, fan_id: str) -> list[Any]:
         fan = None if self.job is None else self.job.nodes[fan_id]
@@ -123,4 +124,4 @@ class _Stage:
 
     async def _opened(self, node_id: str) -> Any:
         value = self._outputs.get(node_id)
-        return await self.open(value) if isinstance(value, JsonText) else value
+        return await self.resolve_value(value) if isinstance(value, JsonText) else value

@@ -26,7 +26,7 @@ from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job
-    from dagmaster.ports.store import Command, TaskResult
+    from dagmaster.ports.turn_records import Command, TaskResult
 
 
 def of_result(result: TaskResult) -> EngineEvent:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import Values
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
-    from dagmaster.ports.store import ClaimedJob, JsonText
 
 
 class OwnedJob:
@@ -116,9 +117,9 @@ class CachedValues:
             self._keep(loaded)
         return found
 
-    async def open(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> Any:
         """Read a value that is not stored yet."""
-        return await self._store.open(value)
+        return await self._store.resolve_value(value)
 
     def _keep(self, loaded: Mapping[ValueKey, Any]) -> None:
         nodes = self._held.job.nodes

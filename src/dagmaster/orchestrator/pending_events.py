@@ -12,13 +12,24 @@ from dagmaster.ports.audit_events import AuditEvent, EventType
 if TYPE_CHECKING:
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.model import Job
-    from dagmaster.ports.store import Command, JsonText, TaskResult
+    from dagmaster.ports.json_text import JsonText
+    from dagmaster.ports.turn_records import Command, TaskResult
 
 
 class PendingEvents:
     """Happenings, with what comes with them and what is taken by them."""
 
-    __slots__ = ("commands", "events", "happenings", "people", "pushed", "reported", "results", "started", "takes_up")
+    __slots__ = (
+        "commands",
+        "events",
+        "happenings",
+        "notified_results",
+        "people",
+        "reported",
+        "results",
+        "started",
+        "takes_up",
+    )
 
     def __init__(self) -> None:
         self.happenings: list[EngineEvent] = []
@@ -26,7 +37,7 @@ class PendingEvents:
         self.started: dict[str, float] = {}
         self.results: list[int] = []
         # Those of them that nobody has read.
-        self.pushed: list[TaskResult] = []
+        self.notified_results: list[TaskResult] = []
         self.commands: list[int] = []
         # Who sent the n-th happening.
         self.people: dict[int, str] = {}
@@ -45,7 +56,7 @@ class PendingEvents:
 
     def take_pushed(self, result: TaskResult) -> None:
         """A worker reported, and this came with the wake-up: it is still to be checked."""
-        self.pushed.append(result)
+        self.notified_results.append(result)
         self.take_result(result)
 
     def take_command(self, command: Command, job: Job) -> None:

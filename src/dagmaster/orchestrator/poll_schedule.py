@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from dagmaster.ports.store import OrchestratorStore
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
 
 FIRST_SECONDS: Final = 0.05
 LAST_SECONDS: Final = 0.5
@@ -24,9 +24,9 @@ class PollSchedule:
     def waiting(self) -> set[str]:
         """What to look for: what was heard of; and all of it once a poll, also when there is no quiet moment."""
         store, now = self._store, self._store.clock.now()
-        store.woken.clear()
-        waiting = set(store.waiting)
-        store.waiting.clear()
+        store.wakeup.clear()
+        waiting = set(store.pending_kinds)
+        store.pending_kinds.clear()
         if now >= self._poll_at:
             self._poll_at = now + self._poll_seconds
             waiting.update(("results", "commands", "jobs"))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from dagmaster.ports.store import OrchestratorStore, TaskResult, TurnCommit
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
+    from dagmaster.ports.turn_records import TaskResult, TurnCommit
 
 MAX_RESULTS: Final = 4_000
 MANY_RESULTS: Final = 200
@@ -31,13 +32,13 @@ class ResultReader:
     def forget(self) -> None:
         """Everything is read anew."""
         self._ahead.clear()
-        self._store.pushed.clear()
+        self._store.notified_results.clear()
         self._given.clear()
         self._given_before.clear()
 
     def is_due(self, waiting: Collection[str]) -> bool:
         """Whether there is something to take."""
-        return "results" in waiting or bool(self._store.pushed)
+        return "results" in waiting or bool(self._store.notified_results)
 
     async def read(self, waiting: Collection[str], resting: Collection[str]) -> list[TaskResult]:
         """What is stored, if it is time to read."""
@@ -49,9 +50,9 @@ class ResultReader:
         self._remember(results)
         return results
 
-    def pushed(self) -> list[TaskResult]:
+    def take_notified(self) -> list[TaskResult]:
         """What was pushed, and not given yet."""
-        waiting = self._store.pushed
+        waiting = self._store.notified_results
         found = {each.id: each for each in waiting if each.id not in self._given and each.id not in self._given_before}
         waiting.clear()
         results = list(found.values())

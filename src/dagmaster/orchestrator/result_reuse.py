@@ -100,12 +100,12 @@ class ResultReuse:
         if self._past is None or self._pasts is None or not wanted:
             return []
         # Asked each time: what was so when the job was claimed depends on who claimed it, and when.
-        handlers = await self._pasts.handlers()
+        handlers = await self._pasts.known_handlers()
         wanted = {node: each for node, each in wanted.items() if self._is_current(node, each, handlers)}
         if not wanted:
             return []
         job_id = self._past.job_id
-        outputs = await self._pasts.past_outputs(
+        outputs = await self._pasts.load_source_outputs(
             job_id, list({each.node_id: each for each in wanted.values()}.values())
         )
         return [

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.model import Job
+    from dagmaster.ports.job_records import ClaimedJob, NewJob
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import ClaimedJob, NewJob, OrchestratorStore, TurnCommit
+    from dagmaster.ports.turn_records import TurnCommit
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
@@ -103,7 +105,7 @@ class Orchestrator:
     def stop(self) -> None:
         """Stop after the turn that is under way."""
         self._stopping.set()
-        self.store.woken.set()
+        self.store.wakeup.set()
 
     async def run(self) -> None:
         """Live until stopped; then release every job. An outage of the database is waited for."""
@@ -125,17 +127,17 @@ class Orchestrator:
                 self._forget()
         if registered:
             try:
-                await self.store.leave()
+                await self.store.deregister()
             except DatabaseUnavailable as error:
                 _LOGGER.warning("%s; its jobs are claimed by others when its lease is over", error)
 
     async def _live(self) -> None:
         """Take turns, with the duties beside; until stopped, or until one of them fails."""
         await self._beat()
-        for claimed in await self.store.mine():
+        for claimed in await self.store.load_owned():
             await self._hold(claimed)
         self._outage.over()
-        self.store.waiting.update(("results", "commands", "jobs"))
+        self.store.pending_kinds.update(("results", "commands", "jobs"))
         fresh = self._take_all_up()
         work = [
             asyncio.create_task(self._turns(fresh)),
@@ -174,21 +176,21 @@ class Orchestrator:
             _LOGGER.warning("jobs of dead orchestrators that can be claimed: %d", count)
             self._wake("jobs")
         # The answer to a claim may have been lost: a job that is ours and unknown twice in a row is loaded.
-        strange = await self.store.owned() - self.jobs.keys() - self._quarantined.keys()
+        strange = await self.store.owned_job_ids() - self.jobs.keys() - self._quarantined.keys()
         self._again |= strange & self._strange
         self._strange = strange
         if self._again:
             self._wake("jobs")
 
     async def _bury_workers(self) -> None:
-        count = await self.store.lose()
+        count = await self.store.mark_lost_tasks()
         if count:
             _LOGGER.warning("tasks of dead workers that are lost, and tried again: %d", count)
-        await self.store.sweep_stopped()
+        await self.store.release_stopped()
 
     def _wake(self, what: str) -> None:
-        self.store.waiting.add(what)
-        self.store.woken.set()
+        self.store.pending_kinds.add(what)
+        self.store.wakeup.set()
 
     # ── Turns ──
 
@@ -211,7 +213,7 @@ class Orchestrator:
                     self._wake("results")
                 # Duties, handlers and the screen may be waiting.
                 await asyncio.sleep(0)
-            if not self.store.woken.is_set():
+            if not self.store.wakeup.is_set():
                 await self._sleep()
 
     async def _sleep(self) -> None:
@@ -219,7 +221,7 @@ class Orchestrator:
         clock = self.store.clock
         until = min(self._lookout.until(), self._timers[0][0] if self._timers else inf)
         if until > clock.now():
-            await clock.wait(self.store.woken, until, idle=not self.jobs)
+            await clock.wait(self.store.wakeup, until, idle=not self.jobs)
 
     async def _take_turns(self, gathered: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()
@@ -248,17 +250,17 @@ class Orchestrator:
                 if self.jobs.pop(job_id, None) is not None:
                     self._refused(turn)
                 continue
-            swept = swept or bool(turn.stops or turn.born_stopped)
+            swept = swept or bool(turn.stops or turn.stopped_at_dispatch)
             if turn.withdrawals:
                 self._wake("results")
             self._settle(turn, held, writes)
         if swept:
-            await self.store.sweep_stopped()
+            await self.store.release_stopped()
             self._wake("results")
 
     def _refused(self, turn: TurnCommit) -> None:
         job_id = turn.job.id
-        if turn.pushed:
+        if turn.notified_results:
             # Taken already, or never said. What the rows say counts, if the job is still ours.
             _LOGGER.warning("what was pushed of job %s is not what is stored: it is loaded again", job_id)
             self._again.add(job_id)
@@ -282,13 +284,13 @@ class Orchestrator:
     async def _write(self, turns: list[TurnCommit], now: float) -> set[str]:
         """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
         try:
-            return await self.store.write(turns, now)
+            return await self.store.commit_turns(turns, now)
         except StatementFailed as error:
             if len(turns) > 1:
                 return {job_id for turn in turns for job_id in await self._write([turn], now)}
             job_id = turns[0].job.id
             _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
-            if not turns[0].pushed:
+            if not turns[0].notified_results:
                 self._rest(job_id, error)
             return set()
 
@@ -314,7 +316,7 @@ class Orchestrator:
         redact_secret_inputs(held, writes, self._redact)
         turn = await to_commit(held, writes, ids=self.store.ids, blobs=self._blobs, now=now)
         turn.children = jobs
-        turn.results, turn.pushed, turn.commands = what.results, what.pushed, what.commands
+        turn.results, turn.notified_results, turn.commands = what.results, what.notified_results, what.commands
         turn.started |= what.started
         turn.events = [*what.events, *events_of(job, writes, children, what.people)]
         held.event_seq += len(turn.events)
@@ -354,7 +356,7 @@ class Orchestrator:
 
     async def _load_again(self, gathered: dict[str, PendingEvents]) -> None:
         again, self._again = self._again, set()
-        for claimed in await self.store.mine(again):
+        for claimed in await self.store.load_owned(again):
             held = await self._hold(claimed)
             if held is not None:
                 self._begin(held, gathered)
@@ -383,7 +385,7 @@ class Orchestrator:
             graph = await self._graphs.get(claimed.content_hash)
             # Only the first run looks back: who opens another says what is to be made anew.
             looks_back = claimed.resumed_from is not None and claimed.row.run == 1
-            past = await self.store.past(claimed.resumed_from or "") if looks_back else None
+            past = await self.store.load_source_job(claimed.resumed_from or "") if looks_back else None
             held = self.jobs[job_id] = OwnedJob(claimed, graph, self.store, past=past, pasts=self.store)
         except DatabaseUnavailable:
             raise
@@ -410,7 +412,7 @@ class Orchestrator:
                 if what is None:
                     what = gathered[result.job_id] = PendingEvents()
                 what.take_result(result)
-        pushed = self._reports.pushed()
+        pushed = self._reports.take_notified()
         for result in pushed:
             held = self.jobs.get(result.job_id)
             if held is not None and result.node_id in held.job.nodes:

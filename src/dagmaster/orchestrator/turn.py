@@ -31,8 +31,8 @@ from dagmaster.engine.expressions.templates import detach_secrets
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import BlobNotFound, EvaluationFailed
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.store import JsonText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -302,7 +302,7 @@ class _Turn:
                 self.scopes.loaded[key] = _outputs(fan, stored, fresh)
 
     async def _opened(self, value: Any) -> Any:
-        return await self.values.open(value) if isinstance(value, JsonText) else value
+        return await self.values.resolve_value(value) if isinstance(value, JsonText) else value
 
     def _resolve(self, decision: Dispatch | StartChildJob | RequestApproval) -> None:
         node = self.job.nodes[decision.node]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.decisions import Fail, Reopen
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
-from dagmaster.ports.store import MAX_INLINE, JsonText, NewTask, TurnCommit, Withdrawal
+from dagmaster.ports.json_text import MAX_INLINE, JsonText
+from dagmaster.ports.turn_records import NewTask, TurnCommit, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,7 +35,7 @@ async def to_commit(
             if not isinstance(node.spec, TaskSpec):
                 # No worker says when it started: it is now.
                 turn.started[node.id] = now
-    turn.forgotten = [node for each in writes.decisions if isinstance(each, Reopen) for node in each.nodes]
+    turn.reopened = [node for each in writes.decisions if isinstance(each, Reopen) for node in each.nodes]
     tasks = held.tasks
     for task in writes.tasks:
         # In this very turn it may have been stopped again.
@@ -68,7 +69,7 @@ def _cancel_in_flight(held: OwnedJob, writes: TurnResult, turn: TurnCommit) -> N
             turn.cancelled_children.append((stop.node, stop.attempt))
         elif stop.node in turn.task_ids:
             # Dispatched and stopped in one turn: no worker gets it.
-            turn.born_stopped.add(tasks[stop.node])
+            turn.stopped_at_dispatch.add(tasks[stop.node])
         elif stop.node in tasks:
             turn.stops.append(tasks[stop.node])
 

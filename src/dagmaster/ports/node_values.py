@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from dagmaster.ports.store import JsonText
+    from dagmaster.ports.json_text import JsonText
 
 
 class ValueKind(StrEnum):
@@ -36,5 +36,5 @@ class Values(Protocol):
         lists of lists.
         """
 
-    async def open(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> Any:
         """Read a value that was reported and is stored by nobody yet."""

@@ -11,12 +11,13 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.ports.store import JsonText, TaskResult
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.turn_records import TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dagmaster.ports.store import TaskReport
+    from dagmaster.ports.task_ledger import TaskReport
 
 FEW: Final = 8
 """So many reports are pushed; more are read, which costs less a piece."""
@@ -83,9 +84,9 @@ class NotificationInbox:
     """What an orchestrator hears of: the part of its door that is the same for every store."""
 
     def __init__(self) -> None:
-        self.woken = asyncio.Event()
-        self.waiting: set[str] = set()
-        self.pushed: list[TaskResult] = []
+        self.wakeup = asyncio.Event()
+        self.pending_kinds: set[str] = set()
+        self.notified_results: list[TaskResult] = []
         self.on_disconnect: Callable[[], None] = lambda: None
 
     def hear_of_jobs(self, said: str) -> None:
@@ -97,13 +98,13 @@ class NotificationInbox:
     def hear(self, said: str) -> None:
         """Somebody was told to wake this owner: with what there is, or with the word for it."""
         what, _, brought = said.partition(" ")
-        if brought and len(self.pushed) < MAX_PUSHED:
+        if brought and len(self.notified_results) < MAX_PUSHED:
             with contextlib.suppress(ValueError, OverflowError):
-                self.pushed += read_results(brought)
-                self.woken.set()
+                self.notified_results += read_results(brought)
+                self.wakeup.set()
                 return
         self._wake(what)
 
     def _wake(self, what: str) -> None:
-        self.waiting.add(what)
-        self.woken.set()
+        self.pending_kinds.add(what)
+        self.wakeup.set()

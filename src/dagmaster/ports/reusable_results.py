@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from dagmaster.ports.store import JsonText
+    from dagmaster.ports.json_text import JsonText
 
 
 class SourceNode(NamedTuple):
@@ -47,14 +47,14 @@ class KnownHandlers:
 class ReusableResults(Protocol):
     """Where the results of jobs that others were resumed from are read."""
 
-    async def past(self, job_id: str) -> SourceJob:
+    async def load_source_job(self, job_id: str) -> SourceJob:
         """The completed nodes of a job."""
 
-    async def handlers(self) -> KnownHandlers:
+    async def known_handlers(self) -> KnownHandlers:
         """What handlers are now."""
 
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """The last child job of each of these nodes (job, node), where it did not work out."""
 
-    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
+    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were, version and attempt included."""

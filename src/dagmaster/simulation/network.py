@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.clock import SystemClock
-from dagmaster.ports.store import TaskReport
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.simulation.loop import START
 from dagmaster.simulation.oracle import Violation
 from dagmaster.store.memory.database import MemoryDatabase
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AWAY: Final = "the database cannot be reached"
 AMNESIACS: Final = 0.15
 STOPPERS: Final = 0.3
-FLUSHED: Final = frozenset({"write", "mine", "claim", "sweep_stopped", "leave", "submit", "send"})
+FLUSHED: Final = frozenset({"commit_turns", "load_owned", "claim", "release_stopped", "deregister", "submit", "send"})
 """What an orchestrator or a client writes and waits for until it is on the disk, with all before it. What else is
 written may be taken back by a crash, and work is repeated."""
 

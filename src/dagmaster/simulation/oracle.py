@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.ports.store import Accepted, ClaimedJob, ClaimedTask, NewJob, TaskReport, TurnCommit
+    from dagmaster.ports.job_records import Accepted, ClaimedJob, NewJob
+    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.ports.turn_records import TurnCommit
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 OVER: Final = ("COMPLETED", "FAILED", "CANCELLED")
@@ -55,14 +58,14 @@ class Oracle:
             "register": self._registered,
             "heartbeat": self._beaten,
             "claim": self._claimed,
-            "mine": self._loaded,
+            "load_owned": self._loaded,
             "reclaim": self._reclaimed,
-            "leave": self._has_left,
-            "write": self._written,
+            "deregister": self._has_left,
+            "commit_turns": self._written,
             "report": self._reported,
             "release": self._released,
-            "lose": self._lost,
-            "sweep_stopped": self._swept,
+            "mark_lost_tasks": self._lost,
+            "release_stopped": self._swept,
             "checkpoint": self._noted,
             "progress": self._noted,
             "append_logs": self._noted,

@@ -22,7 +22,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.store import StoredWorkflow
+from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.simulation.loop import START, SimulatedLoop, Stuck
 from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.command_kinds import CommandKind
-    from dagmaster.ports.store import JsonText
+    from dagmaster.ports.json_text import JsonText
     from dagmaster.simulation.loop import Host
     from dagmaster.simulation.output_inference import Shapes
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
@@ -349,6 +349,8 @@ class World:
         host = self._host("worker", self._start_worker)
         door: Any = Door(self.network, host, self._doors.worker(self.database), self.oracle)
         service = SimulatedWorker(
+            door,
+            door,
             door,
             self._mocks.registry,
             blobs=self.database.blobs,

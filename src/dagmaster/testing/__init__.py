@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagmaster.local.memory_values import MemoryStore
     from dagmaster.local.runner import Answers, InProcessRunner, Observer
-    from dagmaster.ports.store import JobReport
+    from dagmaster.ports.job_records import JobReport
     from dagmaster.testing.clock import FakeClock
     from dagmaster.testing.engine_driver import Driver, through_json
     from dagmaster.testing.factories import (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.handler_services import Services
-    from dagmaster.ports.store import JobReport
+    from dagmaster.ports.job_records import JobReport
 
 
 def run_workflow(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.errors import StatementFailed
-    from dagmaster.ports.store import TaskReport, WorkerStore
+    from dagmaster.ports.task_ledger import TaskLedger, TaskReport
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 
@@ -29,14 +29,14 @@ def said(
     return {**counters, "running": len(begun), "draining": draining, **named}
 
 
-async def send(store: WorkerStore, reports: list[TaskReport]) -> set[str]:
+async def send(ledger: TaskLedger, reports: list[TaskReport]) -> set[str]:
     """Report tasks, and let go of those that never began; give those that were still held."""
     unbegun = [report for report in reports if not report.begun]
     if not unbegun:
-        return await store.report(reports)
-    free = await store.release(unbegun)
+        return await ledger.report(reports)
+    free = await ledger.release(unbegun)
     rest = [report for report in reports if report.task_id not in free]
-    return free | await store.report(rest) if rest else free
+    return free | await ledger.report(rest) if rest else free
 
 
 def end_of(report: TaskReport) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.clock import loop_time
-from dagmaster.ports.store import TaskReport
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.prefetch import PrefetchBudget
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import CheckpointWrite, ClaimedTask, LogChunk, WorkerStore
+    from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
+    from dagmaster.ports.task_ledger import TaskLedger
+    from dagmaster.ports.task_source import ClaimedTask, TaskSource
     from dagmaster.worker.process_pool import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -56,7 +58,9 @@ class Worker:
 
     def __init__(  # noqa: PLR0913 - what is wired together stands in one place
         self,
-        store: WorkerStore,
+        source: TaskSource,
+        ledger: TaskLedger,
+        journal: TaskJournal,
         registry: Registry,
         *,
         blobs: OutputBlobs,
@@ -71,7 +75,9 @@ class Worker:
         blocked_seconds: float = 60.0,
         patience_seconds: float = STALL_SECONDS,
     ) -> None:
-        self.store = store
+        self.source = source
+        self.ledger = ledger
+        self.journal = journal
         self.notes = TelemetryBuffer()
         self.held: dict[str, ClaimedTask] = {}
         self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
@@ -94,7 +100,7 @@ class Worker:
         self._has_room = asyncio.Event()
         self._has_tasks = asyncio.Event()
         self._outage = ConnectionBackoff(_LOGGER, most_seconds=1.0)
-        store.on_disconnect = self._outage.lost
+        ledger.on_disconnect = self._outage.lost
         self._noting = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
@@ -108,7 +114,7 @@ class Worker:
     def stop(self) -> None:
         """Claim no more; let what runs end, and hand back the rest."""
         self._stopping.set()
-        self.store.woken.set()
+        self.source.wakeup.set()
         self._has_room.set()
 
     async def run(self) -> None:
@@ -159,11 +165,11 @@ class Worker:
             notes=self.notes,
             blobs=self._blobs,
             secrets=self._secrets,
-            other_worker_has_handler=self.store.other_worker_has_handler,
+            other_worker_has_handler=self.ledger.other_worker_has_handler,
         )
 
     async def _register(self) -> None:
-        await self.store.register(self._queues, self._concurrency, self._registry.versions())
+        await self.ledger.register(self._queues, self._concurrency, self._registry.versions())
 
     async def _serve(self) -> None:
         """Claim and stay alive, until stopped or given up."""
@@ -215,7 +221,7 @@ class Worker:
 
     async def _leave(self) -> None:
         with contextlib.suppress(DatabaseUnavailable):
-            await self.store.leave()
+            await self.ledger.deregister()
 
     # ── Claiming ──
 
@@ -227,9 +233,9 @@ class Worker:
                 await self._has_room.wait()
                 continue
             process_slots = min(self._process_budget.free(), room)
-            self.store.woken.clear()
+            self.source.wakeup.clear()
             try:
-                claimed = await self.store.claim(room, self._process_bound, process_slots)
+                claimed = await self.source.claim(room, self._process_bound, process_slots)
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
@@ -246,10 +252,10 @@ class Worker:
         try:
             # Not wait_for: in Python 3.11 it makes a task of what it waits for, which is two rounds of the loop more.
             async with asyncio.timeout(self._poll_seconds):
-                await self.store.woken.wait()
+                await self.source.wakeup.wait()
         except TimeoutError:
             # Nobody woke us: look everywhere.
-            self.store.rescan_queues()
+            self.source.rescan_queues()
 
     def _start(self, claimed: list[ClaimedTask]) -> None:
         self._has_tasks.set()
@@ -309,7 +315,7 @@ class Worker:
                     report.token = report.token if held is None else held.token
                 if self.notes or self._checkpoints or self._logs:
                     await self._store_notes({report.task_id for report in reports})
-                accepted = await send(self.store, reports)
+                accepted = await send(self.ledger, reports)
             except DatabaseUnavailable as error:
                 is_unanswered = True
                 await self._rest(error)
@@ -342,7 +348,7 @@ class Worker:
             tell_dropped(dropped, is_unanswered=is_unanswered)
         self._has_room.set()
         if self._has_more:
-            self.store.woken.set()
+            self.source.wakeup.set()
 
     def _let_go(self, report: TaskReport) -> None:
         if (task := self.held.pop(report.task_id, None)) is None:
@@ -376,13 +382,13 @@ class Worker:
             progress = self.notes.take_progress()
             try:
                 if self._checkpoints:
-                    await self.store.checkpoint(self._checkpoints)
+                    await self.journal.checkpoint(self._checkpoints)
                 self._checkpoints = []
                 if self._logs:
-                    await self.store.append_logs(self._logs)
+                    await self.journal.append_logs(self._logs)
                 self._logs = []
                 if progress:
-                    await self.store.progress(progress)
+                    await self.journal.progress(progress)
             except StatementFailed:
                 _LOGGER.exception("notes of tasks were refused, and are dropped")
                 self._checkpoints, self._logs = [], []
@@ -392,9 +398,9 @@ class Worker:
     async def _beat_loop(self) -> None:
         """Until this worker was given up: then its tasks are others' by now."""
         while True:
-            self.store.stops.clear()
+            self.ledger.stops.clear()
             try:
-                stops = await self.store.heartbeat(list(self.held), self._said())
+                stops = await self.ledger.heartbeat(list(self.held), self._said())
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._rest(error)
                 continue
@@ -406,7 +412,7 @@ class Worker:
                 _LOGGER.warning("this worker was given up: it was paused, or the database was away. Starting anew")
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.store.stops.wait(), self._heartbeat_seconds)
+                await asyncio.wait_for(self.ledger.stops.wait(), self._heartbeat_seconds)
 
     async def _watch_loop(self) -> None:
         """Look after the async handlers: one that blocks their loop is left behind, and the others are handed back."""

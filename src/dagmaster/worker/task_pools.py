@@ -15,15 +15,15 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.clock import loop_time
-from dagmaster.ports.store import TaskReport
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
-    from dagmaster.ports.store import ClaimedTask
     from dagmaster.ports.task_messages import TaskMessage
+    from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.worker.task_log_capture import TaskLog
     from dagmaster.worker.task_runner import TaskRunner
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.handler_context import Checkpoint
-from dagmaster.ports.store import MAX_INLINE, JsonText, TaskReport
+from dagmaster.ports.json_text import MAX_INLINE, JsonText
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.redaction import redacted
 from dagmaster.worker.task_outcomes import failed
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import ClaimedTask
+    from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.worker.executor import Executor
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 

@@ -11,7 +11,7 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.ports.store import CheckpointWrite, LogChunk
+from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ ALL = {"results", "commands", "jobs"}
 
 
 def a_store() -> Any:
-    return SimpleNamespace(clock=FakeClock(), woken=asyncio.Event(), waiting=set())
+    return SimpleNamespace(clock=FakeClock(), wakeup=asyncio.Event(), pending_kinds=set())
 
 
 def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
@@ -23,8 +23,8 @@ def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
     looked = 0
     for _ in range(100):
         store.clock.move(0.1)
-        store.waiting.add("results")
-        store.woken.set()
+        store.pending_kinds.add("results")
+        store.wakeup.set()
         looked += lookout.waiting() == ALL
     assert looked in (9, 10)
 
@@ -37,7 +37,7 @@ def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_somebody_is_
     found = []
     for step in range(200):
         store.clock.move(0.01)
-        store.waiting.add("results")
+        store.pending_kinds.add("results")
         if "jobs" in lookout.waiting():
             found.append(step)
             lookout.has_claimed(some=False)
@@ -49,6 +49,6 @@ def test_what_was_heard_of_is_looked_for_at_once_and_once():
     store = a_store()
     lookout = PollSchedule(store, 1000.0)
     lookout.waiting()
-    store.waiting.add("commands")
+    store.pending_kinds.add("commands")
     assert lookout.waiting() == {"commands"}
     assert lookout.waiting() == set()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from dagmaster.orchestrator.result_reader import MANY_RESULTS, READS_AHEAD, REMEMBERED, ResultReader
-from dagmaster.ports.store import TaskResult
+from dagmaster.ports.turn_records import TaskResult
 from dagmaster.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from dagmaster.ports.store import OrchestratorStore
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
 
 
 def a_result(number: int) -> TaskResult:
@@ -27,7 +27,7 @@ class Store:
 
     def __init__(self, *stored: int) -> None:
         self.clock = FakeClock()
-        self.pushed: list[TaskResult] = []
+        self.notified_results: list[TaskResult] = []
         self.stored = list(stored)
         self.reads = 0
 
@@ -45,14 +45,14 @@ def read(reports: ResultReader, *waiting: str) -> list[int]:
 
 
 def pushed(reports: ResultReader) -> list[int]:
-    return [each.id for each in reports.pushed()]
+    return [each.id for each in reports.take_notified()]
 
 
 def test_what_was_pushed_is_not_read():
     store = Store(7)
     reports = reports_of(store)
     read(reports, "results")
-    store.pushed.append(a_result(8))
+    store.notified_results.append(a_result(8))
     assert reports.is_due(())
     assert read(reports) == []
     assert pushed(reports) == [8]
@@ -64,20 +64,20 @@ def test_what_was_pushed_is_not_read():
 def test_what_is_pushed_and_read_is_given_once(first):
     store = Store(7)
     reports = reports_of(store)
-    store.pushed += [a_result(7), a_result(7)]
+    store.notified_results += [a_result(7), a_result(7)]
     if first == "read":
         assert read(reports, "results") == [7]
         assert pushed(reports) == []
     else:
         assert pushed(reports) == [7]
-        store.pushed.append(a_result(7))
+        store.notified_results.append(a_result(7))
         assert pushed(reports) == []
 
 
 def test_a_job_that_was_dropped_is_read_again():
     store = Store(7)
     reports = reports_of(store)
-    store.pushed.append(a_result(7))
+    store.notified_results.append(a_result(7))
     assert pushed(reports) == [7]
     assert read(reports, "results") == [7]
 
@@ -86,10 +86,10 @@ def test_what_is_remembered_has_an_end_and_the_newest_are_in_it():
     store = Store()
     reports = reports_of(store)
     for number in range(3 * REMEMBERED):
-        store.pushed.append(a_result(number))
-        reports.pushed()
+        store.notified_results.append(a_result(number))
+        reports.take_notified()
     assert len(reports._given) + len(reports._given_before) <= 2 * REMEMBERED + 2
-    store.pushed += [a_result(3 * REMEMBERED - 1), a_result(2 * REMEMBERED)]
+    store.notified_results += [a_result(3 * REMEMBERED - 1), a_result(2 * REMEMBERED)]
     assert pushed(reports) == []
 
 

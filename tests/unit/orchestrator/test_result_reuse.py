@@ -61,12 +61,12 @@ class Lived:
         nodes = [SourceNode(n.id, n.fingerprint, n.handler_version, n.attempt) for n in done if n.fingerprint]
         return SourceJob(self.job.id, nodes)
 
-    async def handlers(self) -> KnownHandlers:
+    async def known_handlers(self) -> KnownHandlers:
         now, *later = self.versions
         self.versions = later or [now]
         return KnownHandlers({"h": frozenset({now})})
 
-    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, Any]:
+    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, Any]:
         return {node.node_id: self.store.jobs[job_id].outputs[node.node_id] for node in nodes}
 
 

@@ -29,8 +29,8 @@ class Desk:
         self.loads.append(set(keys))
         return await self.store.load(job_id, keys)
 
-    async def open(self, value: Any) -> Any:
-        return await self.store.open(value)
+    async def resolve_value(self, value: Any) -> Any:
+        return await self.store.resolve_value(value)
 
     def turn(self, *happenings: EngineEvent, reported: dict[tuple[str, int], Any] | None = None) -> TurnResult:
         scopes = ExpressionScopes(self.job, self.inputs, {})

@@ -8,8 +8,8 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from dagmaster.ports.store import ClaimedTask
 from dagmaster.ports.task_messages import TaskMessage
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.worker import loop_watchdog
 from dagmaster.worker.loop_watchdog import Blocker, LoopWatchdog
 from dagmaster.worker.task_pools import ThreadLane

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dagmaster.ports.store import TaskReport
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.report_delivery import end_of
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dagmaster.ports.store import ClaimedTask, TaskReport
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import MemoryBlobs
 from dagmaster.worker.task_runner import TaskRunner
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
+
+if TYPE_CHECKING:
+    from dagmaster.ports.task_ledger import TaskReport
 
 
 class Large:

@@ -143,7 +143,7 @@ def compiled_in(folder: pathlib.Path, registry: Registry) -> list[Graph]:
 
 async def publish(address: DatabaseConfig, graphs: list[Graph]) -> list[str]:
     """Publish graphs; one that is there in another form is replaced. Jobs keep theirs."""
-    from dagmaster.ports.store import StoredWorkflow
+    from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
     store = PostgresClientStore(address)
@@ -258,7 +258,7 @@ async def _bury(address: DatabaseConfig, settings: Settings, pid: int) -> None:
     store = PostgresClientStore(address)
     # If this fails, the lease ends by itself.
     with contextlib.suppress(DagmasterError):
-        await store.bury(
+        await store.expire_process(
             pid,
             lease_seconds=settings.orchestrator_lease_seconds,
             worker_lease_seconds=settings.worker_lease_seconds,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.events import ResumeRequested, RetryRequested
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.resume_plan import ReuseDecision
-    from dagmaster.ports.store import Accepted, ClaimedJob
+    from dagmaster.ports.job_records import Accepted, ClaimedJob
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.legacy_read_store import JobDetail
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
@@ -212,7 +212,7 @@ async def _submit(onlooker: ReadSession, order: ResumeArgs, settings: Settings) 
 async def _looked_at(onlooker: ReadSession, job_id: str, settings: Settings) -> ClaimedJob:
     store = _orchestrator_door(onlooker, settings)
     try:
-        found = await store.look(job_id)
+        found = await store.load_job(job_id)
     finally:
         await store.close()
     if found is None:
@@ -280,7 +280,7 @@ async def say_plan_of_run(
     graph = await graph_of(onlooker, head)
     store = _orchestrator_door(onlooker, load_settings())
     try:
-        stored = await store.look(head.id)
+        stored = await store.load_job(head.id)
         around = await _circumstances(onlooker, store, named=named)
     finally:
         await store.close()
@@ -303,10 +303,10 @@ async def _rehearsed(onlooker: ReadSession, order: ResumeArgs, settings: Setting
     head, env = order.head, allowed_env(settings)
     store = _orchestrator_door(onlooker, settings)
     try:
-        stored = await store.look(head.id)
+        stored = await store.load_job(head.id)
         if stored is None:
             raise CommandRejected(f"there is no job {head.id}")
-        past = await store.past(head.id)
+        past = await store.load_source_job(head.id)
         around = await _circumstances(
             onlooker, store, named=frozenset(order.named), inputs=differing(head.inputs, order.inputs),
             env=differing(stored.env, env),
@@ -322,7 +322,7 @@ async def _rehearsed(onlooker: ReadSession, order: ResumeArgs, settings: Setting
 async def _circumstances(
     onlooker: ReadSession, store: PostgresOrchestratorStore, **given: frozenset[str]
 ) -> ResumeContext:
-    handlers = await store.handlers()
+    handlers = await store.known_handlers()
     lives = (await onlooker.store.alive()).workers > 0
     if not lives:
         click.echo("no worker is alive: which handlers there are is not known", err=True)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.local.runner import InProcessRunner
     from dagmaster.orchestrator.turn import ApprovalRequest
-    from dagmaster.ports.store import JobReport
+    from dagmaster.ports.job_records import JobReport
 
 Display = LiveDisplay | PlainDisplay
 

@@ -30,7 +30,7 @@ from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, Wor
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.store import Accepted
+    from dagmaster.ports.job_records import Accepted
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.client_store import PostgresClientStore
     from dagmaster.store.postgres.connection import DatabaseConfig

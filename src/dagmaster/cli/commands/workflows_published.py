@@ -115,7 +115,7 @@ def _push_document(push: _Push) -> dict[str, Any]:
 
 
 async def _publish(onlooker: ReadSession, pushes: list[_Push], *, replace: bool, activate: bool) -> None:
-    from dagmaster.ports.store import StoredWorkflow
+    from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
     store = PostgresClientStore(onlooker.address, "dagmaster push")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.ports.store import Accepted
+from dagmaster.ports.job_records import Accepted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.command_kinds import CommandKind
-    from dagmaster.ports.store import NewJob, StoredWorkflow
+    from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.store.memory.database import MemoryDatabase
 
 
@@ -42,7 +42,7 @@ class MemoryClientStore:
             database.tell("jobs")
         return accepted
 
-    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """What a submit would say of those whose key is taken already."""
         database = self._database
         found: list[Accepted] = []

@@ -16,7 +16,7 @@ from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.clock import SystemClock
 from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.result_notifications import encode_results
-from dagmaster.ports.store import Command, TaskResult
+from dagmaster.ports.turn_records import Command, TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.command_kinds import CommandKind
-    from dagmaster.ports.store import JsonText, NewJob, StoredWorkflow
+    from dagmaster.ports.job_records import NewJob, StoredWorkflow
+    from dagmaster.ports.json_text import JsonText
 
 OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
 _MACHINES = 1024

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.job_records import ClaimedJob
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.result_notifications import NotificationInbox
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
-from dagmaster.ports.store import ClaimedJob, JsonText
 from dagmaster.store.memory.database import Registration, add_event
 from dagmaster.store.memory.turn_writer import write_turn
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import Command, StoredWorkflow, TaskResult, TurnCommit
+    from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 
@@ -106,7 +108,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         died = before.heartbeat_at <= (before.stopped_at or 0.0) - self._lease_seconds
         return {"before": job.previous_owner_id or "", "after": "died" if died else "released"}
 
-    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+    async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that are owned."""
         jobs = [job for job in self._owned() if job_ids is None or job.new.id in job_ids]
         for job in jobs:
@@ -120,7 +122,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         me = self._database.orchestrators.get(self.owner_id)
         return self._database.is_fresh(me, self._lease_seconds)
 
-    async def owned(self) -> set[str]:
+    async def owned_job_ids(self) -> set[str]:
         """The jobs that are owned."""
         return {job.new.id for job in self._owned()}
 
@@ -138,7 +140,7 @@ class MemoryOrchestratorStore(NotificationInbox):
             job.owner_id, job.previous_owner_id = None, job.owner_id
         return len(freed)
 
-    async def lose(self) -> int:
+    async def mark_lost_tasks(self) -> int:
         """Report the tasks of dead workers as lost."""
         database = self._database
         if not self._may_bury():
@@ -149,11 +151,11 @@ class MemoryOrchestratorStore(NotificationInbox):
         dead = {worker_id for worker_id, who in database.workers.items() if who.stopped_at is not None}
         return database.give_all_back("LOST", lambda worker_id: worker_id in dead)
 
-    async def sweep_stopped(self) -> int:
+    async def release_stopped(self) -> int:
         """Hand back the tasks that are to stop and that no worker holds."""
         return self._database.give_all_back("RELEASED", lambda worker_id: worker_id is None, only_stopped=True)
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Release every job."""
         database = self._database
         freed = self._owned()
@@ -179,7 +181,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         mine = {job.new.id for job in self._owned()} - set(resting)
         return [each for _, each in sorted(self._database.inbox.items()) if each.job_id in mine][:limit]
 
-    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
+    async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         """Write turns."""
         return {turn.job.id for turn in turns if write_turn(self._database, turn, self.owner_id, self.name, now)}
 
@@ -198,7 +200,7 @@ class MemoryOrchestratorStore(NotificationInbox):
             elif key.kind is ValueKind.ITEMS and node.source is not None:
                 found[key] = json.loads(node.source)
             elif key.kind is ValueKind.OUTPUT and node.row.status is NodeStatus.COMPLETED:
-                found[key] = None if node.output is None else await self.open(node.output)
+                found[key] = None if node.output is None else await self.resolve_value(node.output)
         return found
 
     async def _outputs(self, job: StoredJob, fan_id: str) -> list[Any]:
@@ -211,21 +213,21 @@ class MemoryOrchestratorStore(NotificationInbox):
             elif child.row.status is not NodeStatus.COMPLETED:
                 values.append(None)
             else:
-                values.append(None if child.output is None else await self.open(child.output))
+                values.append(None if child.output is None else await self.resolve_value(child.output))
         return values
 
-    async def open(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> Any:
         """Read a value: from its text, or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 
     # ── Jobs that others were resumed from ──
 
-    async def past(self, job_id: str) -> SourceJob:
+    async def load_source_job(self, job_id: str) -> SourceJob:
         """The completed nodes of a job."""
         rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
         return SourceJob(job_id, [node for row in rows if (node := _past_of(row)) is not None])
 
-    async def handlers(self) -> KnownHandlers:
+    async def known_handlers(self) -> KnownHandlers:
         """What handlers are now."""
         versions: dict[str, frozenset[str]] = {}
         served: set[str] = set()
@@ -250,7 +252,7 @@ class MemoryOrchestratorStore(NotificationInbox):
             place: child.new.id for place, child in last.items() if child.row.status.value in ("FAILED", "CANCELLED")
         }
 
-    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
+    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""
         stored = self._database.jobs[job_id].nodes
         found: dict[str, JsonText] = {}
@@ -265,7 +267,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         text = self._database.graphs.get(content_hash)
         return None if text is None else json.loads(text)
 
-    async def workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
         """A published workflow."""
         wanted = self._database.active.get(workflow_id) if version is None else version
         return None if wanted is None else self._database.workflows.get((workflow_id, wanted))

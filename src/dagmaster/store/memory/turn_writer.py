@@ -13,7 +13,9 @@ from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, ad
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Node
-    from dagmaster.ports.store import JsonText, NewJob, TurnCommit
+    from dagmaster.ports.job_records import NewJob
+    from dagmaster.ports.json_text import JsonText
+    from dagmaster.ports.turn_records import TurnCommit
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 
@@ -24,7 +26,7 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         return False
     if turn.event_seq != len(job.events) + len(turn.events):
         return False
-    if any(each.content != _stored(database, each.id) for each in turn.pushed):
+    if any(each.content != _stored(database, each.id) for each in turn.notified_results):
         return False
     # The parts see what was there before the turn: nothing that it dispatches or starts is withdrawn or stopped by it.
     _check(job, turn)
@@ -32,7 +34,7 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
     _withdraw(database, turn, now)
     _stop(database, turn, now)
     _cancel_children(database, turn, by, now)
-    for node_id in turn.forgotten:
+    for node_id in turn.reopened:
         # It had completed and is opened again: its checkpoint was for what it has done.
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
@@ -134,7 +136,7 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
         database.queue[task.task_id] = StoredTask(
             task.task_id, turn.job.id, task.node_id, task.attempt, task.queue, job.new.priority, task.handler,
             task.params, task.secrets, task.timeout_seconds, now,
-            stop_requested_at=now if task.task_id in turn.born_stopped else None,
+            stop_requested_at=now if task.task_id in turn.stopped_at_dispatch else None,
         )  # fmt: skip
     for queue in dict.fromkeys(task.queue for task in turn.tasks):
         database.tell("tasks", queue)

@@ -7,13 +7,15 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.result_notifications import fits_notification
-from dagmaster.ports.store import ClaimedTask
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import Registration, StoredCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport, TaskResult
+    from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
+    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.turn_records import TaskResult
     from dagmaster.store.memory.database import MemoryDatabase, StoredTask
 
 UNHEARD_SECONDS: Final = 30.0
@@ -24,7 +26,7 @@ class MemoryWorkerStore:
     """The worker's door."""
 
     def __init__(self, database: MemoryDatabase) -> None:
-        self.woken = asyncio.Event()
+        self.wakeup = asyncio.Event()
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         self.worker_id = ""
@@ -50,7 +52,7 @@ class MemoryWorkerStore:
 
     def _hear_tasks(self, queue: str) -> None:
         if queue in self._queues or (not self._queues and not queue.startswith("run:")):
-            self.woken.set()
+            self.wakeup.set()
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
         """Stay alive; give the tasks to stop."""
@@ -175,7 +177,7 @@ class MemoryWorkerStore:
             if task is not None:
                 task.progress = text
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Hand back what is held."""
         database = self._database
         database.give_all_back("RELEASED", lambda worker_id: worker_id == self.worker_id)

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobNotFound, GraphNotFound, JobNotFound, SubmissionRejected
-from dagmaster.ports.store import Accepted, JobReport, StoredWorkflow
+from dagmaster.ports.job_records import Accepted, JobReport, StoredWorkflow
 from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.command_kinds import CommandKind
+    from dagmaster.ports.job_records import NewJob
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import NewJob
 
 _SQL = queries("client")
 MAX_ID: Final = 2**63 - 1
@@ -76,7 +76,7 @@ class PostgresClientStore:
                 accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
         return accepted
 
-    async def taken(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """What a submit would say of those whose key is taken already."""
         known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
         found = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
@@ -86,7 +86,7 @@ class PostgresClientStore:
         if not jobs:
             return {}
         given = {"submitters": [job.submitted_by for job in jobs], "keys": [job.idempotency_key for job in jobs]}
-        rows = await self.session.fetch(_SQL["with_keys"], given)
+        rows = await self.session.fetch(_SQL["jobs_with_keys"], given)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
     async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
@@ -129,15 +129,15 @@ class PostgresClientStore:
             nodes=nodes,
         )
 
-    async def is_over(self, job_id: str) -> bool:
+    async def is_finished(self, job_id: str) -> bool:
         """Whether a job has ended."""
-        row = await self.session.row(_SQL["is_over"], {"job_id": int(job_id)})
-        return row is not None and bool(row["is_over"])
+        row = await self.session.row(_SQL["is_finished"], {"job_id": int(job_id)})
+        return row is not None and bool(row["is_finished"])
 
-    async def bury(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
+    async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         """Say that a process of this host is dead, so that nobody waits for its lease to end."""
         given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
-        await self.session.fetch(_SQL["bury"], {"host": socket.gethostname(), "pid": pid, **given})
+        await self.session.fetch(_SQL["expire_process"], {"host": socket.gethostname(), "pid": pid, **given})
 
     # ── Workflows ──
 

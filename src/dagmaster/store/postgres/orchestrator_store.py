@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.job_records import ClaimedJob, ParentNode, StoredWorkflow
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.result_notifications import NotificationInbox
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
-from dagmaster.ports.store import ClaimedJob, Command, JsonText, ParentNode, StoredWorkflow, TaskResult
+from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.store import TurnCommit
+    from dagmaster.ports.turn_records import TurnCommit
 
 _SQL = queries("orchestrator")
 _MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
@@ -99,10 +101,12 @@ class PostgresOrchestratorStore(NotificationInbox):
         given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue, **self._leases}
         return await self._loaded(await self._turns.fetch(_SQL["claim"], given))
 
-    async def mine(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+    async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that are owned."""
         wanted = None if job_ids is None else [int(job_id) for job_id in job_ids]
-        return await self._loaded(await self._turns.fetch(_SQL["mine"], {"owner_id": self.owner_id, "job_ids": wanted}))
+        return await self._loaded(
+            await self._turns.fetch(_SQL["load_owned"], {"owner_id": self.owner_id, "job_ids": wanted})
+        )
 
     async def _loaded(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
         # A job that never started has no nodes yet.
@@ -110,15 +114,15 @@ class PostgresOrchestratorStore(NotificationInbox):
         nodes: dict[int, list[NodeRow]] = {}
         tasks: dict[int, dict[str, str]] = {}
         if begun:
-            for row in await self._turns.fetch(_SQL["nodes_of"], {"job_ids": begun}):
+            for row in await self._turns.fetch(_SQL["load_nodes"], {"job_ids": begun}):
                 nodes.setdefault(row["job_id"], []).append(node_row(row))
                 if row["task_id"] is not None:
                     tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
         return [_claimed(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
 
-    async def owned(self) -> set[str]:
+    async def owned_job_ids(self) -> set[str]:
         """The jobs that are owned."""
-        row = await self._side.row(_SQL["owned"], {"owner_id": self.owner_id})
+        row = await self._side.row(_SQL["owned_job_ids"], {"owner_id": self.owner_id})
         return ids_in(None if row is None else row["ids"])
 
     async def reclaim(self) -> int:
@@ -126,24 +130,24 @@ class PostgresOrchestratorStore(NotificationInbox):
         rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
         return len(rows)
 
-    async def lose(self) -> int:
+    async def mark_lost_tasks(self) -> int:
         """Report the tasks of dead workers as lost."""
         given: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
-        dead = [row["worker_id"] for row in await self._side.fetch(_SQL["dead_workers"], given)]
+        dead = [row["worker_id"] for row in await self._side.fetch(_SQL["expired_workers"], given)]
         if not dead:
             return 0
-        row = await self._side.row(_SQL["lose"], {**given, "worker_ids": dead})
+        row = await self._side.row(_SQL["mark_lost_tasks"], {**given, "worker_ids": dead})
         return 0 if row is None else int(row["lost"])
 
-    async def sweep_stopped(self) -> int:
+    async def release_stopped(self) -> int:
         """Hand back the tasks that are to stop and that no worker holds."""
-        row = await self._turns.row(_SQL["sweep_stopped"], {})
+        row = await self._turns.row(_SQL["release_stopped"], {})
         return 0 if row is None else int(row["released"])
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Release every job."""
         try:
-            await self._turns.fetch(_SQL["leave"], {"owner_id": self.owner_id})
+            await self._turns.fetch(_SQL["deregister"], {"owner_id": self.owner_id})
             await self.identity.release()
         finally:
             await self.close()
@@ -159,14 +163,14 @@ class PostgresOrchestratorStore(NotificationInbox):
         """Read what was reported of this orchestrator's jobs."""
         rest = [int(job_id) for job_id in resting]
         given = {"owner_id": self.owner_id, "most": limit, "resting": rest, "after": after}
-        return [_result(row) for row in await self._reads.fetch(_SQL["take_results"], given)]
+        return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], given)]
 
     async def read_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
         """Read what was asked of this orchestrator's jobs."""
         given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
-        return [_command(row) for row in await self._reads.fetch(_SQL["take_commands"], given)]
+        return [_command(row) for row in await self._reads.fetch(_SQL["read_commands"], given)]
 
-    async def write(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
+    async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         """Write turns in one statement."""
         if not turns:
             return set()
@@ -182,13 +186,13 @@ class PostgresOrchestratorStore(NotificationInbox):
         number = int(job_id)
         outputs = [key.node for key in keys if key.kind is ValueKind.OUTPUT]
         if outputs:
-            for row in await self._turns.fetch(_SQL["outputs_of"], {"job_id": number, "node_ids": outputs}):
-                found[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.open(
+            for row in await self._turns.fetch(_SQL["load_outputs"], {"job_id": number, "node_ids": outputs}):
+                found[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.resolve_value(
                     JsonText(row["output"], row["output_ref"])
                 )
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
         if sources:
-            for row in await self._turns.fetch(_SQL["sources_of"], {"job_id": number, "node_ids": sources}):
+            for row in await self._turns.fetch(_SQL["load_fan_out_sources"], {"job_id": number, "node_ids": sources}):
                 if row["source"] is not None:
                     found[ValueKey(ValueKind.ITEMS, row["node_id"])] = json.loads(row["source"])
         for key in keys:
@@ -196,14 +200,14 @@ class PostgresOrchestratorStore(NotificationInbox):
                 found[key] = await self._outputs_below(number, key.node)
         return found
 
-    async def open(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> Any:
         """Read a value: from its text, or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 
     async def _outputs_below(self, job_id: int, fan_id: str) -> list[Any]:
         given = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_MORE}"}
         below: dict[str, list[asyncpg.Record]] = {}
-        for row in await self._turns.fetch(_SQL["outputs_below"], given):
+        for row in await self._turns.fetch(_SQL["load_fan_out_outputs"], given):
             below.setdefault(row["parent_node_id"], []).append(row)
 
         async def outputs(parent: str) -> list[Any]:
@@ -216,24 +220,24 @@ class PostgresOrchestratorStore(NotificationInbox):
                 elif row["status"] != "COMPLETED":
                     values.append(None)
                 else:
-                    values.append(await self.open(JsonText(row["output"], row["output_ref"])))
+                    values.append(await self.resolve_value(JsonText(row["output"], row["output_ref"])))
             return values
 
         return await outputs(fan_id)
 
     # ── Jobs that others were resumed from ──
 
-    async def look(self, job_id: str) -> ClaimedJob | None:
+    async def load_job(self, job_id: str) -> ClaimedJob | None:
         """A job as it is, without owning it."""
-        found = await self._loaded(await self._turns.fetch(_SQL["look"], {"job_id": int(job_id)}))
+        found = await self._loaded(await self._turns.fetch(_SQL["load_job"], {"job_id": int(job_id)}))
         return found[0] if found else None
 
-    async def past(self, job_id: str) -> SourceJob:
+    async def load_source_job(self, job_id: str) -> SourceJob:
         """The completed nodes of a job."""
-        rows = await self._turns.fetch(_SQL["past_of"], {"job_id": int(job_id)})
+        rows = await self._turns.fetch(_SQL["load_source_nodes"], {"job_id": int(job_id)})
         return SourceJob(job_id, [SourceNode(*row) for row in rows])
 
-    async def handlers(self) -> KnownHandlers:
+    async def known_handlers(self) -> KnownHandlers:
         """What handlers are now."""
         rows = await self._turns.fetch(_SQL["handler_versions"], self._leases)
         return KnownHandlers(
@@ -247,7 +251,7 @@ class PostgresOrchestratorStore(NotificationInbox):
         rows = await self._turns.fetch(_SQL["unfinished_children"], given)
         return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
 
-    async def past_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
+    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """The outputs of those of these nodes that are still what they were."""
         given = {
             "job_id": int(job_id),
@@ -256,7 +260,7 @@ class PostgresOrchestratorStore(NotificationInbox):
             "versions": [node.handler_version for node in nodes],
             "attempts": [node.attempt for node in nodes],
         }
-        rows = await self._turns.fetch(_SQL["past_outputs"], given)
+        rows = await self._turns.fetch(_SQL["load_source_outputs"], given)
         return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
 
     async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
@@ -264,9 +268,9 @@ class PostgresOrchestratorStore(NotificationInbox):
         row = await self._turns.row(_SQL["definition"], {"content_hash": content_hash})
         return None if row is None else json.loads(row["definition"])
 
-    async def workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
         """A published workflow."""
-        row = await self._turns.row(_SQL["workflow"], {"workflow_id": workflow_id, "version": version})
+        row = await self._turns.row(_SQL["find_workflow"], {"workflow_id": workflow_id, "version": version})
         return None if row is None else StoredWorkflow(*row)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.engine.model import Node
-    from dagmaster.ports.store import TurnCommit
+    from dagmaster.ports.turn_records import TurnCommit
 
 Rows = list[tuple[Any, ...]]
 
@@ -112,8 +112,8 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
     rows["results"] += [(each, job_id) for each in turn.results]
-    rows["pushed"] += [each.content for each in turn.pushed]
-    rows["forgotten"] += [(job_id, each) for each in turn.forgotten]
+    rows["pushed"] += [each.content for each in turn.notified_results]
+    rows["forgotten"] += [(job_id, each) for each in turn.reopened]
     rows["commands"] += [(each,) for each in turn.commands]
     rows["new_nodes"] += [
         (*_node_row(turn, job_id, node), None if node.parent is None else node.parent.id, node.index)
@@ -123,7 +123,7 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     rows["tasks"] += [
         (
             int(t.task_id), job_id, t.node_id, t.attempt, t.queue, t.handler, t.params, t.secrets, t.timeout_seconds,
-            t.task_id in turn.born_stopped,
+            t.task_id in turn.stopped_at_dispatch,
         )
         for t in turn.tasks
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.result_notifications import fits_notification
-from dagmaster.ports.store import ClaimedTask
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.postgres.connection import Connection, DatabaseConfig
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compiled, ids_in, of_one_row, parts, queries
@@ -24,7 +24,8 @@ from dagmaster.store.postgres.named_queries import compiled, ids_in, of_one_row,
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.ports.store import CheckpointWrite, LogChunk, TaskReport
+    from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
+    from dagmaster.ports.task_ledger import TaskReport
 
 _SQL = queries("worker")
 _REPORT_ONE: Final = compiled("worker.report", of_one_row(parts("worker")["report"]))
@@ -45,7 +46,7 @@ class PostgresWorkerStore:
     """Tasks in PostgreSQL. Claims, reports and all else have a connection each: none of them waits for another."""
 
     def __init__(self, address: DatabaseConfig) -> None:
-        self.woken = asyncio.Event()
+        self.wakeup = asyncio.Event()
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         name = "dagmaster worker"
@@ -83,7 +84,7 @@ class PostgresWorkerStore:
         def heard(queue: str) -> None:
             if queue in served or (not served and not queue.startswith("run:")):
                 self._heard.add(queue)
-                self.woken.set()
+                self.wakeup.set()
 
         await self._side.listen("dagmaster_tasks", heard)
         await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
@@ -131,7 +132,9 @@ class PostgresWorkerStore:
 
     async def other_worker_has_handler(self, task_id: str) -> bool:
         """Whether another could run this task."""
-        row = await self._side.row(_SQL["elsewhere"], {"task_id": int(task_id), "worker_id": self.worker_id})
+        row = await self._side.row(
+            _SQL["other_worker_has_handler"], {"task_id": int(task_id), "worker_id": self.worker_id}
+        )
         return row is not None and bool(row["is_served"])
 
     def rescan_queues(self) -> None:
@@ -142,7 +145,7 @@ class PostgresWorkerStore:
         """The queues to claim from: those that were heard of. Who heard of none looks which have tasks."""
         if not self._heard or time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
-            self._heard.update([row["queue"] for row in await self._tasks.fetch(_SQL["queues"], {})])
+            self._heard.update([row["queue"] for row in await self._tasks.fetch(_SQL["queues_with_tasks"], {})])
         return sorted(self._heard)
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
@@ -192,13 +195,13 @@ class PostgresWorkerStore:
         rows = sorted((int(task_id), token, text) for task_id, (token, text) in progress.items())
         await self._notes.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Hand back what is held."""
         try:
             # Stopped last: whoever dies in between is given up when its lease is over.
             given = {"worker_id": self.worker_id, "task_ids": [], "seconds": 0.0}
             await self._tasks.fetch(_SQL["reconcile"], given)
-            await self._tasks.fetch(_SQL["stop"], given)
+            await self._tasks.fetch(_SQL["deregister"], given)
             await self.identity.release()
         finally:
             await self.close()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dagmaster.ports.store import TaskReport
+    from dagmaster.ports.task_ledger import TaskReport
 
 FLOW = "{workflow_id: flow, nodes: {a: {handler: nobody_has_it, queue: q, next: b}, b: {handler: other, queue: q}}}"
 

@@ -39,7 +39,7 @@ SELECT string_agg(id::text, ',') AS ids,
             THEN pg_notify('dagmaster_jobs', '')::text END AS woken
 FROM added
 
--- name: with_keys
+-- name: jobs_with_keys
 -- The jobs that have these keys.
 SELECT j.id, j.submitted_by, j.idempotency_key, j.body_hash
 FROM dag_jobs j
@@ -94,7 +94,7 @@ FROM dag_jobs WHERE id = :job_id
 SELECT node_id, status, attempt, output, output_ref, error FROM dag_node_states WHERE job_id = :job_id
 ORDER BY fan_out_index, node_id
 
--- name: bury
+-- name: expire_process
 -- A process of this host is known to be dead: nobody has to wait for its lease to end. When it was heard is kept.
 WITH orchestrator AS (
     UPDATE dag_orchestrators
@@ -107,6 +107,6 @@ SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_l
     counters = jsonb_build_object('heard_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
 WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 
--- name: is_over
+-- name: is_finished
 -- Whether a job has ended.
-SELECT status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS is_over FROM dag_jobs WHERE id = :job_id
+SELECT status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS is_finished FROM dag_jobs WHERE id = :job_id

@@ -67,7 +67,7 @@ SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priorit
        resumed_from, redo
 FROM claimed ORDER BY priority DESC, id
 
--- name: mine
+-- name: load_owned
 -- Load the jobs that are owned, all or some: a claim again, under a new epoch. A turn of before, whose answer was lost
 -- and which still runs on the server, is waited for, or finds that it holds nothing.
 WITH claimed AS (
@@ -82,18 +82,18 @@ SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priorit
 FROM claimed
 ORDER BY priority DESC, id
 
--- name: owned
+-- name: owned_job_ids
 -- The jobs that are owned, by their ids.
 SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 
--- name: nodes_of
+-- name: load_nodes
 -- The rows of jobs' nodes, without what they gave.
 SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, parent_node_id, fan_out_index,
        source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
        finished_seq, error, fingerprint, handler_version
 FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
 
--- name: take_results
+-- name: read_results
 -- What was reported of this owner's jobs. It stays until the turn is written.
 SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.output_ref, r.error,
        extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
@@ -104,7 +104,7 @@ WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:resting::big
 ORDER BY r.id
 LIMIT :most
 
--- name: take_commands
+-- name: read_commands
 -- What was asked of this owner's jobs.
 SELECT i.id, i.job_id, i.kind, i.body, i.sent_by, extract(epoch FROM i.created_at)::float8 AS at
 FROM dag_inbox i
@@ -113,22 +113,22 @@ WHERE j.owner_id = :owner_id AND i.job_id <> ALL(:resting::bigint[])
 ORDER BY i.id
 LIMIT :most
 
--- name: outputs_of
+-- name: load_outputs
 -- The outputs of nodes.
 SELECT node_id, output, output_ref FROM dag_node_states
 WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLETED'
 
--- name: outputs_below
+-- name: load_fan_out_outputs
 -- The outputs of the children of a fan-out, at any depth. Its children's ids are a range.
 SELECT node_id, parent_node_id, fan_out_index, status, output, output_ref, expanded_count, source_count
 FROM dag_node_states
 WHERE job_id = :job_id AND node_id >= :low AND node_id < :high
 
--- name: sources_of
+-- name: load_fan_out_sources
 -- The frozen lists of fan-outs.
 SELECT node_id, source FROM dag_node_states WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[])
 
--- name: past_of
+-- name: load_source_nodes
 -- The completed nodes of a job that another was resumed from.
 SELECT node_id, fingerprint, handler_version, attempt FROM dag_node_states
 WHERE job_id = :job_id AND status = 'COMPLETED' AND fingerprint IS NOT NULL
@@ -152,7 +152,7 @@ CROSS JOIN LATERAL (SELECT c.id, c.status FROM dag_jobs c
                     ORDER BY c.id DESC LIMIT 1) c
 WHERE c.status IN ('FAILED', 'CANCELLED')
 
--- name: past_outputs
+-- name: load_source_outputs
 -- The outputs of nodes, where they are still those of these fingerprints, made by these versions in these attempts.
 SELECT s.node_id, s.output, s.output_ref
 FROM unnest(:node_ids::text[], :fingerprints::bytea[], :versions::text[], :attempts::integer[])
@@ -161,7 +161,7 @@ JOIN dag_node_states s ON s.job_id = :job_id AND s.node_id = n.node_id
 WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n.attempt
   AND s.handler_version IS NOT DISTINCT FROM n.handler_version
 
--- name: look
+-- name: load_job
 -- A job as it is, without owning it.
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
@@ -173,7 +173,7 @@ FROM dag_jobs WHERE id = :job_id
 -- A stored graph.
 SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
 
--- name: workflow
+-- name: find_workflow
 -- A published workflow: this version, or the active one.
 SELECT workflow_id, version, content_hash FROM dag_workflows
 WHERE workflow_id = :workflow_id AND (version = :version::integer OR (:version::integer IS NULL AND is_active))
@@ -203,7 +203,7 @@ FROM (SELECT owner_id FROM buried
 WHERE j.owner_id = gone.owner_id
 RETURNING j.id
 
--- name: dead_workers
+-- name: expired_workers
 -- Workers whose lease is over, with the same cautions; and those that were buried a moment ago: a claim may have passed
 -- the burial.
 SELECT worker_id FROM dag_workers w
@@ -213,7 +213,7 @@ WHERE (w.stopped_at > clock() - make_interval(secs => 5 * :worker_lease_seconds)
   AND EXISTS (SELECT FROM dag_orchestrators me
               WHERE me.owner_id = :owner_id AND me.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
 
--- name: lose
+-- name: mark_lost_tasks
 -- Bury dead workers, and report what they held as lost.
 WITH dead AS (
     UPDATE dag_workers w
@@ -250,7 +250,7 @@ SELECT count(*) AS lost,
               WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
 FROM reported
 
--- name: sweep_stopped
+-- name: release_stopped
 -- Hand back the tasks that are to stop and that no worker holds.
 WITH gone AS (
     DELETE FROM dag_task_queue q WHERE q.stop_requested_at IS NOT NULL AND q.worker_id IS NULL RETURNING q.*
@@ -266,7 +266,7 @@ SELECT count(*) AS released,
               WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
 FROM reported
 
--- name: leave
+-- name: deregister
 -- Release every job, and be known as stopped. Others are told that there is something to claim.
 WITH released AS (
     UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id WHERE owner_id = :owner_id RETURNING id

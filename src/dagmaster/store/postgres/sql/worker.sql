@@ -84,7 +84,7 @@ LEFT JOIN dag_jobs j ON j.id = q.job_id
 LEFT JOIN dag_checkpoints c ON q.attempt > 1 AND c.job_id = q.job_id AND c.node_id = q.node_id
 ORDER BY q.priority DESC, q.task_id
 
--- name: elsewhere
+-- name: other_worker_has_handler
 -- Whether a task that this worker holds could run at another that lives, serves its queue and has its handler.
 SELECT EXISTS (
     SELECT FROM dag_task_queue q
@@ -94,7 +94,7 @@ SELECT EXISTS (
     WHERE q.task_id = :task_id
 ) AS is_served
 
--- name: queues
+-- name: queues_with_tasks
 -- The queues that have tasks, each found by one step in an index; but no queue of a `run` that still lives.
 WITH RECURSIVE found AS (
     (SELECT queue FROM dag_task_queue WHERE worker_id IS NULL ORDER BY queue LIMIT 1)
@@ -192,6 +192,6 @@ UPDATE dag_task_queue q SET progress = n.progress::json
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
 WHERE q.task_id = n.task_id AND q.lease_token = n.token
 
--- name: stop
+-- name: deregister
 -- Be known as stopped.
 UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = :worker_id

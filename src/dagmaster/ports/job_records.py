@@ -1,0 +1,106 @@
+"""Jobs and workflows as plain values: what is submitted, what a claim returns, what a run reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.engine.model import JobRow, NodeRow
+
+
+@dataclass(slots=True, kw_only=True)
+class NewJob:
+    """A job to store. Its graph is stored already."""
+
+    id: str
+    workflow_id: str
+    version: int
+    content_hash: str
+    inputs: str
+    name: str = ""
+    """What people call it; the id of its workflow if empty."""
+    env: str = "{}"
+    priority: int = 5
+    idempotency_key: str | None = None
+    body_hash: str | None = None
+    submitted_by: str = ""
+    correlation_id: str | None = None
+    callback_url: str | None = None
+    queue: str | None = None
+    workflows: str = "{}"
+    parent: ParentNode | None = None
+    depth: int = 0
+    # The job whose results are used again where they fit; but none of these nodes, nor of what follows them.
+    resumed_from: str | None = None
+    redo: tuple[str, ...] = ()
+
+
+class ParentNode(NamedTuple):
+    """The node of another job that a job was started for."""
+
+    job_id: str
+    node_id: str
+    attempt: int
+
+
+class Accepted(NamedTuple):
+    """What became of a submit. `same`: an earlier job with this key has the same body."""
+
+    job_id: str
+    is_new: bool
+    same: bool = True
+
+
+class StoredWorkflow(NamedTuple):
+    """A published version of a workflow."""
+
+    workflow_id: str
+    version: int
+    content_hash: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaimedJob:
+    """A job that this orchestrator now owns, with all that is stored of it."""
+
+    row: JobRow
+    workflow_id: str
+    version: int
+    content_hash: str
+    inputs: Mapping[str, Any]
+    env: Mapping[str, str]
+    priority: int
+    epoch: int
+    event_seq: int
+    depth: int
+    queue: str | None
+    workflows: Mapping[str, str]
+    parent: ParentNode | None
+    nodes: Sequence[NodeRow] = ()
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    """Ids of the tasks that are out, by node."""
+    resumed_from: str | None = None
+    redo: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A job that is over, as `run` tells it."""
+
+    job_id: str
+    workflow_id: str
+    version: int
+    status: str
+    result: Any
+    error: dict[str, Any] | None
+    duration_seconds: float
+    nodes: dict[str, dict[str, Any]] = field(repr=False)
+    # Why the runner itself ended the job, if it did.
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the one document that `--json` prints."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "note"}

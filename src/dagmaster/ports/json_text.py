@@ -1,0 +1,22 @@
+"""A JSON value as it is stored: inline text, or the name of a blob."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+MAX_INLINE: Final = 64 * 1024
+"""Longest JSON text that is stored in a row, in characters. A longer one is a blob, and the row holds its name."""
+
+
+@dataclass(slots=True)
+class JsonText:
+    """A JSON value as it is stored: its text, or the name of the blob that holds the text."""
+
+    text: str | None = None
+    ref: str | None = None
+
+    def value(self) -> Any:
+        """The value, if its text is here."""
+        return None if self.text is None else json.loads(self.text)

@@ -1,0 +1,68 @@
+"""The worker's registration, its heartbeat, and the leases and reports of the tasks it holds.
+
+Every write is fenced by the task's lease token: a worker that lost the lease changes nothing. Every method raises
+`DatabaseUnavailable` if the store cannot be reached; the call then took effect as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from dagmaster.ports.json_text import JsonText
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """The outcome of a task."""
+
+    task_id: str
+    token: int
+    status: str
+    permanent: bool = False
+    output: JsonText | None = None
+    error: str | None = None
+    metrics: str | None = None
+    handler_version: str | None = None
+    begun: bool = True
+    """False if the task is released without having started."""
+
+
+class TaskLedger(Protocol):
+    """Who works, and what became of the tasks."""
+
+    stops: asyncio.Event
+    """Set when a held task has to stop; the next heartbeat returns which."""
+
+    on_disconnect: Callable[[], None]
+    """Called when a connection to the store was lost."""
+
+    async def register(
+        self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
+    ) -> None:
+        """Register as alive under a new worker id. No queues: serve every queue. `handlers`: version by name."""
+
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
+        """Renew the lease; return the held tasks that have to stop or that this worker no longer holds.
+
+        Return None if this worker has expired: it holds nothing any more.
+        """
+
+    async def other_worker_has_handler(self, task_id: str) -> bool:
+        """Return whether another live worker serves the queue of this task and has its handler."""
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Report outcomes; return the tasks that were still held."""
+
+    async def release(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Release tasks that never started, keeping their position in the queue; no attempt is recorded.
+
+        Return the released tasks: not those that are no longer held, nor those that have to stop.
+        """
+
+    async def deregister(self) -> None:
+        """Release what is still held and register as stopped."""

@@ -1,0 +1,48 @@
+"""Where a worker's tasks come from: wake-up, claim, rescan. A broker or a wire to a remote service replaces this port.
+
+A source delivers tasks that are claimed already. The claim itself, which gives the task its lease token, is fenced in
+the store whatever delivers the message; the token then guards every later write (`task_ledger`, `task_journal`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection
+
+
+@dataclass(slots=True)
+class ClaimedTask:
+    """A task that this worker holds under a lease token."""
+
+    task_id: str
+    token: int
+    job_id: str
+    node_id: str
+    attempt: int
+    handler: str
+    params: str
+    secrets: str | None
+    timeout_seconds: float
+    dispatched_at: float
+    checkpoint: str | None
+    workflow: str = ""
+
+
+class TaskSource(Protocol):
+    """Delivers claimed tasks. Methods raise `DatabaseUnavailable` while the source cannot be reached."""
+
+    wakeup: asyncio.Event
+    """Set when there may be tasks to claim."""
+
+    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks by priority, then age; at most `process_slots` of the `process_bound` handlers.
+
+        Fewer tasks than `limit`, and fewer process-bound ones than `process_slots`, mean that there are no more.
+        """
+
+    def rescan_queues(self) -> None:
+        """Make the next claim check every served queue, not only those with a notification."""

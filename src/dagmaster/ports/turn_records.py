@@ -1,0 +1,107 @@
+"""What a turn reads (results, commands) and what it commits, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.ports.json_text import JsonText
+
+if TYPE_CHECKING:
+    from dagmaster.engine.decisions import FinishJob
+    from dagmaster.engine.model import Job, Node
+    from dagmaster.ports.audit_events import AuditEvent
+    from dagmaster.ports.job_records import NewJob, ParentNode
+
+
+@dataclass(slots=True)
+class TaskResult:
+    """What a worker reported of an attempt; LOST is reported by an orchestrator on behalf of a dead worker."""
+
+    id: int
+    job_id: str
+    node_id: str
+    attempt: int
+    status: str
+    permanent: bool
+    output: JsonText | None
+    error: str | None
+    claimed_at: float | None
+    reported_at: float
+    handler_version: str | None = None
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What stands in its row, in order."""
+        output = self.output or JsonText()
+        where = (self.id, int(self.job_id), self.node_id, self.attempt)
+        what = (self.status, self.permanent, output.text, output.ref, self.error)
+        return (*where, *what, self.claimed_at, self.reported_at, self.handler_version)
+
+
+@dataclass(slots=True)
+class Command:
+    """What somebody asked of a job."""
+
+    id: int
+    job_id: str
+    kind: str
+    body: dict[str, Any]
+    sent_by: str
+    at: float
+
+
+@dataclass(slots=True)
+class NewTask:
+    """A task for a worker. `secrets`: which places of the params a secret is to be put in, and what is to be hidden."""
+
+    task_id: str
+    node_id: str
+    attempt: int
+    queue: str
+    handler: str
+    params: str
+    secrets: str | None
+    timeout_seconds: float
+
+
+@dataclass(slots=True)
+class Withdrawal:
+    """A task to take back, if no worker holds it. Then `status` and `error` are its result."""
+
+    task_id: str
+    status: str
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class TurnCommit:
+    """One job's part of a turn. It is written as a whole, and only while (owner, epoch) still hold the job."""
+
+    job: Job
+    epoch: int
+    event_seq: int
+    priority: int
+    results: list[int] = field(default_factory=list)
+    # Those of them that were pushed: the turn is written only if they are stored as they were said.
+    notified_results: list[TaskResult] = field(default_factory=list)
+    commands: list[int] = field(default_factory=list)
+    added: list[Node] = field(default_factory=list)
+    changed: list[Node] = field(default_factory=list)
+    outputs: dict[str, JsonText] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    # Nodes that were opened again.
+    reopened: list[str] = field(default_factory=list)
+    started: dict[str, float] = field(default_factory=dict)
+    task_ids: dict[str, str] = field(default_factory=dict)
+    tasks: list[NewTask] = field(default_factory=list)
+    withdrawals: list[Withdrawal] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
+    stopped_at_dispatch: set[str] = field(default_factory=set)
+    children: list[NewJob] = field(default_factory=list)
+    cancelled_children: list[tuple[str, int]] = field(default_factory=list)
+    events: list[AuditEvent] = field(default_factory=list)
+    parent: ParentNode | None = None
+    finished: FinishJob | None = None
+    result: JsonText | None = None
+    release: bool = False
