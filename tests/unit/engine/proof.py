@@ -48,6 +48,7 @@ class Proof:
 
     def __init__(self, graph: Graph, *, batch: int) -> None:
         self.driver = Driver(Job("job", graph))
+        self.reloaded = self.driver.rebuilt()
         self.reference = Reference(graph, batch=batch)
         self.needs: dict[str | None, Need] = {}
         self.withdrawn: list[h.EngineEvent] = []
@@ -65,7 +66,7 @@ class Proof:
 
     def step(self, happening: h.EngineEvent, output: Any = None) -> list[Decision]:
         self.history.append(happening)
-        twin = self.driver.rebuilt()
+        twin = self.reloaded
         before = max((node.finished_seq or 0 for node in self.job.nodes.values()), default=0)
         self.check_outstanding(twin)
         decided = self.driver.step(happening, output=output)
@@ -79,7 +80,9 @@ class Proof:
         assert {node.id: row_of(node) for node in twin.nodes.values()} == self.driver.rows()
         assert twin.row() == self.job.row()
         assert self.driver.stored == self.driver.rows(), "something changed and was not marked as changed"
-        assert derived(self.driver.rebuilt()) == derived(self.job)
+        # The twin of the next step: nothing changes between two steps.
+        self.reloaded = self.driver.rebuilt()
+        assert derived(self.reloaded) == derived(self.job)
         self.remember(decided)
         return decided
 

@@ -317,7 +317,7 @@ class Reference:
         else:
             self.again(node)
 
-    def on_task_handed_back(self, happening: h.TaskReleased) -> None:
+    def on_task_released(self, happening: h.TaskReleased) -> None:
         node = self.current(happening.node, happening.attempt)
         if node is None:
             return

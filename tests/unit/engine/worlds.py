@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dagmaster.testing.factories import After, Builder
 
 T = TypeVar("T")
+BLOCK = 200
+"""Bytes that make the first choices of a drawn history: about its workflow and its first steps."""
 
 
 class Chance(Protocol):
@@ -38,13 +40,23 @@ class Seeded:
 
 
 class Drawn:
-    """Chance from hypothesis, which tends to small numbers when it shrinks."""
+    """Chance from hypothesis: two draws for a whole history.
+
+    A history makes thousands of choices. With a draw for each of them, hypothesis took 85 % of the time (2026-11). Its
+    block of bytes makes the first choices and shrinks to zeros, which are the simplest; its seed makes the others, and
+    shrinks to 0, which stands for zeros without end.
+    """
 
     def __init__(self, data: st.DataObject) -> None:
-        self._data = data
+        self._bytes = iter(data.draw(st.binary(min_size=BLOCK, max_size=BLOCK)))
+        seed = data.draw(st.integers(0, 2**32))
+        self._random = random.Random(seed) if seed else None
 
     def number(self, least: int, most: int) -> int:
-        return self._data.draw(st.integers(least, most))
+        byte = next(self._bytes, None)
+        if byte is not None and most - least < 256:
+            return least + byte % (most - least + 1)
+        return self._random.randint(least, most) if self._random else least
 
 
 def pick(chance: Chance, options: Sequence[T]) -> T:
