@@ -1,1 +1,1 @@
-"""Benchmarks: figures, side by side in one run. Tests never time; this does."""
+"""Benchmarks: figures measured side by side in one run. Tests never assert a time; this package measures it."""

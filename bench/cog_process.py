@@ -1,4 +1,4 @@
-"""One COG, or the raster that it is made of, in a process of its own: what `bench.raster` starts."""
+"""Write one COG, or its source raster, in a process of its own; `bench.raster` starts it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEGABYTE = 1_000_000
 
 
 def make(path: Path, megabytes: int) -> None:
-    """A raster as of a satellite: three bands of 16 bits, hills and noise, in tiles, not compressed."""
+    """Write a raster like a satellite image: three bands of 16 bits, hills and noise, tiled, not compressed."""
     side = int((megabytes * MEGABYTE / 3 / 2) ** 0.5) // 512 * 512 or 512
     noise = np.random.default_rng(1).integers(0, 64, (3, 512, 512), dtype="uint16")
     with rasterio.open(
@@ -48,19 +48,19 @@ def make(path: Path, megabytes: int) -> None:
                 raster.write(hills + np.roll(noise, row + column, axis=2), window=Window(column, row, 512, 512))
 
 
-def by_us(source: Path, to: Path, share: Share) -> None:
-    """As the handler does it."""
+def convert_with_dagmaster(source: Path, target: Path, share: Share) -> None:
+    """Convert as the handler raster.create_cog does."""
     _hash(source)
-    make_cog(source, to, CogOptions(), share, warp=Warp())
-    check_cog(to)
-    _hash(to)
+    make_cog(source, target, CogOptions(), share, warp=Warp())
+    check_cog(target)
+    _hash(target)
 
 
-def by_gdal(source: Path, to: Path, share: Share) -> None:
-    """As GDAL does it, with the same settings."""
+def convert_with_gdal(source: Path, target: Path, share: Share) -> None:
+    """Convert with GDAL's COG driver and the same settings."""
     with rasterio.open(source) as raster:
         options = CogOptions().creation(raster, share)
-    rasterio.shutil.copy(str(source), str(to), driver="COG", **options)
+    rasterio.shutil.copy(str(source), str(target), driver="COG", **options)
 
 
 def _hash(path: Path) -> None:
@@ -68,20 +68,20 @@ def _hash(path: Path) -> None:
         hashlib.file_digest(file, "sha256")
 
 
-def main(who: str, source: Path, to: Path, cache_mb: int) -> None:
-    """Make one, and print what it took."""
+def main(method: str, source: Path, target: Path, cache_mb: int) -> None:
+    """Write one COG; print its CPU seconds and peak memory as JSON."""
     share = Share(threads=1, cache_mb=cache_mb)
     before = resource.getrusage(resource.RUSAGE_SELF)
     with gdal(share):
-        {"ours": by_us, "gdal": by_gdal}[who](source, to, share)
+        {"dagmaster": convert_with_dagmaster, "gdal": convert_with_gdal}[method](source, target, share)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(json.dumps({"cpu": cpu, "rss_mb": after.ru_maxrss * 1024 / MEGABYTE}))
 
 
 if __name__ == "__main__":
-    what, place, *rest = sys.argv[1:]
-    if what == "make":
-        make(Path(place), int(rest[0]))
+    action, path, *rest = sys.argv[1:]
+    if action == "make":
+        make(Path(path), int(rest[0]))
     else:
-        main(what, Path(place), Path(rest[0]), int(rest[1]))
+        main(action, Path(path), Path(rest[0]), int(rest[1]))

@@ -1,4 +1,4 @@
-"""`dagmaster dev` as a user starts it, on a data directory of its own; and who is who in it."""
+"""`dagmaster dev` as a user starts it, on a data directory of its own, and the names of its process_usage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
 
-from bench import processes
+from bench import process_usage
 from dagmaster.store.postgres import schema_version
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ ROOT = Path(__file__).parent.parent
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
 START_SECONDS = 60.0
 FLOOR = "floor"
-"""A database beside ours on the same server, with the same schema, for what is written by hand."""
+"""A second database on the same server, with the same schema, for the hand-written SQL of `bench.floor`."""
 
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A directory that is gone afterwards. Open to all: root's server runs as somebody else."""
+    """Provide a temporary directory. Readable by all: the server of root runs as another user."""
     path = Path(tempfile.mkdtemp(prefix="bench-", dir="/var/tmp"))
     path.chmod(0o755)
     try:
@@ -42,24 +42,24 @@ def folder() -> Iterator[Path]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without settings: what is measured is what is shipped."""
+    """Return the environment without dagmaster settings: the defaults are measured."""
     return {key: value for key, value in os.environ.items() if not key.startswith("DAGMASTER_")}
 
 
 class Stack:
-    """A running `dagmaster dev`."""
+    """A running `dagmaster dev`; a context manager that starts and stops it."""
 
     def __init__(self, data_dir: Path, *arguments: str) -> None:
         self.data_dir = data_dir
         self._arguments = arguments
         self.dsn = dsn_of(data_dir)
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.pids: dict[str, int] = {}
         self.ready_seconds = 0.0
         self._ready = threading.Event()
 
     def __enter__(self) -> Self:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self._process = subprocess.Popen(  # noqa: S603 - our own command
             [DAGMASTER, "dev", "--data-dir", str(self.data_dir), *self._arguments],
             cwd=ROOT,
@@ -73,7 +73,7 @@ class Stack:
         self._listener.start()
         try:
             self._await_ready()
-            self.ready_seconds = time.perf_counter() - begun
+            self.ready_seconds = time.perf_counter() - started
             postmaster = (self.data_dir / "cluster" / "postmaster.pid").read_text().split()[0]
             self.pids |= {"dev": self._process.pid, "postmaster": int(postmaster)}
         except BaseException:
@@ -82,24 +82,26 @@ class Stack:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        by_others = self._process.poll() is not None or any(line.startswith("stopping") for line in self.said)
+        stopped_by_others = self._process.poll() is not None or any(line.startswith("stopping") for line in self.output)
         self._stop()
         if kind is not None and issubclass(kind, Exception):
-            how = "was stopped, and not by this benchmark" if by_others else "lived"
+            state = "was stopped, and not by this benchmark" if stopped_by_others else "was running"
             log = (self.data_dir / "server.log").read_text(errors="replace").splitlines()
-            print(f"dagmaster dev {how}; it said:", *self.said[-20:], *log[-20:], sep="\n  ", file=sys.stderr)
+            print(
+                f"dagmaster dev {state}; its last output:", *self.output[-20:], *log[-20:], sep="\n  ", file=sys.stderr
+            )
 
     def _await_ready(self) -> None:
         if not self._ready.wait(START_SECONDS) or "worker" not in self.pids:
-            raise RuntimeError("dagmaster dev did not start:\n" + "\n".join(self.said))
+            raise RuntimeError("dagmaster dev did not start:\n" + "\n".join(self.output))
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.said.append(line.rstrip())
-            found = re.match(r"  (orchestrator|worker) +pid (\d+)$", self.said[-1])
-            if found:
-                self.pids[found[1]] = int(found[2])
+            self.output.append(line.rstrip())
+            match = re.match(r"  (orchestrator|worker) +pid (\d+)$", self.output[-1])
+            if match:
+                self.pids[match[1]] = int(match[2])
             if line.startswith("ready in"):
                 self._ready.set()
         self._ready.set()
@@ -109,52 +111,52 @@ class Stack:
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:
-            # Its children end when their input does, and the server when its last user is gone.
+            # Its children end when their standard input closes, and the server when its last user has left.
             self._process.kill()
             self._process.wait(10)
         self._listener.join(5)
 
     def floor_dsn(self) -> str:
-        """The address of the database for the floor, which is made here."""
-        make_floor(self.dsn)
+        """Create the database for the floor and return its DSN."""
+        create_floor(self.dsn)
         return dsn_of(self.data_dir, FLOOR)
 
     def names(self) -> dict[int, str]:
-        """Who is who: our processes, and the server's for our connections. The rest of the server has no name here."""
-        ours = {pid: name for name, pid in self.pids.items() if name != "postmaster"}
-        return ours | asyncio.run(_backends(self.dsn))
+        """Return process names by pid: dagmaster's processes, and the server processes of its connections."""
+        services = {pid: name for name, pid in self.pids.items() if name != "postmaster"}
+        return services | asyncio.run(_backends(self.dsn))
 
     def cpu(self) -> dict[int, float]:
-        """The CPU time of each process so far; that of the server's children that are over is the postmaster's."""
+        """Return CPU seconds by pid; those of finished server processes count for the postmaster."""
         postmaster = self.pids["postmaster"]
-        family = [*self.pids.values(), *processes.children(postmaster), *processes.children(self.pids["worker"])]
-        used = {pid: processes.cpu_seconds(pid) for pid in family}
-        used[postmaster] += processes.cpu_seconds(postmaster, reaped=True)
+        pids = [*self.pids.values(), *process_usage.children(postmaster), *process_usage.children(self.pids["worker"])]
+        used = {pid: process_usage.cpu_seconds(pid) for pid in pids}
+        used[postmaster] += process_usage.cpu_seconds(postmaster, reaped=True)
         return used
 
     def fine_cpu(self) -> float:
-        """The CPU time of all that live, to the nanosecond."""
-        return sum(processes.fine_cpu_seconds(pid) for pid in self.cpu())
+        """Return the CPU seconds of all live processes, to the nanosecond."""
+        return sum(process_usage.fine_cpu_seconds(pid) for pid in self.cpu())
 
 
 def dsn_of(data_dir: Path, database: str = "dagmaster") -> str:
-    """The address of the embedded server's database."""
+    """Return the DSN of a database of the embedded server."""
     return f"postgresql:///{database}?host={data_dir / 'socket'}&port=5432&user=dagmaster"
 
 
-def make_floor(dsn: str) -> None:
-    """Make the database for the floor on the server of this address, with our schema."""
-    asyncio.run(_create(dsn, FLOOR))
+def create_floor(dsn: str) -> None:
+    """Create the database for the floor on this server, with dagmaster's schema."""
+    asyncio.run(_create_database(dsn, FLOOR))
     schema_version.upgrade(dsn.replace("postgresql:///dagmaster?", f"postgresql:///{FLOOR}?"))
 
 
 async def connect(dsn: str, **settings: str) -> asyncpg.Connection[Any]:
-    """Connect, with the tables in sight."""
-    given = {"search_path": "dagapp", "application_name": "bench", **settings}
-    return await asyncpg.connect(dsn, server_settings=given, command_timeout=120)
+    """Connect with dagmaster's schema on the search path."""
+    server_settings = {"search_path": "dagapp", "application_name": "bench", **settings}
+    return await asyncpg.connect(dsn, server_settings=server_settings, command_timeout=120)
 
 
-async def _create(dsn: str, name: str) -> None:
+async def _create_database(dsn: str, name: str) -> None:
     connection = await connect(dsn)
     await connection.execute(f"CREATE DATABASE {name}")
     await connection.close()

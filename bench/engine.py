@@ -1,4 +1,4 @@
-"""The engine alone: TaskSucceeded of fan-out children, params unresolved; and the same beside 50,000 waiting nodes."""
+"""The engine alone: TaskSucceeded events of fan-out children, and a chain beside 50,000 waiting nodes."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def measure() -> Iterator[Row]:
     """Measure the engine."""
     rates: dict[int, list[float]] = {1_000: [], 10_000: [], 100_000: []}
     for _ in range(5):
-        for children, found in rates.items():
-            # Small fan-outs are repeated, so that each size is measured over about the same time.
-            times = max(1, 20_000 // children)
-            found.append(statistics.median(_rate(children) for _ in range(times)))
-    median = {children: statistics.median(found) for children, found in rates.items()}
-    yield Row("engine, happenings at 10,000 children", median[10_000], "/s", at_least=200_000)
-    yield Row("engine, happenings at 100,000 children", median[100_000], "/s", at_least=200_000)
+        for children, measured in rates.items():
+            # Small fan-outs are repeated, so that every size is measured over about the same time.
+            repeats = max(1, 20_000 // children)
+            measured.append(statistics.median(_event_rate(children) for _ in range(repeats)))
+    median = {children: statistics.median(measured) for children, measured in rates.items()}
+    yield Row("engine, events at 10,000 children", median[10_000], "/s", at_least=200_000)
+    yield Row("engine, events at 100,000 children", median[100_000], "/s", at_least=200_000)
     ratio = statistics.median(a / b for a, b in zip(rates[1_000], rates[100_000], strict=True))
     yield Row("engine, cost of a child at 100,000 to one at 1,000", ratio, "x", at_most=1.3)
     alone, beside = _chain_rate(0), _chain_rate(50_000)
     yield Row("engine, a chain beside 50,000 waiting nodes to alone", alone / beside, "x", at_most=1.3)
-    yield Row("engine, memory of a live node", _bytes_a_node(100_000), "B", at_most=1024)
+    yield Row("engine, memory of a live node", _bytes_per_node(100_000), "B", at_most=1024)
 
 
 def _job(children: int) -> Job:
@@ -59,13 +59,13 @@ def _job(children: int) -> Job:
     return job
 
 
-def _rate(children: int) -> float:
+def _event_rate(children: int) -> float:
     job = _job(children)
-    happenings = [TaskSucceeded(f"work__{index}", 1) for index in range(children)]
-    begun = time.perf_counter()
-    for happening in happenings:
-        advance(job, happening, 0.0)
-    return children / (time.perf_counter() - begun)
+    events = [TaskSucceeded(f"work__{index}", 1) for index in range(children)]
+    started = time.perf_counter()
+    for event in events:
+        advance(job, event, 0.0)
+    return children / (time.perf_counter() - started)
 
 
 def _chain_rate(waiting: int) -> float:
@@ -75,18 +75,18 @@ def _chain_rate(waiting: int) -> float:
     lines += ["  c0: {handler: echo, queue: q}"]
     lines += [f"  c{n}: {{handler: echo, queue: q, depends_on: c{n - 1}}}" for n in range(1, length)]
     graph = compile_text("\n".join(lines)).graph
-    found = []
+    rates = []
     for _ in range(5):
         job = Job("1", graph)
         advance(job, JobStarted(), 0.0)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for n in range(length):
             advance(job, TaskSucceeded(f"c{n}", 1), 0.0)
-        found.append(length / (time.perf_counter() - begun))
-    return statistics.median(found)
+        rates.append(length / (time.perf_counter() - started))
+    return statistics.median(rates)
 
 
-def _bytes_a_node(children: int) -> float:
+def _bytes_per_node(children: int) -> float:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     job = _job(children)

@@ -1,11 +1,11 @@
-"""The floor: the least that the database takes for what our runtime writes, by hand-written SQL.
+"""The floor: the rows that dagmaster's runtime writes, written by hand-written SQL.
 
 *Chain*: two synchronous commits a task, one small upsert each, on one connection.
 
-*Fan-out*: the rows that our runtime writes for n tasks, in our own tables with all their indexes, by statements over
-arrays: dispatched 5,000 at a time, claimed and reported 2,000 at a time, settled 4,000 at a time, which is the most
-that ours does at once. One connection for the orchestrator's part (synchronous commits) and one for the worker's
-(asynchronous, as ours); the two go on side by side. No engine, no handlers, no NOTIFY, no other process; expressions,
+*Fan-out*: the rows of n tasks, in dagmaster's own tables with all their indexes, by set-based statements over arrays:
+dispatched 5,000 at a time, claimed and reported 2,000 at a time, committed to the node states 4,000 at a time: the
+runtime's own maxima. One connection plays the orchestrator (synchronous commits) and one the worker (asynchronous
+commits, as in the runtime); both run concurrently. No engine, no handlers, no NOTIFY, no second process; expressions,
 scopes and the join's reading of outputs are left out.
 """
 
@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench import processes
+from bench import process_usage
+from bench.dev_stack import connect, create_floor, dsn_of, folder
 from bench.rows import Row
-from bench.stack import connect, dsn_of, folder, make_floor
 from dagmaster.store.embedded.server import EmbeddedPostgres
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-DISPATCH, CLAIM, SETTLE = 5_000, 2_000, 4_000
+DISPATCH, CLAIM, COMMIT = 5_000, 2_000, 4_000
 
-# As our sessions have it.
+# The planner settings of the runtime's sessions.
 _PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
 _OWNER, _WORKER = 115_605_956_909_760_512, 115_605_957_998_776_320
 _BY = f"orchestrator {_OWNER}"
@@ -53,13 +53,13 @@ VALUES ($1, 'work', 'RUNNING', $3::json, $4)
 _DISPATCH = f"""
 WITH n AS (
     SELECT * FROM unnest($3::text[], $4::bigint[], $5::integer[], $6::text[], $7::integer[])
-                  AS n (node_id, task_id, place, params, seq)
+                  AS n (node_id, task_id, fan_out_index, params, seq)
 ),
 job AS (UPDATE dag_jobs SET event_seq = $2 WHERE id = $1 AND owner_id = {_OWNER} AND owner_epoch = 1),
 fan AS (UPDATE dag_node_states SET expanded_count = $8 WHERE job_id = $1 AND node_id = 'work'),
 nodes AS (
     INSERT INTO dag_node_states (job_id, node_id, status, attempt, task_id, parent_node_id, fan_out_index)
-    SELECT $1, node_id, 'DISPATCHED', 1, task_id, 'work', place FROM n
+    SELECT $1, node_id, 'DISPATCHED', 1, task_id, 'work', fan_out_index FROM n
 ),
 queued AS (
     INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds,
@@ -68,7 +68,7 @@ queued AS (
 )
 INSERT INTO dag_job_events (job_id, seq, type, at, by, node_id, attempt)
 SELECT $1, seq, 'NodeDispatched', now(), '{_BY}', node_id, 1 FROM n
-"""  # noqa: S608 - our own numbers
+"""  # noqa: S608 - our own constants
 _CLAIM = f"""
 UPDATE dag_task_queue q SET worker_id = {_WORKER}, lease_token = $1, claimed_at = clock_timestamp()
 FROM (SELECT task_id FROM dag_task_queue
@@ -90,7 +90,7 @@ SELECT job_id, node_id, attempt, task_id, queue, {_WORKER}, 'COMPLETED', output:
 FROM gone
 """  # noqa: S608 - likewise
 _RESULTS = "SELECT id, node_id, output, claimed_at FROM dag_task_results ORDER BY id LIMIT $1"
-_SETTLE = f"""
+_COMMIT = f"""
 WITH job AS (UPDATE dag_jobs SET event_seq = $2 WHERE id = $1 AND owner_id = {_OWNER} AND owner_epoch = 1),
 taken AS (DELETE FROM dag_task_results r USING unnest($3::bigint[]) AS n (id) WHERE r.id = n.id RETURNING r.*),
 attempts AS (
@@ -123,28 +123,30 @@ UPDATE dag_jobs SET status = 'COMPLETED', event_seq = $2, finished_at = now(), o
 
 
 def measure() -> Iterator[Row]:
-    """Measure the floor alone; `runtime` measures it beside ours."""
+    """Measure the floor alone; `bench.runtime` measures it beside the runtime."""
     with folder() as place, EmbeddedPostgres(place / "data"):
-        make_floor(dsn_of(place / "data"))
+        create_floor(dsn_of(place / "data"))
         dsn = dsn_of(place / "data", "floor")
         yield Row("floor, chain of 40", asyncio.run(_chains(dsn, 40, 9)) * 1_000, "ms")
-        for count, times in ((1_000, 5), (10_000, 3), (100_000, 1)):
-            found = [fan_out(dsn, count) for _ in range(times)]
-            yield Row(f"floor, fan-out of {count:,}", statistics.median(one.rate for one in found), "tasks/s")
-        yield Row("floor, fan-out of 100,000, one role after the other", fan_out(dsn, 100_000, in_turn=True).rate, "/s")
+        for count, repeats in ((1_000, 5), (10_000, 3), (100_000, 1)):
+            runs = [fan_out(dsn, count) for _ in range(repeats)]
+            yield Row(f"floor, fan-out of {count:,}", statistics.median(run.rate for run in runs), "tasks/s")
+        yield Row(
+            "floor, fan-out of 100,000, one role after the other", fan_out(dsn, 100_000, sequential=True).rate, "/s"
+        )
 
 
 @contextlib.asynccontextmanager
 async def chain(dsn: str, length: int) -> AsyncIterator[Callable[[], Awaitable[float]]]:
-    """Give what runs a chain, as two commits a task, and says the seconds."""
+    """Provide a function that runs a chain as two commits a task and returns the seconds."""
     connection = await connect(dsn, **_PLANS)
 
     async def run() -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for number in range(length):
             await upsert.fetch(number, "DISPATCHED")
             await upsert.fetch(number, "COMPLETED")
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     try:
         await connection.execute(
@@ -157,52 +159,52 @@ async def chain(dsn: str, length: int) -> AsyncIterator[Callable[[], Awaitable[f
         await connection.close()
 
 
-async def _chains(dsn: str, length: int, times: int) -> float:
+async def _chains(dsn: str, length: int, repeats: int) -> float:
     async with chain(dsn, length) as run:
-        return statistics.median([await run() for _ in range(times)])
+        return statistics.median([await run() for _ in range(repeats)])
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A fan-out by hand."""
+class FloorRun:
+    """One fan-out in hand-written SQL."""
 
     count: int
     seconds: float
     wal_bytes: int
     cpu: dict[str, float]
-    """CPU seconds of the two server processes, and of the client that stands for both roles."""
+    """CPU seconds of the two server processes, and of the client that plays both roles."""
 
     @property
     def rate(self) -> float:
-        """Tasks a second."""
+        """Return tasks per second."""
         return self.count / self.seconds
 
 
-def fan_out(dsn: str, count: int, *, in_turn: bool = False) -> Measured:
-    """Write the rows of a fan-out; `in_turn`: one role after the other instead of side by side."""
-    return asyncio.run(_fan_out(dsn, count, in_turn=in_turn))
+def fan_out(dsn: str, count: int, *, sequential: bool = False) -> FloorRun:
+    """Write the rows of a fan-out; with `sequential`, one role after the other instead of concurrently."""
+    return asyncio.run(_fan_out(dsn, count, sequential=sequential))
 
 
-async def _fan_out(dsn: str, count: int, *, in_turn: bool) -> Measured:
+async def _fan_out(dsn: str, count: int, *, sequential: bool) -> FloorRun:
     turns = await connect(dsn, **_PLANS)
     tasks = await connect(dsn, **_PLANS, synchronous_commit="off")
     try:
         await turns.execute("INSERT INTO dag_graphs VALUES ('floor', '{}') ON CONFLICT DO NOTHING")
         pids = {"orchestrator": turns.get_server_pid(), "worker": tasks.get_server_pid()}
-        # Ours has its statements prepared by then.
-        await _FanOut(turns, tasks, 10).run(in_turn=in_turn)
+        # The runtime has prepared its statements by this point, too.
+        await _FanOut(turns, tasks, 10).run(sequential=sequential)
         before = await _usage(turns, pids)
-        begun, client = time.perf_counter(), time.process_time()
+        started, client = time.perf_counter(), time.process_time()
         work = _FanOut(turns, tasks, count)
-        await work.run(in_turn=in_turn)
-        taken, client = time.perf_counter() - begun, time.process_time() - client
+        await work.run(sequential=sequential)
+        seconds, client = time.perf_counter() - started, time.process_time() - client
         after = await _usage(turns, pids)
-        found = await turns.fetchval(
+        completed = await turns.fetchval(
             "SELECT count(*) FROM dag_node_states WHERE job_id = $1 AND status = 'COMPLETED'", work.job_id
         )
-        assert found == count + 1
+        assert completed == count + 1
         cpu = {name: after[name] - before[name] for name in pids} | {"client": client}
-        return Measured(count, taken, int(after["wal"] - before["wal"]), cpu)
+        return FloorRun(count, seconds, int(after["wal"] - before["wal"]), cpu)
     finally:
         await turns.close()
         await tasks.close()
@@ -210,29 +212,29 @@ async def _fan_out(dsn: str, count: int, *, in_turn: bool) -> Measured:
 
 async def _usage(connection: asyncpg.Connection[Any], pids: dict[str, int]) -> dict[str, float]:
     wal = await connection.fetchval("SELECT pg_current_wal_lsn() - '0/0'")
-    return {name: processes.cpu_seconds(pid) for name, pid in pids.items()} | {"wal": float(wal)}
+    return {name: process_usage.cpu_seconds(pid) for name, pid in pids.items()} | {"wal": float(wal)}
 
 
 class _FanOut:
-    """One fan-out, by hand. The roles wake one another in memory."""
+    """One fan-out in hand-written SQL. The roles wake each other by events in memory."""
 
     def __init__(self, turns: asyncpg.Connection[Any], tasks: asyncpg.Connection[Any], count: int) -> None:
         self.turns, self.tasks, self.count = turns, tasks, count
-        # As large as ours are, and growing.
+        # As large as a real id, and increasing.
         self.job_id = time.time_ns() // 16
-        self.dispatched = self.settled = self.seq = 0
+        self.dispatched = self.committed = self.seq = 0
         self._queued, self._reported = asyncio.Event(), asyncio.Event()
 
-    async def run(self, *, in_turn: bool) -> None:
-        """From the job to its end."""
+    async def run(self, *, sequential: bool) -> None:
+        """Run the job from its first row to its completion."""
         await self.begin()
-        if in_turn:
+        if sequential:
             while self.dispatched < self.count:
                 await self.dispatch()
             while await self.claim():
                 pass
-            while self.settled < self.count:
-                await self.settle()
+            while self.committed < self.count:
+                await self.commit_results()
         else:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.orchestrate())
@@ -240,26 +242,26 @@ class _FanOut:
         await self.end()
 
     async def begin(self) -> None:
-        """The job, and the node that fans out, with its frozen list."""
+        """Insert the job, and the fan-out node with its source list."""
         source = json.dumps([[number] for number in range(self.count)])
         await self.turns.execute(_BEGIN, self.job_id, _OWNER, source, self.count)
 
     async def end(self) -> None:
-        """The job is over."""
+        """Mark the job completed."""
         await self.turns.execute(_END, self.job_id, self.seq + 1)
 
     async def orchestrate(self) -> None:
-        """Dispatch, and settle what was reported."""
-        while self.settled < self.count:
+        """Dispatch tasks and commit reported results until all are completed."""
+        while self.committed < self.count:
             self._reported.clear()
             if self.dispatched < self.count:
                 await self.dispatch()
                 self._queued.set()
-            if not await self.settle() and self.dispatched == self.count:
+            if not await self.commit_results() and self.dispatched == self.count:
                 await self._reported.wait()
 
     async def work(self) -> None:
-        """Claim and report."""
+        """Claim and report until every task is done."""
         done = 0
         while done < self.count:
             self._queued.clear()
@@ -271,18 +273,18 @@ class _FanOut:
                 await self._queued.wait()
 
     async def dispatch(self) -> None:
-        """One batch of children into the queue."""
+        """Insert one batch of children into the queue."""
         first = self.dispatched
-        places = range(first, min(first + DISPATCH, self.count))
-        size = len(places)
+        indexes = range(first, min(first + DISPATCH, self.count))
+        size = len(indexes)
         await self.turns.execute(
             _DISPATCH,
             self.job_id,
             self.seq + size,
-            [f"work__{place}" for place in places],
-            [self.job_id + 1 + place for place in places],
-            list(places),
-            [f'{{"chunk": [{place}]}}' for place in places],
+            [f"work__{index}" for index in indexes],
+            [self.job_id + 1 + index for index in indexes],
+            list(indexes),
+            [f'{{"chunk": [{index}]}}' for index in indexes],
             list(range(self.seq + 1, self.seq + 1 + size)),
             first + size,
         )
@@ -290,7 +292,7 @@ class _FanOut:
         self.dispatched += size
 
     async def claim(self) -> int:
-        """Claim one batch, and report it."""
+        """Claim one batch and report it; return its size."""
         token = time.time_ns()
         rows = await self.tasks.fetch(_CLAIM, token, CLAIM)
         if rows:
@@ -298,15 +300,15 @@ class _FanOut:
             await self.tasks.execute(_REPORT, [row["task_id"] for row in rows], outputs, token)
         return len(rows)
 
-    async def settle(self) -> int:
-        """Take one batch of results into the state."""
-        rows = await self.turns.fetch(_RESULTS, SETTLE)
+    async def commit_results(self) -> int:
+        """Commit one batch of results to the node states; return its size."""
+        rows = await self.turns.fetch(_RESULTS, COMMIT)
         if rows:
             size = len(rows)
             ids, nodes, outputs, starts = (list(column) for column in zip(*rows, strict=True))
-            finishes = list(range(self.settled + 1, self.settled + 1 + size))
+            finishes = list(range(self.committed + 1, self.committed + 1 + size))
             events = list(range(self.seq + 1, self.seq + 1 + size))
             self.seq += size
-            await self.turns.execute(_SETTLE, self.job_id, self.seq, ids, nodes, outputs, finishes, starts, events)
-            self.settled += size
+            await self.turns.execute(_COMMIT, self.job_id, self.seq, ids, nodes, outputs, finishes, starts, events)
+            self.committed += size
         return len(rows)

@@ -1,4 +1,4 @@
-"""What processes use, from /proc: CPU, memory, children."""
+"""Resource usage of processes, read from /proc: CPU time, memory, children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int, *, reaped: bool = False) -> float:
-    """The CPU time of a process and its threads; `reaped`: of its children that are over instead."""
+    """Return the CPU time of a process and its threads; with `reaped`, that of its finished children instead."""
     fields = _stat(pid)
     if fields is None:
         return 0.0
@@ -20,7 +20,10 @@ def cpu_seconds(pid: int, *, reaped: bool = False) -> float:
 
 
 def fine_cpu_seconds(pid: int) -> float:
-    """The same of the threads that live, to the nanosecond: ticks of 10 ms say little about a process that sleeps."""
+    """Return the CPU time of the live threads, to the nanosecond.
+
+    The kernel's ticks of 10 ms are too coarse for a process that is nearly idle.
+    """
     total = 0
     with contextlib.suppress(OSError):
         for thread in (_PROC / str(pid) / "task").iterdir():
@@ -30,31 +33,31 @@ def fine_cpu_seconds(pid: int) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that this one started and that live."""
-    found = []
+    """Return the live children of a process."""
+    pids = []
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
             fields = _stat(int(folder.name))
             if fields is not None and int(fields[1]) == pid:
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids
 
 
 def memory(pid: int) -> dict[str, int]:
-    """Bytes: Rss; Pss, where pages that several share are divided; and VmHWM, the most Rss there ever was."""
-    found: dict[str, int] = {}
+    """Return bytes of memory: Rss; Pss, which divides shared pages by their users; VmHWM, the peak of Rss."""
+    sizes: dict[str, int] = {}
     for name in ("status", "smaps_rollup"):
         with contextlib.suppress(OSError):
             for line in (_PROC / str(pid) / name).read_text().splitlines():
                 key, _, rest = line.partition(":")
                 if key in ("VmRSS", "VmHWM", "Rss", "Pss"):
-                    found[key] = int(rest.split()[0]) * 1024
-    found.setdefault("Rss", found.get("VmRSS", 0))
-    return found
+                    sizes[key] = int(rest.split()[0]) * 1024
+    sizes.setdefault("Rss", sizes.get("VmRSS", 0))
+    return sizes
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields after the name, which may hold spaces: state, parent and so on."""
+    """Return the fields after the process name, which may contain spaces: state, parent and so on."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,9 +1,9 @@
-"""COGs of large rasters: what ours cost beside GDAL's own, and how much memory they take.
+"""COGs of large rasters: CPU time compared with GDAL's COG driver, and peak memory.
 
-*Ours* is what raster.create_cog does with a file: its checksum, the COG, the check that it is one, and the checksum of
-the result. *GDAL's* is its COG driver with the same settings on the same file, and nothing else. Each run is a process
-of its own, and the two take turns; CPU is counted from when everything is imported. `BENCH_RASTER_SCALE=0.1` makes the
-rasters smaller, for a try.
+*dagmaster* does what raster.create_cog does with a file: its checksum, the COG, its validation, and the checksum of the
+result. *GDAL* is its COG driver with the same settings on the same file, and nothing else. Every run is a process of
+its own, and the runs alternate; CPU time is counted after the imports. `BENCH_RASTER_SCALE=0.1` makes the rasters
+smaller, for a quick try.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ CACHE_MB = 128
 
 
 def measure() -> Iterator[Row]:
-    """Make the rasters, and COGs of them."""
+    """Write the rasters, convert them to COGs, and measure CPU time and memory."""
     scale = float(os.environ.get("BENCH_RASTER_SCALE", "1"))
     for size in SIZES:
-        shown = round(size * scale)
+        size_mb = round(size * scale)
         with tempfile.TemporaryDirectory(prefix="dagmaster-raster-", dir="/var/tmp") as folder:
             source = Path(folder, "source.tif")
-            _child("make", source, shown)
-            mine = [_run("ours", source)]
+            _child("make", source, size_mb)
+            dagmaster = [_run("dagmaster", source)]
             if size == COMPARED:
-                theirs = [_run("gdal", source)]
+                gdal = [_run("gdal", source)]
                 for _ in range(RUNS - 1):
-                    mine.append(_run("ours", source))
-                    theirs.append(_run("gdal", source))
-                yield _compared(shown, mine, theirs)
-            peak = max(one["rss_mb"] for one in mine)
-            yield Row(f"COG of {shown:,} MB, peak memory", peak, "MB", at_most=CACHE_MB + 400, wanted="≤ cache + 400")
+                    dagmaster.append(_run("dagmaster", source))
+                    gdal.append(_run("gdal", source))
+                yield _compare(size_mb, dagmaster, gdal)
+            peak = max(run["rss_mb"] for run in dagmaster)
+            yield Row(f"COG of {size_mb:,} MB, peak memory", peak, "MB", at_most=CACHE_MB + 400, target="≤ cache + 400")
 
 
-def _compared(size: int, mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> Row:
-    ours, floor = (statistics.median(one["cpu"] for one in some) for some in (mine, theirs))
+def _compare(size_mb: int, dagmaster: list[dict[str, Any]], gdal: list[dict[str, Any]]) -> Row:
+    cpu, floor = (statistics.median(run["cpu"] for run in runs) for runs in (dagmaster, gdal))
     return Row(
-        f"COG of {size:,} MB, CPU", ours, "s", at_most=1.05 * floor, floor=floor, wanted="≤ 1.05x of GDAL's driver"
+        f"COG of {size_mb:,} MB, CPU", cpu, "s", at_most=1.05 * floor, floor=floor, target="≤ 1.05x of GDAL's driver"
     )
 
 
-def _run(who: str, source: Path) -> dict[str, Any]:
-    to = source.with_name("cog.tif")
-    found: dict[str, Any] = json.loads(_child(who, source, to, CACHE_MB))
-    to.unlink()
-    return found
+def _run(method: str, source: Path) -> dict[str, Any]:
+    target = source.with_name("cog.tif")
+    usage: dict[str, Any] = json.loads(_child(method, source, target, CACHE_MB))
+    target.unlink()
+    return usage
 
 
 def _child(*arguments: Any) -> str:
-    command = [sys.executable, "-m", "bench.raster_child", *map(str, arguments)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own command
-    return done.stdout
+    command = [sys.executable, "-m", "bench.cog_process", *map(str, arguments)]
+    completed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own command
+    return completed.stdout

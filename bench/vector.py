@@ -1,7 +1,8 @@
 """Features into PostGIS: 100,000 polygons through the port, and as a bare binary COPY of the same EWKB.
 
-Both begin with EWKB in memory and end when the transaction is committed. Both tables have a spatial index; what is
-more on our side is the column and index of chunks, the DELETE, the locks and the look at the table. Rounds alternate.
+Both begin with EWKB in memory and end when the transaction is committed. Both tables have a spatial index; the port
+also maintains the column and index of chunks, deletes the chunk's old rows, takes locks and inspects the table. Rounds
+alternate.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ RATIO = 1.2
 
 
 def measure() -> Iterator[Row]:
-    """Measure both, in turns."""
+    """Measure the port and a bare COPY in alternation."""
     if PROGRAMS is None:
         print(f"not measured: {MISSING}")
         return
@@ -39,38 +40,38 @@ def measure() -> Iterator[Row]:
     rows = pa.table({"id": pa.array(range(COUNT)), "geometry": pa.array(ewkb, pa.binary())})
     with postgis_server() as url:
         tables = PostgisTables(url)
-        ours, again, bare, unindexed = [], [], [], []
+        first, replaced, bare, unindexed = [], [], [], []
         for _ in range(ROUNDS):
             tables.create(TableSpec(name="ours", columns={"id": "integer"}, geometry_type="Polygon"))
-            ours.append(_taken(lambda: tables.replace_chunk("ours", "c00001", rows)))
-            bare.append(_taken(_bare(url, ewkb, index=True)))
-            again.append(_taken(lambda: tables.replace_chunk("ours", "c00001", rows)))
-            unindexed.append(_taken(_bare(url, ewkb, index=False)))
+            first.append(_elapsed(lambda: tables.replace_chunk("ours", "c00001", rows)))
+            bare.append(_elapsed(_bare(url, ewkb, index=True)))
+            replaced.append(_elapsed(lambda: tables.replace_chunk("ours", "c00001", rows)))
+            unindexed.append(_elapsed(_bare(url, ewkb, index=False)))
             info = tables.describe("ours")
             assert info is not None
             assert info.rows == COUNT
             tables.drop("ours")
     floor = statistics.median(bare)
-    # Of each round by itself: the machine may be slower in one than in another.
-    ratio = statistics.median(one / other for one, other in zip(ours, bare, strict=True))
+    # Per round: the machine may be slower in one round than in another.
+    ratio = statistics.median(port / copy for port, copy in zip(first, bare, strict=True))
     yield Row("100,000 polygons, a bare binary COPY", floor, "s")
     yield Row("100,000 polygons, the same without a spatial index", statistics.median(unindexed), "s")
-    yield Row("100,000 polygons to PostGIS, a chunk", statistics.median(ours), "s", floor=floor)
-    yield Row("100,000 polygons to PostGIS, the chunk again", statistics.median(again), "s", floor=floor)
+    yield Row("100,000 polygons to PostGIS, a chunk", statistics.median(first), "s", floor=floor)
+    yield Row("100,000 polygons to PostGIS, the chunk again", statistics.median(replaced), "s", floor=floor)
     yield Row("100,000 polygons to PostGIS, to a bare COPY", ratio, "x", at_most=RATIO)
 
 
 def _polygons() -> list[bytes]:
-    """Circles of 33 points, here and there."""
-    chance = np.random.default_rng(5)
-    places = shapely.points(chance.uniform((-170, -80), (170, 80), (COUNT, 2)))
+    """Return circles of 33 points at random places, as EWKB."""
+    generator = np.random.default_rng(5)
+    places = shapely.points(generator.uniform((-170, -80), (170, 80), (COUNT, 2)))
     shapes = shapely.set_srid(shapely.buffer(places, 0.1, quad_segs=8), 4326)
-    found: list[bytes] = shapely.to_wkb(shapes, include_srid=True).tolist()
-    return found
+    ewkb: list[bytes] = shapely.to_wkb(shapes, include_srid=True).tolist()
+    return ewkb
 
 
 def _bare(url: str, ewkb: list[bytes], *, index: bool) -> Callable[[], None]:
-    """A COPY by hand into a fresh table."""
+    """Return a function that copies the polygons into a new table with a hand-written COPY."""
     with psycopg.connect(url) as connection:
         connection.execute("DROP TABLE IF EXISTS bare")
         connection.execute("CREATE TABLE bare (id bigint, geometry geometry(Polygon, 4326))")
@@ -83,17 +84,17 @@ def _bare(url: str, ewkb: list[bytes], *, index: bool) -> Callable[[], None]:
         with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(command) as stream:
             stream.write(b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0))
             for start in range(0, COUNT, 4096):
-                piece: list[bytes] = []
-                for number, one in enumerate(ewkb[start : start + 4096], start):
-                    piece += (pack(2, 8, number, len(one)), one)
-                stream.write(b"".join(piece))
+                batch: list[bytes] = []
+                for number, polygon in enumerate(ewkb[start : start + 4096], start):
+                    batch += (pack(2, 8, number, len(polygon)), polygon)
+                stream.write(b"".join(batch))
             stream.write(struct.pack(">h", -1))
 
     return copy
 
 
-def _taken(work: Callable[[], Any]) -> float:
+def _elapsed(work: Callable[[], Any]) -> float:
     gc.collect()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

@@ -270,7 +270,7 @@ def _figures() -> str:
         value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:.3g}"
         rows.append(f"| {row['workload']} | {value} {row['unit']} | {goal} |")
     head = f"Measured by `make bench` on {found['cores']} shared cores, Python {found['python']}."
-    return f"{MADE}# Figures\n\n{head}\n\n| workload | measured | to reach |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    return f"{MADE}# Figures\n\n{head}\n\n| workload | measured | target |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def _sentence(documented: type) -> str:
