@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("parts", metavar="PART", nargs="*", help="the parts to run; all of the table without it")
     parser.add_argument("--keep", action="store_true", help="write the figures of these parts to bench/results.json")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     unknown = [part for part in options.parts if part not in known]
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}; choose from compare, {', '.join(known)}")

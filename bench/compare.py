@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("parts", metavar="PART", nargs="*", help=f"{', '.join(ROUND_PARTS)}")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of each checkout (default 9)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows of every round to FILE")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     unknown = [part for part in options.parts if part not in ROUND_PARTS]
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}; choose from {', '.join(ROUND_PARTS)}")
