@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +14,13 @@ import asyncpg
 import pytest
 
 import dagmaster.store.postgres
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres import turn_statement
+from dagmaster.store.postgres.job_list import JobQuery, job_query
 from dagmaster.store.postgres.named_queries import compiled, of_one_row, parts, queries
+from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
 if TYPE_CHECKING:
@@ -25,9 +31,10 @@ if TYPE_CHECKING:
 STORE = Path(str(resources.files(dagmaster.store.postgres)))
 FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
 SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
-# A turn is put together of parts; all other files hold whole queries.
+# These are put together of parts; all other files hold whole queries.
 PARTS = "turn"
-QUERIES = [query for file in FILES if file != PARTS for query in queries(file).values()]
+LISTS = ("job_list", "node_list")
+QUERIES = [query for file in FILES if file not in (PARTS, *LISTS) for query in queries(file).values()]
 EVERY_PART = tuple(turn_statement._COLUMNS)
 # What each part may use beside its own rows.
 SHARED = {"owner_id", "by", "now"}
@@ -125,6 +132,52 @@ def test_every_query_that_is_asked_for_is_there():
         names = re.findall(r'(?:_SQL|queries\("\w+"\))\["(\w+)"\]', text)
         known = {name for file in files for name in queries(file)}
         assert set(names) <= known
+
+
+FULL_JOB_FILTER = JobFilter(
+    workflow_id="w", version=1, name="n", submitted_by="s", correlation_id="c", idempotency_key="k", parent_job_id="1",
+    created_after=1.0, created_before=2.0, finished_after=1.0, finished_before=2.0, text="12",
+)  # fmt: skip
+
+
+def job_queries() -> Iterator[Query]:
+    yield job_query()
+    fields = [field.name for field in dataclasses.fields(JobFilter) if field.name != "statuses"]
+    alone = [JobFilter(**{name: getattr(FULL_JOB_FILTER, name)}) for name in fields]
+    for job_filter in (JobFilter(), *alone, FULL_JOB_FILTER, replace(FULL_JOB_FILTER, text="a")):
+        for statuses in (
+            frozenset(),
+            frozenset({JobStatus.FAILED}),
+            frozenset({JobStatus.WAITING}),
+            frozenset(JobStatus),
+        ):
+            query = JobQuery(replace(job_filter, statuses=statuses), after_id="1")
+            yield query.page(1)[0]
+            yield query.counts()[0]
+
+
+def node_queries() -> Iterator[Query]:
+    yield nodes_query()
+    for statuses in (frozenset(), frozenset({NodeStatus.RUNNING}), frozenset(NodeStatus)):
+        for job_id, after in (("1", ("", -1, "a")), (None, ("1", "a"))):
+            every = NodeFilter(
+                job_id=job_id, statuses=statuses, workflow_id="w", parent_node_id="p", top_level=True
+            )  # fmt: skip
+            for node_filter in (every, NodeFilter(job_id=job_id, statuses=statuses)):
+                yield NodeQuery(node_filter, after).page(1)[0]
+
+
+@pytest.mark.parametrize("built", [job_queries, node_queries])
+def test_every_query_of_a_filter_fits_the_schema(migrated, built):
+    prepare(migrated, *{query.sql: query for query in built()}.values())
+
+
+@pytest.mark.parametrize(("file", "built"), [("job_list", job_queries), ("node_list", node_queries)])
+def test_every_part_of_a_list_is_used(file, built):
+    texts = [query.sql for query in built()]
+    for name, text in parts(file).items():
+        start = compiled(name, text).sql.partition("{")[0].partition("$")[0]
+        assert any(start in sql for sql in texts), name
 
 
 def test_every_part_of_a_turn_is_used():

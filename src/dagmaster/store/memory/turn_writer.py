@@ -50,7 +50,7 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         )  # fmt: skip
     _write_job(job, turn, now)
     _tell_parent(database, turn, by, now)
-    if turn.finished is not None:
+    if turn.finished is not None or turn.commands:
         database.tell(f"job {turn.job.id}")
     return True
 

@@ -20,6 +20,7 @@ from asyncpg.exceptions import (
     InvalidSchemaNameError,
     PostgresConnectionError,
     PostgresError,
+    QueryCanceledError,
     TooManyConnectionsError,
     UndefinedTableError,
 )
@@ -80,6 +81,7 @@ class Connection:
         quick: bool = False,
         listens: bool = False,
         reads: bool = False,
+        statement_timeout_seconds: float | None = None,
         lost: Callable[[], None] | None = None,
     ) -> None:
         self._revive = address.revive
@@ -97,8 +99,19 @@ class Connection:
             # default is.
             self._settings |= {} if reads else _PLANS
             self._settings |= {"jit": "off", "synchronous_commit": "off" if quick else "on"}
+        # A pooler lets no client set anything for longer than a transaction.
+        self._begin = ""
+        if statement_timeout_seconds is not None:
+            timeout_ms = str(round(statement_timeout_seconds * 1000))
+            if self._is_pooled:
+                self._begin = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {timeout_ms}"
+            else:
+                # Queries are built for the filters that are set, and planned with their values.
+                self._settings |= {"default_transaction_read_only": "on", "statement_timeout": timeout_ms}
+                self._settings |= {"plan_cache_mode": "force_custom_plan"}
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._channels: dict[str, Callable[[str], None]] = {}
+        self._listeners: dict[str, Callable[[Any, Any, Any, Any], None]] = {}
         self._turn = asyncio.Lock()
 
     async def open(self) -> None:
@@ -112,6 +125,8 @@ class Connection:
             connection = await self._connected()
             arguments = query.arguments(given)
             try:
+                if self._begin:
+                    return await self._fetch_in_transaction(connection, query.sql, arguments)
                 # Each statement is a transaction of its own: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
                     with contextlib.suppress(DeadlockDetectedError):
@@ -128,6 +143,19 @@ class Connection:
         """Run a statement and give its one row, if it has one."""
         rows = await self.fetch(query, given)
         return rows[0] if rows else None
+
+    async def _fetch_in_transaction(
+        self, connection: asyncpg.Connection[asyncpg.Record], sql: str, arguments: list[Any]
+    ) -> list[asyncpg.Record]:
+        await connection.execute(self._begin)
+        try:
+            rows = await connection.fetch(sql, *arguments)
+        except PostgresError:
+            if not connection.is_closed():
+                await connection.execute("ROLLBACK")
+            raise
+        await connection.execute("COMMIT")
+        return rows
 
     async def together(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
         """Run statements in one transaction."""
@@ -148,11 +176,21 @@ class Connection:
             fresh = self._connection is None or self._connection.is_closed()
             self._channels[channel] = heard
             connection = await self._connected()
-            if not fresh:
+            if not fresh and channel not in self._listeners:
                 try:
                     await self._add_listener(connection, channel)
                 except DRIVER_ERRORS as error:
                     raise self._translated(error, "listen") from error
+
+    async def unlisten(self, channel: str) -> None:
+        """Stop listening. A connection that is lost listens to nothing anyway."""
+        async with self._turn:
+            self._channels.pop(channel, None)
+            callback = self._listeners.pop(channel, None)
+            connection = self._connection
+            if callback is not None and connection is not None and not connection.is_closed():
+                with contextlib.suppress(*DRIVER_ERRORS):
+                    await connection.remove_listener(channel, callback)
 
     async def close(self) -> None:
         """Leave."""
@@ -212,8 +250,12 @@ class Connection:
         )
 
     async def _add_listener(self, connection: asyncpg.Connection[asyncpg.Record], channel: str) -> None:
-        heard = self._channels[channel]
-        await connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(str(payload)))
+        def callback(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+            if channel in self._channels:
+                self._channels[channel](str(payload))
+
+        await connection.add_listener(channel, callback)
+        self._listeners[channel] = callback
 
     def _translated(self, error: BaseException, where: str) -> Exception:
         if isinstance(error, _LOST):
@@ -235,6 +277,8 @@ def translated(error: BaseException, where: str) -> DagmasterError:
     """What an error of the driver means."""
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
         return SchemaVersionMismatch(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
+    if isinstance(error, QueryCanceledError):
+        return DatabaseUnavailable(f"{where}: the database cancelled the query, it took too long: narrow the filter")
     if isinstance(error, DiskFullError):
         return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
     if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):

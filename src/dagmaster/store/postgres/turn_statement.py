@@ -95,7 +95,8 @@ def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: fl
     rows["withdrawals"].sort()
     rows["stops"].sort()
     present = tuple(name for name, found in rows.items() if found)
-    watched = [int(turn.job.id) for turn in turns if turn.finished is not None]
+    # Readers wait for the end of a job, and for the effect of a command.
+    watched = [int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands]
     # All or nothing: for each part by itself there would be too many statements to prepare.
     single = all(len(rows[name]) == 1 for name in present if name != "events")
     for name in present:

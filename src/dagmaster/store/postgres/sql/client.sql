@@ -22,7 +22,7 @@ added AS (
            submitted_by, correlation_id, callback_url, queue, workflows::json, resumed_from, redo::json, 1, name,
            now.at, now.at
     FROM new CROSS JOIN (SELECT clock() AS at) AS now
-    ON CONFLICT (submitted_by, idempotency_key) DO NOTHING
+    ON CONFLICT (submitted_by, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, submitted_by, queue, resumed_from
 ),
 told AS (

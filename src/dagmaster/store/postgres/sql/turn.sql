@@ -263,5 +263,5 @@ told AS (
  FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM parents_told))
 
 -- name: tell_watchers
--- Wake those who watch jobs.
+-- Notify the readers of jobs that finished, or whose commands were processed.
 (SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:watched::bigint[]) AS n (id))

@@ -1,0 +1,231 @@
+"""What the registrations of orchestrators and workers say about them. Shared by the stores; it reads no database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
+from dagmaster.ports.read_store import OrchestratorRecord, WorkerRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+RECENT_SECONDS: Final = 3600.0
+"""How long services that stopped or died are still listed."""
+MAX_GONE: Final = 200
+"""How many of these are listed. Live ones are listed however many they are."""
+UNKNOWN_PLACE: Final = "of old"
+"""The place of a service whose registration was pruned."""
+# A worker reports with each heartbeat which tasks have begun; one claimed just before is not among them.
+_JUST_CLAIMED_SECONDS: Final = 1.0
+_LATE_HEARTBEAT_SECONDS: Final = 10.0
+_RUN_QUEUE: Final = "run:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A registered orchestrator or worker, as it is stored. `now` is the store's clock when it was read."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    started_at: float
+    heartbeat_at: float
+    stopped_at: float | None
+    lease_seconds: float
+    now: float
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+    concurrency: int = 1
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether its lease has not expired."""
+        return self.stopped_at is None and self.now - self.heartbeat_at < self.lease_seconds
+
+    @property
+    def has_died(self) -> bool:
+        """Return whether it ended without saying so: one that stops says so at its last heartbeat."""
+        if self.stopped_at is None:
+            return not self.is_alive
+        return self.stopped_at - self.heartbeat_at > self.lease_seconds
+
+    @property
+    def silent_seconds(self) -> float:
+        """Return how long ago its last heartbeat was. One known to be dead was expired before its lease was."""
+        return self.now - float(self.counters.get("heard_at", self.heartbeat_at))
+
+    @property
+    def age_seconds(self) -> float:
+        """Return how long ago it started."""
+        return self.now - self.started_at
+
+    @property
+    def stopped_seconds(self) -> float | None:
+        """Return how long ago it stopped or was found dead."""
+        return None if self.stopped_at is None else self.now - self.stopped_at
+
+    @property
+    def running(self) -> int:
+        """Return how many tasks it executes, as of its last heartbeat."""
+        return min(int(self.counters.get("running") or 0), self.concurrency)
+
+
+def recent(registrations: Iterable[Registration]) -> list[Registration]:
+    """Return live services and those that are gone since an hour, newest first, live ones before the others."""
+    listed = [row for row in registrations if row.now - row.heartbeat_at < RECENT_SECONDS]
+    present = [row for row in listed if row.stopped_at is None]
+    gone = sorted((row for row in listed if row.stopped_at is not None), key=lambda row: -(row.stopped_at or 0.0))
+    return [
+        *sorted(present, key=lambda row: -int(row.id)),
+        *sorted(gone[:MAX_GONE], key=lambda row: (row.stopped_at or 0.0, -int(row.id))),
+    ]
+
+
+def service_of(registration: Registration) -> Service:
+    """Return what a diagnosis knows of a service."""
+    return Service(
+        id=registration.id,
+        where=f"{registration.host}:{registration.pid}",
+        silent_seconds=registration.silent_seconds,
+        lease_seconds=registration.lease_seconds,
+        is_over=registration.stopped_at is not None or "heard_at" in registration.counters,
+    )
+
+
+def unknown_service(service_id: str, lease_seconds: float) -> Service:
+    """Return what is known of a service whose registration was pruned: it is gone."""
+    return Service(id=service_id, where=UNKNOWN_PLACE, silent_seconds=0.0, lease_seconds=lease_seconds, is_over=True)
+
+
+def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> AdvanceFailure | None:
+    """Return why an owner quarantined a job, and when it tries again, from its counters."""
+    entry = (counters.get("quarantined") or {}).get(job_id)
+    if entry is None:
+        return None
+    until, error = entry
+    remaining = until - now
+    # The next heartbeat of the owner removes an entry that is past.
+    return AdvanceFailure(error=error, again_in_seconds=remaining) if remaining > -_LATE_HEARTBEAT_SECONDS else None
+
+
+# ── Queues ──
+
+
+def serves(queues: Collection[str], queue: str) -> bool:
+    """Return whether a worker claims from a queue. One without queues serves all but the queues of `run`s."""
+    return queue in queues or (not queues and not queue.startswith(_RUN_QUEUE))
+
+
+def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
+    """Return the capacity of the live workers that serve a queue."""
+    alive = [row for row in workers if row.is_alive]
+    serving = [row for row in alive if serves(row.queues, queue)]
+    # The queue of a `run` falls to the workers that serve all queues, once its own worker is dead.
+    serving = serving or [row for row in alive if not row.queues]
+    return QueueState(
+        workers=len(serving),
+        seats=sum(row.concurrency for row in serving),
+        busy=sum(row.running for row in serving),
+        processes=sum(int(row.counters.get("processes") or 0) for row in serving),
+        processes_busy=sum(int(row.counters.get("processes_busy") or 0) for row in serving),
+    )
+
+
+# ── Tasks of a worker ──
+
+
+def has_begun(worker: Registration, task_id: str, claimed_at: float, *, has_progress: bool) -> bool | None:
+    """Return whether a claimed task executes, or waits inside its worker; None while the worker has not said."""
+    if has_progress:
+        return True
+    begun = worker.counters.get("begun")
+    if begun is None:
+        return None
+    if task_id in begun:
+        return True
+    return False if claimed_at < worker.heartbeat_at - _JUST_CLAIMED_SECONDS else None
+
+
+def begun_at(worker: Registration, task_id: str) -> float | None:
+    """Return when a task's handler began: heartbeats report for how many seconds it has executed."""
+    seconds = (worker.counters.get("begun") or {}).get(task_id)
+    return None if seconds is None else worker.heartbeat_at - float(seconds)
+
+
+# ── Records ──
+
+
+def orchestrator_record(registration: Registration, jobs: int, now_of_left: Mapping[str, int]) -> OrchestratorRecord:
+    """Describe an orchestrator that owns `jobs`. `now_of_left`: where the open jobs are that it left."""
+    counters = {name: value for name, value in registration.counters.items() if name not in ("heard_at", "left")}
+    left: dict[str, int] | None = None
+    if not registration.is_alive:
+        owned, unowned = now_of_left.get("owned", 0), now_of_left.get("unowned", 0)
+        # One that was not reclaimed yet owns its jobs still.
+        total = max(int(registration.counters.get("left", jobs)), owned + unowned)
+        left = {
+            "jobs": total,
+            "owned_again": owned,
+            "unowned": unowned,
+            "not_reclaimed": jobs,
+            # They have finished, or others owned and left them since.
+            "moved_on": max(total - owned - unowned - jobs, 0),
+        }
+    return OrchestratorRecord(
+        owner_id=registration.id,
+        host=registration.host,
+        pid=registration.pid,
+        version=registration.version,
+        is_alive=registration.is_alive,
+        has_died=registration.has_died,
+        lease_seconds=registration.lease_seconds,
+        silent_seconds=registration.silent_seconds,
+        age_seconds=registration.age_seconds,
+        stopped_seconds=registration.stopped_seconds,
+        jobs=jobs,
+        counters=counters,
+        left=left,
+    )
+
+
+_WORKER_KEYS: Final = frozenset(
+    {"heard_at", "left", "left_tasks", "running", "begun", "processes", "processes_busy", "draining"}
+)
+
+
+def worker_record(registration: Registration, claimed: int, now_of_left: Mapping[str, int]) -> WorkerRecord:
+    """Describe a worker that has claimed so many tasks. `now_of_left`: the statuses of the nodes of tasks it left."""
+    counters = registration.counters
+    # Its heartbeat may be older than the rows: it executes no more than it has claimed.
+    running = min(int(counters.get("running", claimed)), claimed)
+    left: dict[str, Any] | None = None
+    if not registration.is_alive:
+        total = max(int(counters.get("left", claimed)), claimed)
+        # The jobs of the others were pruned since.
+        pruned = max(total - claimed - sum(now_of_left.values()), 0)
+        statuses = {**now_of_left, "pruned": pruned} if pruned else dict(now_of_left)
+        left = {"tasks": total, "not_reclaimed": claimed, "now": statuses}
+    return WorkerRecord(
+        worker_id=registration.id,
+        host=registration.host,
+        pid=registration.pid,
+        version=registration.version,
+        queues=registration.queues,
+        concurrency=registration.concurrency,
+        is_alive=registration.is_alive,
+        has_died=registration.has_died,
+        is_draining=bool(counters.get("draining")) and registration.is_alive,
+        lease_seconds=registration.lease_seconds,
+        silent_seconds=registration.silent_seconds,
+        age_seconds=registration.age_seconds,
+        stopped_seconds=registration.stopped_seconds,
+        running=running,
+        prefetched=claimed - running,
+        processes=int(counters.get("processes", 0)),
+        processes_busy=int(counters.get("processes_busy", 0)),
+        counters={name: value for name, value in counters.items() if name not in _WORKER_KEYS},
+        left=left,
+    )

@@ -1,0 +1,70 @@
+"""A small pool of read-only connections, opened when they are needed. Each query is a transaction of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.store.postgres.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    import asyncpg
+
+    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.store.postgres.named_queries import Query
+
+MAX_CONNECTIONS: Final = 4
+
+
+class ReadOnlyPool:
+    """Runs queries in parallel, up to `max_connections`; further ones wait for a free connection."""
+
+    def __init__(
+        self,
+        config: DatabaseConfig,
+        name: str,
+        *,
+        statement_timeout_seconds: float,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._config = config
+        self._name = name
+        self._statement_timeout_seconds = statement_timeout_seconds
+        self._slots = asyncio.Semaphore(max_connections)
+        self._idle: list[Connection] = []
+        self.connections: list[Connection] = []
+
+    async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
+        """Run a query and return its rows."""
+        async with self._connection() as connection:
+            return await connection.fetch(query, params)
+
+    async def row(self, query: Query, params: Mapping[str, Any]) -> asyncpg.Record | None:
+        """Run a query and return its first row, if it has one."""
+        rows = await self.fetch(query, params)
+        return rows[0] if rows else None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for connection in self.connections:
+            await connection.close()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        async with self._slots:
+            # The last one used comes first, so that a single reader needs a single connection.
+            connection = self._idle.pop() if self._idle else self._new_connection()
+            try:
+                yield connection
+            finally:
+                self._idle.append(connection)
+
+    def _new_connection(self) -> Connection:
+        connection = Connection(
+            self._config, self._name, reads=True, statement_timeout_seconds=self._statement_timeout_seconds
+        )
+        self.connections.append(connection)
+        return connection

@@ -1,0 +1,102 @@
+"""Reads the fleet: orchestrators, workers and queues."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.ports.read_store import FleetRecord, QueueRecord
+from dagmaster.store.fleet_state import (
+    MAX_GONE,
+    RECENT_SECONDS,
+    Registration,
+    orchestrator_record,
+    recent,
+    worker_record,
+)
+from dagmaster.store.postgres.named_queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from asyncpg import Record
+
+    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+
+_SQL = queries("fleet")
+
+
+async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
+    """Read who is alive, who is gone since an hour, and what waits."""
+    params = {"recent_seconds": RECENT_SECONDS, "max_gone": MAX_GONE}
+    rows = await pool.fetch(_SQL["orchestrators"], params)
+    jobs = {str(row["id"]): row["jobs"] for row in rows}
+    orchestrators = recent(registration_of(row, lease_seconds) for row in rows)
+    rows = await pool.fetch(_SQL["workers"], params)
+    workers = recent(registration_of(row, worker_lease_seconds) for row in rows)
+    claimed = {str(row["worker_id"]): row["tasks"] for row in await pool.fetch(_SQL["claimed"], {})}
+    left_jobs = await _left_jobs(pool, [row for row in orchestrators if not row.is_alive])
+    left_nodes = await _left_nodes(pool, [row for row in workers if not row.is_alive])
+    queue_rows = await pool.fetch(_SQL["queues"], {})
+    unowned = await pool.row(_SQL["unowned_jobs"], {})
+    return FleetRecord(
+        orchestrators=[orchestrator_record(row, jobs[row.id], left_jobs.get(row.id, {})) for row in orchestrators],
+        workers=[worker_record(row, claimed.get(row.id, 0), left_nodes.get(row.id, {})) for row in workers],
+        queues=[QueueRecord(**dict(row)) for row in queue_rows],
+        unowned_jobs=0 if unowned is None else unowned["jobs"],
+    )
+
+
+async def read_workers(
+    pool: ReadOnlyPool, worker_ids: Collection[int], worker_lease_seconds: float
+) -> dict[str, Registration]:
+    """Read the live workers, and these."""
+    params = {"worker_ids": sorted(worker_ids), "worker_lease_seconds": worker_lease_seconds}
+    rows = await pool.fetch(_SQL["workers_of_tasks"], params)
+    return {str(row["id"]): registration_of(row, worker_lease_seconds) for row in rows}
+
+
+def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Registration:
+    """Return a registration from its row."""
+    return Registration(
+        id=str(row["id"]),
+        host=row["host"],
+        pid=row["pid"],
+        version=row["version"],
+        started_at=row["started_at"],
+        heartbeat_at=row["heartbeat_at"],
+        stopped_at=row["stopped_at"],
+        lease_seconds=lease_seconds,
+        now=row["now"],
+        counters=json.loads(row["counters"] or "{}"),
+        queues=tuple(row.get("queues") or ()),
+        concurrency=row.get("concurrency") or 1,
+    )
+
+
+async def _left_jobs(pool: ReadOnlyPool, gone: Sequence[Registration]) -> dict[str, dict[str, int]]:
+    if not gone:
+        return {}
+    rows = await pool.fetch(_SQL["left_jobs"], {"owner_ids": [int(row.id) for row in gone]})
+    return {str(row["owner_id"]): {"owned": row["owned"], "unowned": row["unowned"]} for row in rows}
+
+
+async def _left_nodes(pool: ReadOnlyPool, gone: Sequence[Registration]) -> dict[str, dict[str, int]]:
+    """Count the nodes of tasks that dead workers left, by status."""
+    tasks = [(int(row.id), int(job_id), node) for row in gone for job_id, node in row.counters.get("left_tasks", ())]
+    if not tasks:
+        return {}
+    worker_ids, job_ids, node_ids = (list(column) for column in zip(*tasks, strict=True))
+    params = {"worker_ids": worker_ids, "job_ids": job_ids, "node_ids": node_ids}
+    counts: dict[str, dict[str, int]] = {}
+    for row in await pool.fetch(_SQL["left_nodes"], params):
+        status = left_status(NodeStatus(row["status"]))
+        of_worker = counts.setdefault(str(row["worker_id"]), {})
+        of_worker[status] = of_worker.get(status, 0) + row["nodes"]
+    return counts
+
+
+def left_status(status: NodeStatus) -> str:
+    """Return how a node whose worker died is counted."""
+    return "finished" if status in TERMINAL_NODE else status.lower()

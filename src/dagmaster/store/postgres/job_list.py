@@ -1,0 +1,204 @@
+"""Queries about jobs, put together from the conditions that a filter sets. See `sql/job_list.sql`."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.status import TERMINAL_JOB, JobStatus
+from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.store.postgres.named_queries import Query, compiled, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dagmaster.ports.read_store import JobFilter
+
+MAX_BIGINT: Final = 2**63 - 1
+_MAX_INTEGER: Final = 2**31 - 1
+_ID_DIGITS: Final = 19
+_TIME_SHIFT: Final = 22
+# Ids are made with the database's clock, as far as a process knows it.
+_CLOCK_SLACK_SECONDS: Final = 60.0
+_LAST_SECOND: Final = 253402300799.0
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+_EQUALITIES: Final = ("workflow_id", "name", "submitted_by", "correlation_id", "idempotency_key")
+_TEXT_PREFIXES: Final = ("name_prefix", "submitter_prefix", "correlation_prefix")
+_TIMES: Final = ("created_after", "created_before", "finished_after", "finished_before")
+
+
+class JobQuery:
+    """A filter as conditions of SQL and their parameters. One that no job can match has no query."""
+
+    def __init__(self, job_filter: JobFilter, *, after_id: str | None = None) -> None:
+        self.params: dict[str, Any] = {}
+        self.is_empty = False
+        self._conditions: list[str] = []
+        self._sources: tuple[tuple[str, str], ...] = (("jobs", ""),)
+        self._statuses = tuple(status for status in JobStatus if status in job_filter.statuses)
+        if after_id is not None:
+            self._add_number("after", "after_id", bigint(after_id))
+        self._add_fields(job_filter)
+        self._add_times(job_filter)
+        if job_filter.text:
+            self._add_text(job_filter.text)
+
+    def page(self, limit: int) -> tuple[Query, dict[str, Any]]:
+        """Return the query for the newest jobs that match, and its parameters."""
+        query = _page_query(tuple(self._conditions), self._sources, self._statuses)
+        return query, {**self.params, "limit": limit}
+
+    def counts(self) -> tuple[Query, dict[str, Any]]:
+        """Return the query for the number of jobs by displayed status, and its parameters."""
+        return _counts_query(tuple(self._conditions), self._sources, self._statuses), self.params
+
+    def _add_fields(self, job_filter: JobFilter) -> None:
+        for field in _EQUALITIES:
+            value = getattr(job_filter, field)
+            if value is not None:
+                self._conditions.append(field)
+                self.params[field] = value
+                self.is_empty |= not is_storable(value)
+        if job_filter.version is not None:
+            self._add_number("version", "version", job_filter.version, _MAX_INTEGER)
+        if job_filter.parent_job_id is not None:
+            self._add_number("parent_job_id", "parent_job_id", bigint(job_filter.parent_job_id))
+
+    def _add_number(self, condition: str, param: str, value: int | None, largest: int = MAX_BIGINT) -> None:
+        self._conditions.append(condition)
+        self.params[param] = value
+        self.is_empty |= value is None or not 0 <= value <= largest
+
+    def _add_times(self, job_filter: JobFilter) -> None:
+        for field in _TIMES:
+            seconds = getattr(job_filter, field)
+            if seconds is not None:
+                self._conditions.append(field)
+                self.params[field] = min(max(seconds, 0.0), _LAST_SECOND)
+        if job_filter.created_after is not None:
+            self.params["created_after_id"] = _first_id(self.params["created_after"] - _CLOCK_SLACK_SECONDS)
+        if job_filter.created_before is not None:
+            self.params["created_before_id"] = _first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
+
+    def _add_text(self, text: str) -> None:
+        self._sources = tuple(("jobs", prefix) for prefix in _TEXT_PREFIXES)
+        self.params["prefix"], self.params["prefix_end"] = text, end_of_prefix(text)
+        self.is_empty |= not is_storable(text)
+        ranges = id_ranges(text)
+        if ranges:
+            self._sources = (*self._sources, ("id_prefix_jobs", ""))
+            self.params["id_lows"] = [low for low, _ in ranges]
+            self.params["id_highs"] = [high for _, high in ranges]
+
+
+@cache
+def job_query() -> Query:
+    """Return the query for one job, with its inputs and result."""
+    texts = parts("job_list")
+    return compiled("job_list.one", _fill("one", records=_fill("records", values=texts["values"])))
+
+
+@cache
+def _page_query(
+    conditions: tuple[str, ...], sources: tuple[tuple[str, str], ...], statuses: tuple[JobStatus, ...]
+) -> Query:
+    branches = [branch for match in _matches(conditions, sources) for branch in _branches(match, statuses)]
+    # With several sources, one job may match by its name and by its submitter.
+    union = "\nUNION\n" if len(sources) > 1 else "\nUNION ALL\n"
+    return compiled("job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values="")))
+
+
+@cache
+def _counts_query(
+    conditions: tuple[str, ...], sources: tuple[tuple[str, str], ...], statuses: tuple[JobStatus, ...]
+) -> Query:
+    matches = list(_matches(conditions, sources))
+    finished = "finished_jobs_once" if len(matches) > 1 else "finished_jobs"
+    text = _fill(
+        "counts",
+        open_jobs="\nUNION\n".join(_fill("open_jobs", **match) for match in matches),
+        finished_jobs="\nUNION\n".join(_fill(finished, **match) for match in matches),
+        only=_fill("only", statuses=_literals(statuses)) if statuses else "true",
+    )
+    return compiled("job_list.counts", text)
+
+
+def _matches(conditions: tuple[str, ...], sources: tuple[tuple[str, str], ...]) -> Iterable[dict[str, str]]:
+    """Give the FROM and WHERE of each way in which a job can match."""
+    texts = parts("job_list")
+    for source, prefix in sources:
+        names = (*conditions, prefix) if prefix else conditions
+        yield {"source": texts[source], "conditions": " AND ".join(texts[name] for name in names) or "true"}
+
+
+def _branches(match: dict[str, str], statuses: tuple[JobStatus, ...]) -> Iterable[str]:
+    """Give a limited query for each status that has an index of its own, and one for all open ones."""
+    if not statuses:
+        yield _fill("branch", **match)
+    for status in statuses:
+        if status in TERMINAL_JOB:
+            conditions = f"{match['conditions']} AND {_fill('status', status=status)}"
+            yield _fill("branch", source=match["source"], conditions=conditions)
+    if not TERMINAL_JOB.issuperset(statuses):
+        yield _fill("open_branch", open_jobs=_fill("open_jobs", **match), statuses=_literals(statuses))
+
+
+def _fill(name: str, **values: str) -> str:
+    text = parts("job_list")[name]
+    for placeholder, value in values.items():
+        text = text.replace(f"{{{placeholder}}}", value)
+    return text
+
+
+def _literals(statuses: tuple[JobStatus, ...]) -> str:
+    return ", ".join(f"'{status}'" for status in statuses)
+
+
+def bigint(text: str) -> int | None:
+    """Return the number of an id; None if no row can have it."""
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    # Compared by its length first: a number of a million digits takes seconds to read.
+    digits = text.lstrip("0") or "0"
+    if len(digits) > _ID_DIGITS:
+        return None
+    number = int(digits)
+    return number if number <= MAX_BIGINT else None
+
+
+def is_storable(text: str) -> bool:
+    """Return whether PostgreSQL can hold this text: it has no NUL and no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def end_of_prefix(prefix: str) -> str | None:
+    """Return the first text after all that begin with the prefix, by code points; None if there is none."""
+    for place in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[place])
+        if code < sys.maxunicode:
+            code = _SURROGATES.stop if code + 1 in _SURROGATES else code + 1
+            return prefix[:place] + chr(code)
+    return None
+
+
+def id_ranges(prefix: str) -> list[tuple[int, int]]:
+    """Return the ranges of ids whose decimal digits begin with the prefix."""
+    if not (prefix.isascii() and prefix.isdecimal()) or len(prefix) > _ID_DIGITS or prefix[0] == "0":
+        return [(0, 0)] if prefix == "0" else []
+    ranges: list[tuple[int, int]] = []
+    for zeros in range(_ID_DIGITS - len(prefix) + 1):
+        low = int(prefix) * 10**zeros
+        if low <= MAX_BIGINT:
+            ranges.append((low, min(low + 10**zeros - 1, MAX_BIGINT)))
+    return ranges
+
+
+def _first_id(seconds: float) -> int:
+    """Return the smallest id that can be made at a time."""
+    return min(max(int(seconds * 1000) - EPOCH_MS, 0) << _TIME_SHIFT, MAX_BIGINT)

@@ -1,0 +1,86 @@
+"""Wake-ups of readers: one listening connection for all of them, one channel for each job."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.store.postgres.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dagmaster.store.postgres.connection import DatabaseConfig
+
+
+class JobSubscription:
+    """Waits for notifications of one job."""
+
+    def __init__(self, listener: Connection) -> None:
+        self._listener = listener
+        self.notified = asyncio.Event()
+
+    async def wait(self, timeout_seconds: float) -> bool:
+        """Wait for the next wake-up; return whether one came."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                if self._listener.can_listen:
+                    # Connect again if the connection was lost: the channels are listened to again.
+                    await self._listener.open()
+                await self.notified.wait()
+        except TimeoutError:
+            return False
+        except DatabaseUnavailable:
+            # The caller reads next, and reports it. Until then it must not be in a hurry.
+            await asyncio.sleep(min(timeout_seconds, 1.0))
+            return False
+        self.notified.clear()
+        return True
+
+
+class JobSubscriptions:
+    """The subscriptions of one process. Behind a pooler without a direct address nothing is heard."""
+
+    def __init__(self, config: DatabaseConfig, name: str) -> None:
+        self.listener = Connection(config, name, listens=True, lost=self._wake_all)
+        self._by_channel: dict[str, set[JobSubscription]] = {}
+
+    @asynccontextmanager
+    async def subscribe(self, job_id: int | None) -> AsyncIterator[JobSubscription]:
+        """Listen for changes of a job."""
+        subscription = JobSubscription(self.listener)
+        if job_id is None:
+            yield subscription
+            return
+        channel = f"dagmaster_job_{job_id}"
+        subscriptions = self._by_channel.setdefault(channel, set())
+        subscriptions.add(subscription)
+        try:
+            await self._listen(channel)
+            yield subscription
+        finally:
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                self._by_channel.pop(channel, None)
+                await self.listener.unlisten(channel)
+                if channel in self._by_channel:
+                    # Another reader came meanwhile.
+                    await self._listen(channel)
+
+    async def close(self) -> None:
+        """Close the listening connection."""
+        await self.listener.close()
+
+    async def _listen(self, channel: str) -> None:
+        await self.listener.listen(channel, lambda _payload: self._wake(channel))
+
+    def _wake(self, channel: str) -> None:
+        for subscription in self._by_channel.get(channel, ()):
+            subscription.notified.set()
+
+    def _wake_all(self) -> None:
+        """Let every reader look again: what was notified while the connection was lost is not known."""
+        for channel in self._by_channel:
+            self._wake(channel)

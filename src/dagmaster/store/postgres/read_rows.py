@@ -1,0 +1,94 @@
+"""Turns rows of PostgreSQL into the records of the read port."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.read_store import AttemptRecord, JobRecord, LogRecord, NodeRecord, OwnerRecord, TaskRecord
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+_OWNER = ("owner_id", "owner_host", "owner_pid", "owner_silent_seconds")
+
+
+def job_record(row: Record) -> JobRecord:
+    """Return a job."""
+    fields = dict(row)
+    owner_id, host, pid, silent_seconds = (fields.pop(name) for name in _OWNER)
+    if owner_id is not None:
+        fields["owner"] = OwnerRecord(owner_id=str(owner_id), host=host, pid=pid, silent_seconds=silent_seconds)
+    for name in ("id", "parent_job_id", "resumed_from"):
+        fields[name] = _id(fields[name])
+    for name in ("error", "inputs", "result"):
+        if name in fields:
+            fields[name] = from_json(fields[name])
+    fields["status"] = JobStatus(fields["status"])
+    total = fields["nodes_total"] = int(fields["nodes_total"])
+    finished = fields["nodes_finished"]
+    if finished is None:
+        finished = 0 if fields["finished_at"] is None else total
+    # Children of inner fan-outs are counted as finished, but not in the total.
+    fields["nodes_finished"] = min(finished, total)
+    return JobRecord(**fields)
+
+
+def node_record(row: Record) -> NodeRecord:
+    """Return a node."""
+    fields = dict(row)
+    for name in ("error", "progress"):
+        fields[name] = from_json(fields[name])
+    for name in ("job_id", "task_id", "worker_id"):
+        fields[name] = _id(fields[name])
+    fields["status"] = NodeStatus(fields["status"])
+    return NodeRecord(**fields)
+
+
+def attempt_record(node_id: str, row: Record) -> AttemptRecord:
+    """Return an attempt."""
+    fields = dict(row)
+    for name in ("error", "metrics", "progress"):
+        fields[name] = from_json(fields[name])
+    for name in ("task_id", "worker_id"):
+        fields[name] = _id(fields[name])
+    return AttemptRecord(node_id=node_id, **fields)
+
+
+def task_record(row: Record) -> TaskRecord:
+    """Return a task in flight."""
+    fields = dict(row)
+    for name in ("task_id", "job_id", "worker_id"):
+        fields[name] = _id(fields[name])
+    fields["progress"] = from_json(fields["progress"])
+    return TaskRecord(**fields)
+
+
+def stored_event(row: Record) -> StoredEvent:
+    """Return an audit event."""
+    return StoredEvent(
+        seq=row["seq"],
+        type=row["type"],
+        at=row["at"],
+        by=row["by"],
+        node=row["node_id"],
+        attempt=row["attempt"],
+        data=from_json(row["data"]) or {},
+    )
+
+
+def log_record(row: Record) -> LogRecord:
+    """Return a chunk of a log."""
+    position = (row["at"], str(row["task_id"]), row["chunk"])
+    return LogRecord(row["node_id"], row["attempt"], row["at"], row["text"], position)
+
+
+def from_json(text: str | None) -> Any:
+    """Return a JSON value."""
+    return None if text is None else json.loads(text)
+
+
+def _id(number: int | None) -> str | None:
+    return None if number is None else str(number)

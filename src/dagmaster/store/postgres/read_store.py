@@ -1,0 +1,410 @@
+"""The read port on PostgreSQL. Queries run on a pool of read-only connections, each with a time limit."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.geo.footprints import footprint_of, footprint_of_output
+from dagmaster.ports.read_store import (
+    ChildCounts,
+    FleetCounts,
+    FootprintRecord,
+    JobEvent,
+    NodeValues,
+    PendingCommand,
+    QueueBacklog,
+    VersionRecord,
+    WaitInfo,
+    WorkflowRecord,
+)
+from dagmaster.store.fleet_state import queue_state
+from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
+from dagmaster.store.postgres.fleet import read_fleet, read_workers
+from dagmaster.store.postgres.job_list import MAX_BIGINT, JobQuery, bigint, is_storable, job_query
+from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
+from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
+from dagmaster.store.postgres.read_rows import (
+    attempt_record,
+    from_json,
+    job_record,
+    log_record,
+    node_record,
+    stored_event,
+    task_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+    from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.read_store import (
+        AttemptRecord,
+        DiagnosisFacts,
+        FleetRecord,
+        JobFilter,
+        JobRecord,
+        LogRecord,
+        NodeFilter,
+        NodeRecord,
+        Position,
+        Subscription,
+        TaskFilter,
+        TaskRecord,
+    )
+    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.store.postgres.named_queries import Query
+
+_SQL = queries("read")
+
+STATEMENT_TIMEOUT_SECONDS: Final = 30.0
+_FIRST_WINDOW_SECONDS: Final = 600.0
+_WINDOW_GROWTH: Final = 10.0
+_END_OF_TIME: Final = 253402300799.0
+_MAX_INTEGER: Final = 2**31 - 1
+
+
+class PostgresReadStore:
+    """Reads. An id that no row can have, and a text that cannot be stored, match nothing."""
+
+    def __init__(
+        self,
+        config: DatabaseConfig,
+        name: str = "dagmaster reader",
+        *,
+        lease_seconds: float = 15.0,
+        worker_lease_seconds: float = 6.0,
+        statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
+    ) -> None:
+        self.pool = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
+        self.subscriptions = JobSubscriptions(config, name)
+        self._lease_seconds = lease_seconds
+        self._worker_lease_seconds = worker_lease_seconds
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.subscriptions.close()
+        await self.pool.close()
+
+    @property
+    def lease_seconds(self) -> float:
+        """Return the lease of orchestrators."""
+        return self._lease_seconds
+
+    @property
+    def worker_lease_seconds(self) -> float:
+        """Return the lease of workers."""
+        return self._worker_lease_seconds
+
+    # ── Jobs ──
+
+    async def jobs(self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20) -> list[JobRecord]:
+        """Return the newest jobs that match."""
+        query = JobQuery(job_filter, after_id=None if after is None else str(after[0]))
+        if query.is_empty:
+            return []
+        return [job_record(row) for row in await self.pool.fetch(*query.page(limit))]
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        """Return one job with its inputs and result."""
+        number = bigint(job_id)
+        row = None if number is None else await self.pool.row(job_query(), {"job_id": number})
+        return None if row is None else job_record(row)
+
+    async def newest_job_id(self) -> str | None:
+        """Return the id of the newest job that is no child job."""
+        row = await self.pool.row(_SQL["newest_job"], {})
+        return None if row is None else str(row["id"])
+
+    async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
+        """Count jobs by displayed status."""
+        query = JobQuery(job_filter)
+        if query.is_empty:
+            return {}
+        return {JobStatus(row["status"]): row["jobs"] for row in await self.pool.fetch(*query.counts())}
+
+    async def child_jobs(self, job_id: str) -> Mapping[str, tuple[str, JobStatus]]:
+        """Return the newest child job of each node: (id, status) by node id."""
+        rows = await self._fetch(_SQL["child_jobs"], job_id)
+        return {row["parent_node_id"]: (str(row["id"]), JobStatus(row["status"])) for row in rows}
+
+    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+        """Return a stored graph."""
+        if not is_storable(content_hash):
+            return None
+        row = await self.pool.row(_SQL["definition"], {"content_hash": content_hash})
+        return None if row is None else from_json(row["definition"])
+
+    # ── Nodes ──
+
+    async def nodes(self, job_id: str, node_ids: Sequence[str]) -> list[NodeRecord]:
+        """Return the rows of these nodes of a job."""
+        number, storable = bigint(job_id), [node_id for node_id in node_ids if is_storable(node_id)]
+        if number is None or not storable:
+            return []
+        rows = await self.pool.fetch(nodes_query(), {"job_id": number, "node_ids": storable})
+        return [node_record(row) for row in rows]
+
+    async def list_nodes(
+        self, node_filter: NodeFilter, *, after: Position | None = None, limit: int = 100
+    ) -> list[NodeRecord]:
+        """Return nodes that match, with children of fan-outs."""
+        query = NodeQuery(node_filter, after)
+        if query.is_empty:
+            return []
+        return [node_record(row) for row in await self.pool.fetch(*query.page(limit))]
+
+    async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
+        """Count the children of fan-outs by status."""
+        counts: dict[str, dict[NodeStatus, int]] = {fan_out: {} for fan_out in fan_outs}
+        first_started: dict[str, float] = {}
+        storable = [fan_out for fan_out in fan_outs if is_storable(fan_out)]
+        for row in await self._fetch(_SQL["child_counts"], job_id, fan_outs=storable) if storable else ():
+            fan_out, started_at = row["fan_out"], row["first_started_at"]
+            counts[fan_out][NodeStatus(row["status"])] = row["nodes"]
+            if started_at is not None:
+                first_started[fan_out] = min(started_at, first_started.get(fan_out, started_at))
+        return {fan_out: ChildCounts(statuses, first_started.get(fan_out)) for fan_out, statuses in counts.items()}
+
+    async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
+        """Return the output, params and item of a node."""
+        rows = await self._fetch(_SQL["node_values"], job_id, node_id=node_id) if is_storable(node_id) else []
+        item_rows = []
+        if child_of is not None and is_storable(child_of[0]) and 0 <= child_of[1] <= _MAX_INTEGER:
+            item_rows = await self._fetch(_SQL["item"], job_id, fan_out=child_of[0], number=child_of[1])
+        item = next((row["item"] for row in item_rows if row["item"] is not None), None)
+        row = rows[0] if rows else {"output": None, "output_ref": None, "params": None, "secrets": None}
+        secrets = from_json(row["secrets"]) or {}
+        return NodeValues(
+            output=from_json(row["output"]),
+            output_ref=row["output_ref"],
+            params=from_json(row["params"]),
+            hidden=tuple(secrets.get("hide", ())),
+            has_item=item is not None,
+            item=from_json(item),
+        )
+
+    async def attempts(self, job_id: str, node_id: str) -> list[AttemptRecord]:
+        """Return the attempts at a node, oldest first, with the one in flight."""
+        rows = await self._fetch(_SQL["attempts"], job_id, node_id=node_id) if is_storable(node_id) else []
+        return [attempt_record(node_id, row) for row in rows]
+
+    async def attempt_count(self, job_id: str) -> int:
+        """Count the finished attempts of a job."""
+        return sum(row["attempts"] for row in await self._fetch(_SQL["attempt_count"], job_id))
+
+    async def tasks(
+        self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
+    ) -> list[TaskRecord]:
+        """Return tasks in flight across jobs, oldest first."""
+        ids = {
+            name: None if text is None else bigint(text)
+            for name, text in (
+                ("after_id", "0" if after is None else str(after[0])),
+                ("worker_id", task_filter.worker_id),
+                ("job_id", task_filter.job_id),
+            )
+        }
+        asked = {"worker_id": task_filter.worker_id, "job_id": task_filter.job_id, "after_id": ""}
+        texts = (task_filter.queue or "", task_filter.handler or "")
+        if any(ids[name] is None and text is not None for name, text in asked.items()) or not all(
+            map(is_storable, texts)
+        ):
+            return []
+        params = {
+            **ids,
+            "queue": task_filter.queue,
+            "handler": task_filter.handler,
+            "is_claimed": task_filter.is_claimed,
+            "limit": limit,
+        }
+        return [task_record(row) for row in await self.pool.fetch(_SQL["tasks"], params)]
+
+    async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
+        """Return what waiting nodes wait for."""
+        storable = [node_id for node_id in node_ids if is_storable(node_id)]
+        waits: dict[str, WaitInfo] = {}
+        for row in await self._fetch(_SQL["waits"], job_id, node_ids=storable) if storable else ():
+            data = from_json(row["data"]) or {}
+            waits[row["node_id"]] = WaitInfo(row["at"], str(data.get("message", "")), data.get("until"))
+        return waits
+
+    async def backlog(self, job_id: str) -> list[QueueBacklog]:
+        """Return the unclaimed tasks of a job by queue."""
+        rows = await self._fetch(_SQL["backlog"], job_id)
+        if not rows:
+            return []
+        workers = await read_workers(self.pool, (), self._worker_lease_seconds)
+        states = {row["queue"]: queue_state(workers.values(), row["queue"]) for row in rows}
+        return [
+            QueueBacklog(queue, tasks, oldest, states[queue].workers, states[queue].seats, states[queue].busy)
+            for queue, tasks, oldest in rows
+        ]
+
+    async def footprints(self, job_id: str) -> list[FootprintRecord]:
+        """Return the children of fan-outs that have a footprint."""
+        records: list[FootprintRecord] = []
+        for row in await self._fetch(_SQL["footprints"], job_id):
+            footprint = footprint_of(from_json(row["item"])) or footprint_of_output(from_json(row["output"]))
+            if footprint is not None:
+                records.append(
+                    FootprintRecord(
+                        node_id=row["node_id"],
+                        parent_node_id=row["fan_out"],
+                        fan_out_index=row["number"],
+                        status=NodeStatus(row["status"]),
+                        attempt=row["attempt"],
+                        error=from_json(row["error"]),
+                        footprint=footprint,
+                    )
+                )
+        return records
+
+    # ── Commands, events, logs ──
+
+    async def pending_commands(self, job_id: str) -> list[PendingCommand]:
+        """Return the commands that no owner has processed, oldest first."""
+        return [PendingCommand(*row.values()) for row in await self._fetch(_SQL["pending_commands"], job_id)]
+
+    async def events(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
+    ) -> list[StoredEvent]:
+        """Return audit events after a number. With nodes: the job's, theirs, and every failure."""
+        if after > _MAX_INTEGER:
+            return []
+        storable = None if node_ids is None else [node_id for node_id in node_ids if is_storable(node_id)]
+        rows = await self._fetch(_SQL["events"], job_id, after=max(after, 0), limit=limit, node_ids=storable)
+        return [stored_event(row) for row in rows]
+
+    async def recent_events(
+        self,
+        *,
+        types: Collection[str] = (),
+        since: float | None = None,
+        after: Position | None = None,
+        limit: int = 100,
+    ) -> list[JobEvent]:
+        """Return events across jobs, newest first.
+
+        The index on time is coarse: it finds the pages of a window, not an order. So windows are read from the newest
+        event backwards, each ten times as long as the one before.
+        """
+        after_at, after_job_id, after_seq = _END_OF_TIME, MAX_BIGINT, _MAX_INTEGER
+        if after is not None:
+            after_at, after_job_id, after_seq = float(after[0]), bigint(str(after[1])) or 0, int(after[2])
+        storable = [kind for kind in types if is_storable(kind)]
+        if types and not storable:
+            return []
+        params: dict[str, Any] = {"types": storable or None, "limit": limit}
+        params |= {"after_at": after_at, "after_job_id": after_job_id, "after_seq": after_seq}
+        newest = await self._newest_event_time(after_at)
+        events: list[JobEvent] = []
+        if newest is None:
+            return events
+        oldest, until, window = since or 0.0, newest, _FIRST_WINDOW_SECONDS
+        while len(events) < limit and until > oldest:
+            start = max(until - window, oldest)
+            params |= {"since": start, "until": until, "limit": limit - len(events)}
+            rows = await self.pool.fetch(_SQL["recent_events"], params)
+            events += [JobEvent(str(row["job_id"]), stored_event(row)) for row in rows]
+            until, window = start, window * _WINDOW_GROWTH
+        return events
+
+    async def _newest_event_time(self, limit_at: float) -> float | None:
+        row = await self.pool.row(_SQL["now"], {})
+        # Clocks of services may be ahead of the database's by a little; an event is never of tomorrow.
+        return None if row is None else min(row["now"] + _FIRST_WINDOW_SECONDS, limit_at)
+
+    async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
+        """Count events across jobs by type."""
+        params = {"since": since or 0.0, "until": _END_OF_TIME if until is None else until}
+        return {row["type"]: row["events"] for row in await self.pool.fetch(_SQL["event_counts"], params)}
+
+    async def logs(
+        self,
+        job_id: str,
+        *,
+        node_id: str | None = None,
+        attempt: int | None = None,
+        after: Position | None = None,
+        limit: int = 1000,
+    ) -> list[LogRecord]:
+        """Return log chunks in the order in which they were written."""
+        if not is_storable(node_id or "") or (attempt or 0) > _MAX_INTEGER:
+            return []
+        at, task_id, chunk = (None, "0", 0) if after is None else after
+        params = {
+            "node_id": node_id,
+            "attempt": attempt,
+            "after_at": None if at is None else float(at),
+            "task_id": bigint(str(task_id)) or 0,
+            "chunk": int(chunk),
+            "limit": limit,
+        }
+        return [log_record(row) for row in await self._fetch(_SQL["logs"], job_id, **params)]
+
+    # ── Workflows ──
+
+    async def workflows(self, *, after: Position | None = None, limit: int = 100) -> list[WorkflowRecord]:
+        """Return the published workflows by id."""
+        last = "" if after is None else str(after[0])
+        if not is_storable(last):
+            return []
+        rows = await self.pool.fetch(_SQL["workflows"], {"after": last, "limit": limit})
+        return [WorkflowRecord(**dict(row)) for row in rows]
+
+    async def versions(self, workflow_id: str) -> list[VersionRecord]:
+        """Return the versions of a workflow, oldest first."""
+        if not is_storable(workflow_id):
+            return []
+        rows = await self.pool.fetch(_SQL["versions"], {"workflow_id": workflow_id})
+        return [VersionRecord(**dict(row)) for row in rows]
+
+    # ── The fleet ──
+
+    async def fleet_counts(self) -> FleetCounts:
+        """Count live orchestrators and workers."""
+        row = await self.pool.row(
+            _SQL["fleet_counts"],
+            {"lease_seconds": self._lease_seconds, "worker_lease_seconds": self._worker_lease_seconds},
+        )
+        return FleetCounts(0, 0) if row is None else FleetCounts(*row.values())
+
+    async def fleet(self) -> FleetRecord:
+        """Return orchestrators, workers and queues."""
+        return await read_fleet(
+            self.pool, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+        )
+
+    # ── Diagnosis ──
+
+    async def diagnosis(self, job_id: str) -> DiagnosisFacts | None:
+        """Return the facts that explain why a job and its nodes are where they are."""
+        number = bigint(job_id)
+        if number is None:
+            return None
+        return await read_diagnosis(
+            self.pool, number, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+        )
+
+    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, Any]:
+        """Return the outputs of nodes that are stored in their rows."""
+        storable = [node_id for node_id in node_ids if is_storable(node_id)]
+        rows = await self._fetch(_SQL["outputs"], job_id, node_ids=storable) if storable else []
+        return {row["node_id"]: from_json(row["output"]) for row in rows}
+
+    # ── Wake-ups ──
+
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[Subscription]:
+        """Listen for changes of a job."""
+        async with self.subscriptions.subscribe(bigint(job_id)) as subscription:
+            yield subscription
+
+    async def _fetch(self, query: Query, job_id: str, **params: Any) -> list[Any]:
+        """Run a query about one job. No job has an id that is no number."""
+        number = bigint(job_id)
+        return [] if number is None else await self.pool.fetch(query, {"job_id": number, **params})

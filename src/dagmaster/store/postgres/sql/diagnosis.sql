@@ -1,0 +1,57 @@
+-- The facts of a diagnosis. Few queries, each about all of the job at once; nothing here writes.
+
+-- name: job
+-- A job as the engine knows it, its owner, and how many orchestrators are alive.
+SELECT j.id, j.status, j.run, j.ending, j.stopping, j.deadline_passed, j.signals,
+       j.cancel_requested_at IS NOT NULL AS cancel_requested,
+       extract(epoch FROM j.cancel_requested_at)::float8 AS cancelled_at,
+       extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM clock())::float8 AS now,
+       j.owner_id, o.host, o.pid, o.version, o.counters, extract(epoch FROM o.started_at)::float8 AS started_at,
+       extract(epoch FROM o.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM o.stopped_at)::float8 AS stopped_at,
+       (SELECT count(*) FROM dag_orchestrators a
+        WHERE a.stopped_at IS NULL AND a.heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators
+FROM dag_jobs j
+LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
+WHERE j.id = :job_id
+
+-- name: nodes
+-- The rows of all nodes, with the tasks in flight.
+SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, n.parent_node_id, n.fan_out_index,
+       n.source_count, n.expanded_count, n.stopped, n.upstream_node_id, n.branch,
+       extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error, n.fingerprint, n.handler_version,
+       q.task_id, q.queue, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
+       extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
+FROM dag_node_states n
+LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+WHERE n.job_id = :job_id
+
+-- name: attempts
+-- The last attempt of each finished node, and where it ran.
+SELECT a.node_id, a.attempt, a.status, extract(epoch FROM a.completed_at)::float8 AS at,
+       extract(epoch FROM a.completed_at - a.claimed_at)::float8 AS seconds, w.host || ':' || w.pid AS worker
+FROM dag_node_states n
+JOIN dag_task_attempts a ON a.job_id = n.job_id AND a.node_id = n.node_id AND a.attempt = n.attempt
+LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
+WHERE n.job_id = :job_id AND n.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+
+-- name: reports
+-- The reports of a job's tasks that its owner has not processed.
+SELECT r.node_id, r.attempt, r.status, extract(epoch FROM r.reported_at)::float8 AS at,
+       extract(epoch FROM r.reported_at - r.claimed_at)::float8 AS seconds, w.host || ':' || w.pid AS worker
+FROM dag_task_results r
+LEFT JOIN dag_workers w ON w.worker_id = r.worker_id
+WHERE r.job_id = :job_id
+
+-- name: cancelled_by
+-- Who asked last for a job to be cancelled.
+SELECT by FROM dag_job_events WHERE job_id = :job_id AND type = 'CancelRequested' ORDER BY seq DESC LIMIT 1
+
+-- name: queue_positions
+-- How many tasks come before each of a job's in its queue.
+SELECT task_id, position FROM (
+    SELECT task_id, job_id, row_number() OVER (PARTITION BY queue ORDER BY priority DESC, task_id) - 1 AS position
+    FROM dag_task_queue
+    WHERE worker_id IS NULL AND stop_requested_at IS NULL AND queue = ANY(:queues::text[])
+) AS n
+WHERE job_id = :job_id

@@ -1,0 +1,70 @@
+-- Orchestrators, workers and queues: who is alive, who is gone since an hour, what they own, claim and left.
+
+-- name: orchestrators
+-- Live orchestrators, and the last ones that stopped or died.
+SELECT o.owner_id AS id, o.host, o.pid, o.version, o.counters, extract(epoch FROM o.started_at)::float8 AS started_at,
+       extract(epoch FROM o.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM o.stopped_at)::float8 AS stopped_at,
+       extract(epoch FROM clock())::float8 AS now,
+       (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id AND j.status IN ('PENDING', 'RUNNING')) AS jobs
+FROM dag_orchestrators o
+WHERE o.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+  AND (o.stopped_at IS NULL
+       OR o.owner_id IN (SELECT g.owner_id FROM dag_orchestrators g
+                         WHERE g.stopped_at IS NOT NULL
+                           AND g.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+                         ORDER BY g.stopped_at DESC LIMIT :max_gone))
+
+-- name: left_jobs
+-- Where the open jobs are that orchestrators left: owned again, or not.
+SELECT j.previous_owner_id AS owner_id, count(*) FILTER (WHERE j.owner_id IS NOT NULL) AS owned,
+       count(*) FILTER (WHERE j.owner_id IS NULL) AS unowned
+FROM dag_jobs j
+WHERE j.status IN ('PENDING', 'RUNNING') AND j.previous_owner_id = ANY(:owner_ids::bigint[])
+GROUP BY j.previous_owner_id
+
+-- name: workers
+-- Live workers, and the last ones that stopped or died.
+SELECT w.worker_id AS id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
+       extract(epoch FROM w.started_at)::float8 AS started_at,
+       extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM w.stopped_at)::float8 AS stopped_at,
+       extract(epoch FROM clock())::float8 AS now
+FROM dag_workers w
+WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+  AND (w.stopped_at IS NULL
+       OR w.worker_id IN (SELECT g.worker_id FROM dag_workers g
+                          WHERE g.stopped_at IS NOT NULL
+                            AND g.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
+                          ORDER BY g.stopped_at DESC LIMIT :max_gone))
+
+-- name: workers_of_tasks
+-- Live workers, and these.
+SELECT w.worker_id AS id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
+       extract(epoch FROM w.started_at)::float8 AS started_at,
+       extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM w.stopped_at)::float8 AS stopped_at,
+       extract(epoch FROM clock())::float8 AS now
+FROM dag_workers w
+WHERE (w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds))
+   OR w.worker_id = ANY(:worker_ids::bigint[])
+
+-- name: left_nodes
+-- The statuses of the nodes whose tasks dead workers left.
+SELECT l.worker_id, dag_displayed_node_status(n.status, q.worker_id) AS status, count(*) AS nodes
+FROM unnest(:worker_ids::bigint[], :job_ids::bigint[], :node_ids::text[]) AS l (worker_id, job_id, node_id)
+JOIN dag_node_states n ON n.job_id = l.job_id AND n.node_id = l.node_id
+LEFT JOIN dag_task_queue q ON q.task_id = n.task_id
+GROUP BY 1, 2
+
+-- name: claimed
+-- How many tasks each worker has claimed.
+SELECT worker_id, count(*) AS tasks FROM dag_task_queue WHERE worker_id IS NOT NULL GROUP BY worker_id
+
+-- name: queues
+-- How many tasks of each queue wait, and how many are claimed.
+SELECT queue, count(*) FILTER (WHERE worker_id IS NULL) AS waiting,
+       count(*) FILTER (WHERE worker_id IS NOT NULL) AS claimed,
+       extract(epoch FROM clock() - min(dispatched_at) FILTER (WHERE worker_id IS NULL))::float8 AS oldest_seconds
+FROM dag_task_queue GROUP BY queue ORDER BY queue
+
+-- name: unowned_jobs
+-- How many open jobs no orchestrator owns.
+SELECT count(*) AS jobs FROM dag_jobs WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING')

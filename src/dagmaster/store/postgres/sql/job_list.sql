@@ -1,0 +1,166 @@
+-- The parts of queries about jobs. A query has only the conditions that its filter sets, so that each of them can use
+-- its index (ADR 0017). `{…}` stands for other parts, see job_list.py.
+
+-- name: one
+-- The page of one job.
+WITH page AS (SELECT :job_id::bigint AS id),
+{records}
+
+-- name: page
+-- A page of jobs, newest first, out of branches that are limited each.
+WITH page AS (SELECT m.id FROM ({branches}) AS m ORDER BY m.id DESC LIMIT :limit),
+{records}
+
+-- name: branch
+-- The newest jobs that match; with a status, those that have it.
+(SELECT j.id FROM {source} WHERE {conditions} ORDER BY j.id DESC LIMIT :limit)
+
+-- name: open_branch
+-- The newest open jobs that match, by their displayed status. Materialized, so that they are found by the index of open
+-- jobs and not among all jobs in the order of ids. OFFSET 0, so that the status is derived in this order, and not of
+-- more jobs than fit the page.
+(WITH open AS MATERIALIZED ({open_jobs})
+ SELECT o.id
+ FROM (SELECT open.id, open.status FROM open ORDER BY open.id DESC OFFSET 0) AS o
+ LEFT JOIN LATERAL dag_job_progress(o.id) p ON o.status = 'RUNNING'
+ WHERE dag_displayed_status(o.status, p.waiting, p.active) IN ({statuses})
+ ORDER BY o.id DESC LIMIT :limit)
+
+-- name: open_jobs
+-- The open jobs that match.
+SELECT j.id, j.status FROM {source} WHERE {conditions} AND j.status IN ('PENDING', 'RUNNING')
+
+-- name: finished_jobs
+-- The finished jobs that match, for counting. The index of finished jobs holds all that is read, if nothing else is asked.
+SELECT j.status FROM {source} WHERE {conditions} AND j.finished_at IS NOT NULL
+
+-- name: finished_jobs_once
+-- The same with ids: a job may match by its name and by its submitter.
+SELECT j.status, j.id FROM {source} WHERE {conditions} AND j.finished_at IS NOT NULL
+
+-- name: counts
+-- How many jobs have which displayed status.
+WITH open AS MATERIALIZED ({open_jobs})
+SELECT s.status, count(*) AS jobs
+FROM (
+    SELECT dag_displayed_status(o.status, p.waiting, p.active) AS status
+    FROM open o LEFT JOIN LATERAL dag_job_progress(o.id) p ON o.status = 'RUNNING'
+    UNION ALL
+    SELECT f.status FROM ({finished_jobs}) AS f
+) AS s
+WHERE {only}
+GROUP BY s.status
+
+-- name: status
+-- Jobs with a stored status, as a constant: then a partial index may be used.
+j.status = '{status}'
+
+-- name: only
+-- Only these displayed statuses.
+s.status IN ({statuses})
+
+-- name: after
+-- Jobs after a page.
+j.id < :after_id::bigint
+
+-- name: workflow_id
+-- Jobs of a workflow.
+j.workflow_id = :workflow_id::text
+
+-- name: version
+-- Jobs of a version of their workflow.
+j.version = :version::integer
+
+-- name: name
+-- Jobs of this name.
+j.name = :name::text
+
+-- name: submitted_by
+-- Jobs of a submitter.
+j.submitted_by = :submitted_by::text
+
+-- name: correlation_id
+-- Jobs with a correlation id.
+j.correlation_id = :correlation_id::text
+
+-- name: idempotency_key
+-- Jobs with an idempotency key, of every submitter.
+j.idempotency_key = :idempotency_key::text
+
+-- name: parent_job_id
+-- Child jobs of a job.
+j.parent_job_id = :parent_job_id::bigint
+
+-- name: created_after
+-- Jobs created at or after a time. An id begins with the time at which it was made: it bounds what is read.
+j.id >= :created_after_id::bigint AND j.created_at >= to_timestamp(:created_after::float8)
+
+-- name: created_before
+-- Jobs created before a time.
+j.id < :created_before_id::bigint AND j.created_at < to_timestamp(:created_before::float8)
+
+-- name: finished_after
+-- Jobs finished at or after a time.
+j.finished_at >= to_timestamp(:finished_after::float8)
+
+-- name: finished_before
+-- Jobs finished before a time.
+j.finished_at < to_timestamp(:finished_before::float8)
+
+-- name: name_prefix
+-- Jobs whose name has a prefix.
+j.name >= :prefix::text AND (:prefix_end::text IS NULL OR j.name < :prefix_end::text)
+
+-- name: submitter_prefix
+-- Jobs whose submitter has a prefix.
+j.submitted_by >= :prefix::text AND (:prefix_end::text IS NULL OR j.submitted_by < :prefix_end::text)
+
+-- name: correlation_prefix
+-- Jobs whose correlation id has a prefix.
+j.correlation_id >= :prefix::text AND (:prefix_end::text IS NULL OR j.correlation_id < :prefix_end::text)
+
+-- name: jobs
+-- All jobs.
+dag_jobs j
+
+-- name: id_prefix_jobs
+-- Jobs whose id has a prefix: one range of numbers for each count of digits.
+unnest(:id_lows::bigint[], :id_highs::bigint[]) AS r (low, high) JOIN dag_jobs j ON j.id BETWEEN r.low AND r.high
+
+-- name: records
+-- The jobs of a page as records, newest first.
+graphs AS (
+    SELECT g.content_hash, count(*) AS nodes,
+           array_agg(n.key) FILTER (WHERE n.value ->> 'type' = 'fan_out') AS fan_outs
+    FROM (SELECT DISTINCT j.content_hash FROM page JOIN dag_jobs j ON j.id = page.id) AS h
+    JOIN dag_graphs g ON g.content_hash = h.content_hash
+    CROSS JOIN LATERAL json_each(g.definition -> 'nodes') AS n
+    GROUP BY g.content_hash
+)
+SELECT j.id, j.name, j.workflow_id, j.version, j.content_hash, j.run, j.priority, j.submitted_by, j.correlation_id,
+       j.idempotency_key, j.queue, j.parent_job_id, j.parent_node_id, j.resumed_from, j.event_seq, j.error,
+       dag_displayed_status(j.status, p.waiting, p.active) AS status,
+       j.cancel_requested_at IS NOT NULL AS is_cancelling, j.ending AS is_ending,
+       coalesce(g.nodes, 0) + coalesce(c.children, 0) AS nodes_total, p.finished AS nodes_finished,
+       extract(epoch FROM j.created_at)::float8 AS created_at, extract(epoch FROM j.updated_at)::float8 AS updated_at,
+       extract(epoch FROM j.started_at)::float8 AS started_at, extract(epoch FROM j.finished_at)::float8 AS finished_at,
+       extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM clock())::float8 AS now,
+       CASE WHEN j.run > 1 THEN (SELECT extract(epoch FROM e.at)::float8 FROM dag_job_events e
+                                  WHERE e.job_id = j.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
+           AS resumed_at,
+       o.owner_id, o.host AS owner_host, o.pid AS owner_pid,
+       extract(epoch FROM clock() - o.heartbeat_at)::float8 AS owner_silent_seconds{values}
+FROM page
+JOIN dag_jobs j ON j.id = page.id
+LEFT JOIN LATERAL dag_job_progress(j.id) p ON j.status = 'RUNNING'
+LEFT JOIN graphs g ON g.content_hash = j.content_hash
+LEFT JOIN LATERAL (
+    SELECT sum(n.source_count) AS children FROM dag_node_states n
+    WHERE n.job_id = j.id AND n.node_id = ANY(g.fan_outs)
+) c ON true
+LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
+ORDER BY j.id DESC
+
+-- name: values
+-- What only one job is asked for.
+, j.inputs, j.result, j.result_ref

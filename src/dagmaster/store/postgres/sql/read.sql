@@ -1,0 +1,191 @@
+-- What readers ask about one job, about nodes and tasks across jobs, events, logs and workflows. Nothing here writes.
+-- Lists of jobs are in job_list.sql, the fleet in fleet.sql, the facts of a diagnosis in diagnosis.sql.
+
+-- name: newest_job
+-- The newest job that is no child job.
+SELECT id FROM dag_jobs WHERE parent_job_id IS NULL ORDER BY id DESC LIMIT 1
+
+-- name: definition
+-- A stored graph.
+SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
+
+-- name: child_jobs
+-- The child jobs of a job, oldest first, with their displayed status.
+SELECT j.id, j.parent_node_id, dag_displayed_status(j.status, p.waiting, p.active) AS status
+FROM dag_jobs j
+LEFT JOIN LATERAL dag_job_progress(j.id) p ON j.status = 'RUNNING'
+WHERE j.parent_job_id = :job_id
+ORDER BY j.id
+
+-- name: child_counts
+-- How many children of some fan-outs have which status. The ids of the children of a fan-out are a range.
+SELECT n.parent_node_id AS fan_out, dag_displayed_node_status(n.status, q.worker_id) AS status, count(*) AS nodes,
+       extract(epoch FROM min(coalesce(n.started_at, q.claimed_at)))::float8 AS first_started_at
+FROM unnest(:fan_outs::text[]) AS f (id)
+JOIN dag_node_states n ON n.job_id = :job_id AND n.node_id >= f.id || '__' AND n.node_id < f.id || '_`'
+                      AND n.parent_node_id = f.id AND n.skip_reason IS DISTINCT FROM 'superseded'
+LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+GROUP BY 1, 2
+
+-- name: footprints
+-- The children of a job's fan-outs with the places in their items and outputs. Each list of items is unpacked once, not
+-- once a child. An output in a blob is not read.
+WITH items AS (
+    SELECT f.node_id AS fan_out, i.number - 1 AS number, i.item
+    FROM dag_node_states f
+    CROSS JOIN LATERAL json_array_elements(f.source) WITH ORDINALITY AS i (item, number)
+    WHERE f.job_id = :job_id AND f.source IS NOT NULL
+)
+SELECT n.node_id, i.fan_out, i.number, n.attempt, n.error, dag_displayed_node_status(n.status, q.worker_id) AS status,
+       json_build_object('footprint', i.item -> 'footprint', 'bbox', i.item -> 'bbox', 'geometry', i.item -> 'geometry')
+           AS item,
+       json_build_object('bbox', n.output -> 'bbox', 'item', json_build_object('bbox', n.output #> '{item,bbox}')) AS output
+FROM items i
+JOIN dag_node_states n ON n.job_id = :job_id AND n.parent_node_id = i.fan_out AND n.fan_out_index = i.number
+                      AND n.skip_reason IS DISTINCT FROM 'superseded'
+LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+WHERE json_typeof(i.item) = 'object' OR n.output -> 'bbox' IS NOT NULL OR n.output #> '{item,bbox}' IS NOT NULL
+ORDER BY i.fan_out, i.number
+
+-- name: node_values
+-- The output of a node, and the params of its task while that is in flight.
+SELECT n.output, n.output_ref, q.params, q.secrets
+FROM dag_node_states n
+LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+WHERE n.job_id = :job_id AND n.node_id = :node_id
+
+-- name: item
+-- One item of the list of a fan-out.
+SELECT source -> :number::integer AS item FROM dag_node_states WHERE job_id = :job_id AND node_id = :fan_out
+
+-- name: outputs
+-- The outputs of some nodes that are stored in their rows.
+SELECT node_id, output FROM dag_node_states
+WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLETED' AND output IS NOT NULL
+
+-- name: attempts
+-- The attempts at a node, oldest first: the finished ones, and the one in flight.
+SELECT a.attempt, a.task_id, a.status, a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics,
+       a.progress, extract(epoch FROM a.dispatched_at)::float8 AS dispatched_at,
+       extract(epoch FROM a.claimed_at)::float8 AS claimed_at, extract(epoch FROM a.completed_at)::float8 AS completed_at
+FROM dag_task_attempts a
+LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
+WHERE a.job_id = :job_id AND a.node_id = :node_id
+UNION ALL
+SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id), q.queue, q.worker_id,
+       w.host || ':' || w.pid, NULL, NULL, q.progress, extract(epoch FROM q.dispatched_at)::float8,
+       extract(epoch FROM q.claimed_at)::float8, NULL
+FROM dag_node_states n
+JOIN dag_task_queue q ON q.task_id = n.task_id
+LEFT JOIN dag_workers w ON w.worker_id = q.worker_id
+WHERE n.job_id = :job_id AND n.node_id = :node_id AND n.status = 'DISPATCHED'
+ORDER BY attempt, completed_at
+
+-- name: attempt_count
+-- How many attempts of a job have finished.
+SELECT count(*) AS attempts FROM dag_task_attempts WHERE job_id = :job_id
+
+-- name: waits
+-- What waiting nodes of a job wait for, and since when.
+SELECT DISTINCT ON (e.node_id) e.node_id, extract(epoch FROM e.at)::float8 AS at, e.data
+FROM dag_job_events e
+WHERE e.job_id = :job_id AND e.type IN ('ApprovalRequested', 'NodeWaiting') AND e.node_id = ANY(:node_ids::text[])
+ORDER BY e.node_id, e.seq DESC
+
+-- name: tasks
+-- Tasks in flight across jobs, oldest first.
+SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,
+       extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at, extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
+       extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
+FROM dag_task_queue q
+WHERE q.task_id > :after_id::bigint
+  AND (:queue::text IS NULL OR q.queue = :queue::text)
+  AND (:worker_id::bigint IS NULL OR q.worker_id = :worker_id::bigint)
+  AND (:job_id::bigint IS NULL OR q.job_id = :job_id::bigint)
+  AND (:handler::text IS NULL OR q.handler = :handler::text)
+  AND (:is_claimed::boolean IS NULL OR (q.worker_id IS NOT NULL) = :is_claimed::boolean)
+ORDER BY q.task_id
+LIMIT :limit
+
+-- name: backlog
+-- The unclaimed tasks of a job by queue. An array of ids leaves one plan only, the primary key: a join was once planned
+-- the wrong way round, at 10 s for 10,000 tasks.
+SELECT q.queue, count(*) AS tasks, extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds
+FROM dag_task_queue q
+WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n
+                            WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND n.task_id IS NOT NULL))
+  AND coalesce(q.worker_id, 0) = 0 AND q.stop_requested_at IS NULL
+GROUP BY q.queue
+ORDER BY q.queue
+
+-- name: pending_commands
+-- The commands to a job that no owner has processed, oldest first.
+SELECT kind, sent_by, extract(epoch FROM clock() - created_at)::float8 AS age_seconds
+FROM dag_inbox WHERE job_id = :job_id AND kind <> 'child_finished' ORDER BY id LIMIT 20
+
+-- name: events
+-- Audit events of a job after a number. With `node_ids`: those of the job, of these nodes, and every failure.
+SELECT job_id, seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, data
+FROM dag_job_events
+WHERE job_id = :job_id AND seq > :after::integer
+  AND (:node_ids::text[] IS NULL OR node_id IS NULL OR node_id = ANY(:node_ids::text[])
+       OR type IN ('AttemptFailed', 'AttemptLost', 'NodeFailed', 'CommandRejected'))
+ORDER BY seq
+LIMIT :limit
+
+-- name: recent_events
+-- Audit events across jobs in a window of time, newest first.
+SELECT job_id, seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, data
+FROM dag_job_events
+WHERE at >= to_timestamp(:since::float8) AND at <= to_timestamp(:until::float8)
+  AND (at, job_id, seq) < (to_timestamp(:after_at::float8), :after_job_id::bigint, :after_seq::integer)
+  AND (:types::text[] IS NULL OR type = ANY(:types::text[]))
+ORDER BY dag_job_events.at DESC, job_id DESC, seq DESC
+LIMIT :limit
+
+-- name: event_counts
+-- How many audit events of each type there are in a window of time.
+SELECT type, count(*) AS events FROM dag_job_events
+WHERE at >= to_timestamp(:since::float8) AND at < to_timestamp(:until::float8)
+GROUP BY type
+
+-- name: logs
+-- Chunks of the logs of a job's tasks, in the order in which they were written.
+SELECT l.task_id, l.chunk, l.node_id, l.attempt, extract(epoch FROM l.at)::float8 AS at, l.text
+FROM dag_task_logs l
+WHERE l.job_id = :job_id AND (:node_id::text IS NULL OR l.node_id = :node_id::text)
+  AND (:attempt::integer IS NULL OR l.attempt = :attempt::integer)
+  AND (:after_at::float8 IS NULL
+       OR (l.at, l.task_id, l.chunk) > (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer))
+ORDER BY l.at, l.task_id, l.chunk
+LIMIT :limit
+
+-- name: workflows
+-- The published workflows by id: their versions, the active one, and the name in its definition.
+SELECT w.workflow_id, count(*) AS versions, max(w.version) AS newest_version,
+       max(w.version) FILTER (WHERE w.is_active) AS active_version,
+       extract(epoch FROM max(w.created_at))::float8 AS published_at, extract(epoch FROM clock())::float8 AS now,
+       (SELECT g.definition ->> 'name' FROM dag_graphs g
+        WHERE g.content_hash = (array_agg(w.content_hash ORDER BY w.is_active DESC, w.version DESC))[1]) AS name
+FROM dag_workflows w
+WHERE w.workflow_id COLLATE "C" > :after::text
+GROUP BY w.workflow_id
+ORDER BY w.workflow_id COLLATE "C"
+LIMIT :limit
+
+-- name: versions
+-- The versions of a workflow, oldest first.
+SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created_at)::float8 AS published_at,
+       extract(epoch FROM clock())::float8 AS now
+FROM dag_workflows WHERE workflow_id = :workflow_id ORDER BY version
+
+-- name: fleet_counts
+-- How many orchestrators and workers are alive.
+SELECT (SELECT count(*) FROM dag_orchestrators
+        WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators,
+       (SELECT count(*) FROM dag_workers
+        WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)) AS workers
+
+-- name: now
+-- The clock of the database.
+SELECT extract(epoch FROM clock())::float8 AS now
