@@ -1,31 +1,34 @@
-# `make run` and `make test` are all a newcomer needs. Both make .venv and install into it by themselves.
+# A newcomer needs `make run` and `make test`. Every target creates .venv and installs into it when needed.
 
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 MINUTES ?= 30
 
-# What is checked: the project, and not what somebody tries out beside it.
+# The paths that are checked: the project, and not experiments beside it.
 OURS    := src tests bench docs README.md ARCHITECTURE.md CONTRIBUTING.md
 
-# Tests run side by side. `make test PYTEST_ARGS="-x -k retry"` gives other arguments.
+# Tests run in parallel. `make test PYTEST_ARGS="-x -k retry"` passes other arguments.
 # One process more than there are cores: many tests wait for other processes.
 TESTERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
 PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 
+# Pure and quick tests: no processes, no PostgreSQL, fewer examples of each property.
+UNIT_ARGS ?= -n auto --dist worksteal -m "not slow and not process"
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev test check format docs bench soak clean
+.PHONY: help setup run dev unit test check format docs bench soak clean
 
 help: ## Print this help
 	@echo "usage: make <target>"
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "New here? make run, then make test."
+	@echo "New here? make run, then make test. While you work: make unit."
 
-setup: $(STAMP) ## Make .venv and install dagmaster with its tools (the others do it by themselves)
+setup: $(STAMP) ## Create .venv and install dagmaster with its tools (every target does this when needed)
 
-run: $(STAMP) ## Turn a satellite image into a COG and a STAC item (CHAOS=1: with a worker killed in between)
+run: $(STAMP) ## Run the demo: a satellite image becomes a COG and a STAC item (CHAOS=1 kills a worker meanwhile)
 	@$(BIN)/python examples/landsat.py $(if $(CHAOS),--chaos)
 	@echo
 	@echo "What to try next:"
@@ -40,37 +43,40 @@ run: $(STAMP) ## Turn a satellite image into a COG and a STAC item (CHAOS=1: wit
 	@echo "  $(BIN)/dagmaster --help                                            the other commands"
 	@echo "  make test                                                         why to trust it"
 
-dev: $(STAMP) ## Run a database, an orchestrator and a worker until Ctrl-C
+dev: $(STAMP) ## Start a database, an orchestrator and a worker; Ctrl-C stops them
 	@$(BIN)/dagmaster dev
 
-test: check ## Run the checks and all tests: what CI runs
+unit: $(STAMP) ## Run the quick tests: pure code, no processes, no PostgreSQL (about a minute)
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest tests/unit $(UNIT_ARGS)
+
+test: check ## Run the checks and all tests, as CI does (at most 12 minutes on two cores)
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-check: $(STAMP) ## Lint, format, types and layers, without running a test
+check: $(STAMP) ## Check lint, format, types and layers, without running a test
 	$(BIN)/ruff check $(OURS)
 	$(BIN)/ruff format --check $(OURS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## Repair what ruff can repair, and format
+format: $(STAMP) ## Fix what ruff can fix, and format
 	$(BIN)/ruff check --fix $(OURS)
 	$(BIN)/ruff format $(OURS)
 
-docs: $(STAMP) ## Write the reference pages anew from the code
+docs: $(STAMP) ## Generate the reference pages from the code
 	$(BIN)/python docs/generate.py
 
-bench: $(STAMP) ## Run the benchmarks
+bench: $(STAMP) ## Run all benchmarks, half an hour (python -m bench --help: parts, comparisons)
 	$(BIN)/python -m bench
 
-soak: $(STAMP) ## Run properties and chaos with new seeds for MINUTES (default 30)
+soak: $(STAMP) ## Run properties, simulation and chaos with new seeds for MINUTES (default 30)
 	DAGMASTER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m tests.soak
 
-clean: ## Remove .venv, caches and build results
+clean: ## Remove .venv, caches and build output
 	rm -rf $(VENV) .azurite build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-# The first Python of at least 3.11 that runs and can make a venv. A candidate is run, not looked up: a pyenv shim may
-# be on PATH for a version that is not chosen. `make PYTHON=/some/python3.12 setup` is tried first.
+# The first Python of at least 3.11 that runs and can create a venv. A candidate is run, not looked up: a pyenv shim may
+# be on PATH for a version that is not selected. `make PYTHON=/some/python3.12 setup` is tried first.
 $(STAMP): pyproject.toml constraints.txt
 	@if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	  found=; for python in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
@@ -83,11 +89,11 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "python3.11 is that. Install one, or name it: make PYTHON=/path/to/python3.11 setup" >&2; \
 	    exit 1; \
 	  fi; \
-	  echo "Making $(VENV) with $$("$$found" --version)"; \
+	  echo "Creating $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv --clear $(VENV) || exit 1; \
 	fi
 	@echo "Installing dagmaster and its tools into $(VENV)"
-	@# A new pip first: it installs in half the time of the one that comes with Python 3.11.
+	@# Upgrade pip first: a new one installs in half the time of the one that comes with Python 3.11.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

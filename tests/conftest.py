@@ -1,4 +1,4 @@
-"""How hypothesis runs: HYPOTHESIS_PROFILE is `ci` (the default), `dev` or `soak`. And which bug is planted, if any."""
+"""Hypothesis profiles (HYPOTHESIS_PROFILE is `ci`, the default, `quick`, `dev` or `soak`), and the planted bug, if any."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-from tests.planted import plant
+from tests.planted_bugs import plant
 
 plant()
 
-# A slow machine is no finding: no deadline anywhere, and no complaint that data came slowly.
+# A slow machine is not a failure: no deadlines, no health check for slow data.
 SLOW = [HealthCheck.too_slow]
 
-# The same examples each time, so that a red build is red for everyone.
+# The same examples in every run, so that a red build is red for everyone.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100, suppress_health_check=SLOW)
 
-# New examples each time, few of them; what failed is kept in .hypothesis and tried first.
+# `make unit`: the first examples of `ci`.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=25, suppress_health_check=SLOW)
+
+# New examples in every run, few of them; failed ones are kept in .hypothesis and tried first.
 settings.register_profile("dev", deadline=None, max_examples=30, print_blob=True, suppress_health_check=SLOW)
 
-# Many new examples; tests/soak.py gives the seed.
+# Many new examples; tests/soak.py passes the seed.
 settings.register_profile(
     "soak",
     deadline=None,

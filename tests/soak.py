@@ -24,8 +24,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.chaos import scenarios
-from tests.chaos.scenarios import Done
+from tests.acceptance.chaos import scenarios
+from tests.acceptance.chaos.scenarios import Done
 from tests.simulation.schedules import broken_in
 
 if TYPE_CHECKING:

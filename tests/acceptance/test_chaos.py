@@ -6,12 +6,12 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from tests.chaos import scenarios
+from tests.acceptance.chaos import scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from tests.chaos.scenarios import Done
+    from tests.acceptance.chaos.scenarios import Done
 
 
 def lived(scenario: Coroutine[None, None, Done]) -> dict[str, int]:

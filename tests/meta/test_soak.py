@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests import soak
-from tests.chaos.scenarios import Done
+from tests.acceptance.chaos.scenarios import Done
 from tests.soak import Round, Soaked
 
 

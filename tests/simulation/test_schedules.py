@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted_bugs import MUTANTS
 from tests.simulation.schedules import broken_in, play
 
 SCHEDULES: Final = 5_000

@@ -19,6 +19,7 @@ def test_every_public_name_is_there(module):
         _ = module.nothing_like_it
 
 
+@pytest.mark.process
 def test_importing_the_package_imports_nothing_else_of_it():
     code = "import sys, dagmaster; print(*[name for name in sys.modules if name.startswith('dagmaster')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

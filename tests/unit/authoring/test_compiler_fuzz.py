@@ -14,9 +14,9 @@ from dagmaster.authoring.compiler.compile import compile_definition, compile_doc
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.authoring.source_document import document_of
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
+from tests.unit.authoring.compiled_workflows import HANDLERS
 from tests.unit.authoring.compiler.test_compile import FILES, TWELVE, WHOLE, same, stored
-from tests.unit.authoring.flows import HANDLERS
-from tests.unit.authoring.generated import VALUES, workflows
+from tests.unit.authoring.workflow_strategies import VALUES, workflows
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

@@ -15,7 +15,15 @@ from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_of
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
-from tests.unit.authoring.flows import TASK, flow, graph_of, messages, nodes_of, problems_of, the_problem_of
+from tests.unit.authoring.compiled_workflows import (
+    TASK,
+    flow,
+    graph_of,
+    messages,
+    nodes_of,
+    problems_of,
+    the_problem_of,
+)
 
 
 def with_input(definition: str) -> str:

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from dagmaster.authoring.inputs import accept_inputs, parse_input, schema_of_inputs
 from dagmaster.errors import InputsInvalid, Problem
-from tests.unit.authoring.flows import TASK, flow, graph_of, messages, problems_of, said, the_problem_of
+from tests.unit.authoring.compiled_workflows import TASK, flow, graph_of, messages, problems_of, said, the_problem_of
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

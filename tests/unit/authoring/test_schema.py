@@ -12,7 +12,7 @@ from dagmaster.authoring.compiler.compile import compile_document
 from dagmaster.authoring.schema import NODE_MODELS, json_schema
 from dagmaster.authoring.source_document import document_of, read_document, read_file
 from tests.unit.authoring.compiler.test_compile import FILES, WHOLE
-from tests.unit.authoring.generated import workflows
+from tests.unit.authoring.workflow_strategies import workflows
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

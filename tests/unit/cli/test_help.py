@@ -38,12 +38,14 @@ def test_two_forms_of_one_answer_are_refused():
     assert "choose one" in CliRunner().invoke(workflows, ["show", "x", "--json", "--yaml"]).output
 
 
+@pytest.mark.process
 def test_the_help_of_jobs_imports_neither_a_driver_nor_the_compiler():
     code = "import sys; from dagmaster.cli.main import cli; cli.main(['jobs', '--help'], standalone_mode=False); print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncpg", "rich.console", "pydantic", "jinja2", "asyncio"} & set(modules)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [["handlers", "list"], ["workflows", "schema"]])
 def test_a_reader_that_leaves_the_pipe_is_no_failure(arguments):
     """`dagmaster … | head`: it has seen enough."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +14,8 @@ from dagmaster.engine.graph import ApprovalSpec, Graph, TaskSpec, WaitSpec, Work
 from dagmaster.engine.model import Job, Node
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.testing import Driver
-from tests.unit.engine.proof import Proof, batches_of
-from tests.unit.engine.worlds import AT, BOOM, Chance, Drawn, Seeded, Workflows, pick
+from tests.unit.engine.engine_proof import Proof, batches_of
+from tests.unit.engine.random_workflows import AT, BOOM, Chance, Drawn, Seeded, Workflows, pick
 
 
 @given(data=st.data())
@@ -24,6 +25,7 @@ def test_every_history_is_one_that_the_documents_allow(data):
     live_a_life(chance, steps=chance.number(1, 30))
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 def test_every_long_history_is_one_that_the_documents_allow(seed):
     """Large worlds from a seed: many more steps a second than hypothesis can draw."""

@@ -27,11 +27,13 @@ from dagmaster.engine import (
     step,
 )
 from dagmaster.engine.graph import Tolerance
+from tests.unit.engine.random_workflows import Seeded
 from tests.unit.engine.test_engine_properties import live_a_life
-from tests.unit.engine.worlds import Seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.slow
 
 SEEDS = range(500)
 STEPS = 40

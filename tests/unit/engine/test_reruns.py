@@ -20,7 +20,7 @@ from dagmaster.testing import (
     task,
     wait,
 )
-from tests.unit.engine.proof import batches_of
+from tests.unit.engine.engine_proof import batches_of
 
 
 def reopened(driver: Driver) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a new run would do, said before. A new job is rehearsed by the shell: see tests/runtime/test_resume.py."""
+"""What a new run would do, said before. A new job is rehearsed by the shell: see tests/integration/runtime/test_resume.py."""
 
 from __future__ import annotations
 

@@ -91,6 +91,7 @@ def test_handlers_are_typed_and_say_what_they_do():
             assert spec.queue, spec.name
 
 
+@pytest.mark.process
 def test_looking_at_all_handlers_imports_nothing_heavy():
     code = (
         "import sys; from dagmaster.bootstrap import find_handlers; list(find_handlers());"

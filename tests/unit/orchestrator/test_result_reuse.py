@@ -24,8 +24,8 @@ from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.result_reuse import ResultReuse
 from dagmaster.orchestrator.turn import run_turn
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
-from tests.unit.engine.proof import batches_of
-from tests.unit.engine.worlds import Chance, Seeded, happens, pick
+from tests.unit.engine.engine_proof import batches_of
+from tests.unit.engine.random_workflows import Chance, Seeded, happens, pick
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -13,7 +13,7 @@ from dagmaster.authoring.handler_registry import CheckpointableHandler
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
-from tests.unit.worker.running import Heard, a_task, failure, forever, run, with_executor
+from tests.unit.worker.executor_fixtures import Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator

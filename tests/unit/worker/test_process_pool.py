@@ -11,11 +11,13 @@ import pytest
 
 from dagmaster.ports.handler_context import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
-from tests.unit.worker.processes_running import Watched, lives, outcome_of, output, task, with_processes
-from tests.unit.worker.running import failure
+from tests.unit.worker.executor_fixtures import failure
+from tests.unit.worker.process_fixtures import Watched, lives, outcome_of, output, task, with_processes
 
 if TYPE_CHECKING:
     from dagmaster.worker.executor import Executor
+
+pytestmark = pytest.mark.process
 
 # ── who runs where ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -20,8 +20,8 @@ from dagmaster.ports.handler_context import HandlerContext, Progress
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
 from dagmaster.worker import task_log_capture
 from dagmaster.worker.executor import Executor
-from tests.unit.worker.processes_running import Watched, outcome_of, task, with_processes
-from tests.unit.worker.running import A_WHILE, Heard, a_task, run, with_executor
+from tests.unit.worker.executor_fixtures import A_WHILE, Heard, a_task, run, with_executor
+from tests.unit.worker.process_fixtures import Watched, outcome_of, task, with_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,11 @@ import textwrap
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from dagmaster.ports.task_messages import Outcome, Succeeded
 from dagmaster.worker.thread_pool import DaemonThreads
-from tests.unit.worker.running import A_WHILE, a_task, failure, with_executor
+from tests.unit.worker.executor_fixtures import A_WHILE, a_task, failure, with_executor
 
 if TYPE_CHECKING:
     from dagmaster.worker.executor import Executor
@@ -61,6 +63,7 @@ def test_a_function_that_was_given_up_takes_no_place():
     assert next_one == Succeeded({})
 
 
+@pytest.mark.process
 def test_the_process_ends_though_a_function_hangs():
     script = """
         import asyncio, threading

@@ -89,6 +89,7 @@ storage.publish(Path(sys.argv[2]), storage.in_zone("silver", "a.bin"), lambda do
 """
 
 
+@pytest.mark.process
 def test_a_process_that_is_killed_while_it_publishes_leaves_nothing(tmp_path):
     made = tmp_path / "made"
     made.write_bytes(bytes(MEGABYTE))
@@ -125,6 +126,7 @@ def test_a_disk_that_takes_no_more_is_a_sentence_and_leaves_nothing(tmp_path):
     storage.publish(made, storage.in_zone("silver", "a.bin"))
 
 
+@pytest.mark.process
 def test_a_disk_without_room_is_a_sentence_and_leaves_nothing(tmp_path):
     small = tmp_path / "small"
     small.mkdir()

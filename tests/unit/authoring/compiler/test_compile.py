@@ -29,7 +29,7 @@ from dagmaster.engine.graph import (
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.testing import all_of
-from tests.unit.authoring.flows import (
+from tests.unit.authoring.compiled_workflows import (
     HANDLERS,
     TASK,
     compile_flow,
@@ -1056,6 +1056,7 @@ def test_a_definition_that_is_wrong_has_its_problems_with_paths():
     assert (problem.path, problem.line, problem.file) == ("nodes.first.queu", 0, "<definition>")
 
 
+@pytest.mark.slow
 def test_a_file_of_ten_thousand_nodes_compiles():
     lines = ["workflow_id: large", "nodes:", "  n0: {handler: work, queue: q}"]
     lines += [

@@ -8,7 +8,16 @@ import pytest
 
 from dagmaster.engine.graph import ConditionalSpec, Gate, GateKind, Leaf
 from dagmaster.testing import all_of, any_of, branch_of, join
-from tests.unit.authoring.flows import TASK, flow, graph_of, messages, nodes_of, problems_of, said, the_problem_of
+from tests.unit.authoring.compiled_workflows import (
+    TASK,
+    flow,
+    graph_of,
+    messages,
+    nodes_of,
+    problems_of,
+    said,
+    the_problem_of,
+)
 
 
 def requires(nodes: str) -> dict[str, Gate | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.authoring.flows import (
+from tests.unit.authoring.compiled_workflows import (
     HANDLERS,
     TASK,
     compile_flow,

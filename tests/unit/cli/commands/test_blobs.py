@@ -213,6 +213,7 @@ def test_a_storage_that_is_away_has_its_own_exit_code(zones, monkeypatch, capsys
     assert "hunter2" not in said
 
 
+@pytest.mark.process
 def test_a_reader_that_leaves_the_list_is_no_failure(zones):
     told("put", "scene.tif")
     reads, writes = os.pipe()

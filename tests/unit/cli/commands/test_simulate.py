@@ -76,6 +76,7 @@ def test_inputs_that_are_missing_are_told_before_anything_is_played(tmp_path, ca
     assert json.loads(said)["error"]["problems"][0]["message"] == "missing input 'x'"
 
 
+@pytest.mark.slow
 def test_a_workflow_that_rests_longer_than_the_calm_breaks_no_promise(tmp_path, capsys):
     file = tmp_path / "flow.yaml"
     file.write_text("{workflow_id: f, nodes: {rest: {type: wait, seconds: 700, next: a}, a: {handler: h, queue: q}}}")
@@ -100,6 +101,7 @@ nodes: {a: {handler: h, queue: q, params: {sum: "{{ inputs.text * 2 }}"}}}
 """
 
 
+@pytest.mark.slow
 def test_most_schedules_complete_and_the_others_say_why(tmp_path, capsys):
     file = tmp_path / "flow.yaml"
     file.write_text(HELLO)

@@ -147,6 +147,7 @@ def test_a_server_that_does_not_answer_is_told_without_its_password(monkeypatch,
         assert "hunter2" not in told
 
 
+@pytest.mark.process
 def test_the_help_imports_nothing_that_is_slow():
     code = "import sys; from dagmaster.cli.main import cli; cli.main(['stac', '--help'], standalone_mode=False); print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -107,6 +107,7 @@ def shallower_than_before(maps: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(maps=MAPS)
 def test_every_pixel_that_is_shallower_is_counted_and_fixing_leaves_none(tmp_path_factory, maps):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.handlers.raster.bed import Bed
+from tests.unit.handlers.raster.raster_context import Bed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,10 +20,10 @@ from rasterio.features import geometry_mask
 from rasterio.warp import transform_bounds, transform_geom
 
 from dagmaster.errors import PermanentError
-from tests.unit.handlers.raster.bed import LANDSAT, UTM, UTM_25S, numbers
+from tests.unit.handlers.raster.raster_context import LANDSAT, UTM, UTM_25S, numbers
 
 if TYPE_CHECKING:
-    from tests.unit.handlers.raster.bed import Bed
+    from tests.unit.handlers.raster.raster_context import Bed
 
 NATURAL_EARTH = LANDSAT.parent / "naturalearth_lowres" / "naturalearth_lowres.shp"
 SIZES = {"small.geojson": 1_000, "large.geojson": 2_000}

@@ -23,8 +23,8 @@ from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
 from dagmaster.handlers.gdal import opened, quiet, working
 from dagmaster.ports.task_messages import Failed
 from dagmaster.worker.handler_call import run_on_thread
-from tests.unit.handlers.raster.bed import LANDSAT, REGISTRY, UTM, Bed, numbers, write
 from tests.unit.handlers.raster.models import mean_model
+from tests.unit.handlers.raster.raster_context import LANDSAT, REGISTRY, UTM, Bed, numbers, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,12 +16,14 @@ from dagmaster.ports.handler_services import Lending
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor, NoReports
 from dagmaster.worker.process_pool import HandlerProcesses
-from tests.unit.handlers.raster.bed import Bed, numbers
+from tests.unit.handlers.raster.raster_context import Bed, numbers
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler_context import Checkpoint, Progress
 
-HELD = "tests.unit.handlers.raster.held"
+pytestmark = pytest.mark.process
+
+HELD = "tests.unit.handlers.raster.interrupted_batch"
 A_LONG_WHILE = 60.0
 
 

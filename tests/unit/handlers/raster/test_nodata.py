@@ -10,10 +10,10 @@ import rasterio
 from affine import Affine
 
 from dagmaster.errors import PermanentError
-from tests.unit.handlers.raster.bed import UTM, numbers
+from tests.unit.handlers.raster.raster_context import UTM, numbers
 
 if TYPE_CHECKING:
-    from tests.unit.handlers.raster.bed import Bed
+    from tests.unit.handlers.raster.raster_context import Bed
 
 BESIDE = UTM @ Affine.translation(60, 0)
 

@@ -15,7 +15,7 @@ from dagmaster.errors import PermanentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.unit.handlers.raster.bed import Bed
+    from tests.unit.handlers.raster.raster_context import Bed
 
 
 def ones(bed: Bed, left: float, top: float, size: tuple[int, int], pixel: float, **profile: Any) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.handlers.stac.shelf import Shelf
+from tests.unit.handlers.stac.stac_context import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

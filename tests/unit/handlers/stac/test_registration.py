@@ -14,8 +14,8 @@ from dagmaster.handlers.stac.item_builder import placed
 from dagmaster.handlers.stac.validation import check_stac_collection, check_stac_item
 from dagmaster.ports.catalog import Search
 from tests.conformance.catalogs import a_collection, an_item
-from tests.unit.handlers.raster.bed import LANDSAT
-from tests.unit.handlers.stac.shelf import REGISTRY
+from tests.unit.handlers.raster.raster_context import LANDSAT
+from tests.unit.handlers.stac.stac_context import REGISTRY
 
 ALIASES = {
     "stac.ensure_collection": ("raster.stac_ensure_collection", "stac_ensure_collection"),

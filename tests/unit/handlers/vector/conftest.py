@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
-from tests.unit.handlers.vector.lent import Lent
+from tests.unit.handlers.vector.vector_context import Lent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ import pytest
 import shapely
 
 from dagmaster.errors import PermanentError
-from tests.unit.handlers.vector.test_truth import SHAPEFILE, collection, loaded, shapes_of
+from tests.unit.handlers.vector.test_natural_earth import SHAPEFILE, collection, loaded, shapes_of
 
 BOX = shapely.box(0, 0, 1, 1)
 BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
@@ -592,6 +592,7 @@ def test_names_become_plain_and_do_not_collide(lent):
     assert {name: row[columns[name]] for name in names} == {name: at for at, name in enumerate(names)}
 
 
+@pytest.mark.slow
 def test_three_thousand_columns_are_no_trouble(lent):
     data = collection(BOX)
     data["features"][0]["properties"] = {f"c{number}": number for number in range(3000)}

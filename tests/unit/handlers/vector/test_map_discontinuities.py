@@ -10,7 +10,7 @@ import shapely
 from dagmaster.geo.footprints import footprint_geometry
 from dagmaster.handlers.vector.geometry_cleaning import Reprojection
 from tests.unit.handlers.vector.test_bad_input import geoparquet, refused
-from tests.unit.handlers.vector.test_truth import area, collection, loaded, shapes_of
+from tests.unit.handlers.vector.test_natural_earth import area, collection, loaded, shapes_of
 
 FIJI = shapely.box(178, -20, 182, -15)
 

@@ -20,7 +20,7 @@ from dagmaster.handlers.vector.models import GeometryRules
 from dagmaster.local.runner import InProcessRunner
 from dagmaster.ports.catalog import Search
 from tests.conformance.table_worker import tables_at
-from tests.unit.handlers.vector.test_truth import COUNTRIES, SHAPEFILE, as_multi, collection, shapes_of
+from tests.unit.handlers.vector.test_natural_earth import COUNTRIES, SHAPEFILE, as_multi, collection, shapes_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -31,7 +31,7 @@ def run(services: Any, **inputs: Any) -> Any:
     return asyncio.run(InProcessRunner(handlers, services=services, concurrency=4, alone=True).run(graph, inputs))
 
 
-@pytest.mark.parametrize("target", ["parquet", "postgis"])
+@pytest.mark.parametrize("target", ["parquet", pytest.param("postgis", marks=pytest.mark.process)])
 def test_countries_become_a_table_that_is_found_by_place(request, lent, target):
     if target == "postgis":
         lent.tables = tables_at(request.getfixturevalue("postgis"))

@@ -1,0 +1,81 @@
+"""The ledger: handlers append what they did to a file, so that repeated work is visible from outside the database.
+
+A line is one write to a file that is open for appending: the kernel never mixes two of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+HANDLERS = """
+import asyncio, os, secrets
+from dagmaster import HandlerContext, handler
+
+LEDGER = os.open(os.environ["CHAOS_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+def write(*words):
+    os.write(LEDGER, (" ".join(map(str, words)) + "\\n").encode())
+
+async def gate(job, number):
+    while number and not os.path.exists(f"{os.environ['CHAOS_LEDGER']}-{job}-{number}"):
+        await asyncio.sleep(0.02)
+
+@handler("plan", queue="work")
+async def plan(ctx: HandlerContext, count: int, gates: int) -> dict:
+    done = await work(ctx)
+    return {**done, "items": [number * gates // count for number in range(count)]}
+
+@handler("work", queue="work")
+async def work(ctx: HandlerContext, seconds: float = 0.0, behind: int = 0) -> dict:
+    write("begin", ctx.job_id, ctx.node_id, ctx.attempt)
+    await gate(ctx.job_id, behind)
+    if seconds:
+        await asyncio.sleep(seconds)
+    mark = secrets.token_hex(8)
+    write("end", ctx.job_id, ctx.node_id, ctx.attempt, mark)
+    return {"mark": mark}
+"""
+
+
+class Ledger:
+    """The lines that handlers wrote, and how they agree with the rows of the database."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+
+    def open_gate(self, job: str, number: int) -> None:
+        """Let the tasks pass that wait at a gate of a job; a job with a closed gate cannot finish before the fault."""
+        self.path.with_name(f"{self.path.name}-{job}-{number}").touch()
+
+    def violations(self, completed: Sequence[tuple[Any, ...]], *, may_repeat: bool) -> list[str]:
+        """Return what disagrees. `completed`: job, node, attempt and output of every task that is completed in the rows."""
+        begun: Counter[tuple[str, str, int]] = Counter()
+        last: dict[tuple[str, str], int] = defaultdict(int)
+        marks: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+        for line in self.path.read_text().splitlines():
+            kind, job, node, attempt, *mark = line.split()
+            key = (job, node, int(attempt))
+            if kind == "begin":
+                begun[key] += 1
+                last[job, node] = max(last[job, node], int(attempt))
+            else:
+                marks[key] += mark
+        violations: list[str] = []
+        for job, node, attempt, output in completed:
+            key = (str(job), node, attempt)
+            if last[str(job), node] > attempt:
+                violations.append(
+                    f"{node} completed in attempt {attempt}, and attempt {last[str(job), node]} was begun"
+                )
+            if json.loads(output)["mark"] not in marks[key]:
+                violations.append(f"{node} has the output {output}, and attempt {attempt} made {marks[key]}")
+        if not may_repeat:
+            violations += [f"attempt {key[2]} of {key[1]} was begun {n} times" for key, n in begun.items() if n > 1]
+        return violations

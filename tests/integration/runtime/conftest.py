@@ -1,0 +1,67 @@
+"""A test here is a coroutine, and lives in its world's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conformance.server import shared_server
+from tests.integration.runtime.runtime_world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECONDS = 120.0
+"""No test takes so long, on a machine that is busy."""
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with shared_server() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that another user, the server's, may look into."""
+    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def world(server: str, place: Path) -> World:
+    return World(server, place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names: tuple[str, ...] = pyfuncitem._fixtureinfo.argnames
+    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    asyncio.run(_lived(pyfuncitem.obj, given))
+    return True
+
+
+async def _lived(test: Any, given: dict[str, Any]) -> None:
+    world: World = given["world"]
+    await world.open()
+    try:
+        async with asyncio.timeout(SECONDS):
+            await test(**given)
+    except BaseException as error:
+        # What the test found comes first; the world is put away nevertheless.
+        try:
+            await world.close()
+        except Exception as more:  # noqa: BLE001 - told with the first
+            error.add_note(f"and then: {more!r}")
+        raise
+    await world.close()

@@ -1,0 +1,439 @@
+"""A world with everything in it: a database, orchestrators, workers and a client, all in the loop of one test.
+
+Leases are long, so that a busy machine kills nobody; who is to be dead is given a heartbeat of long ago. When a world
+ends it looks at every row that the test left and checks what is promised of all jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatalogNameError, PostgresError
+
+from dagmaster.adapters.output_blobs_local import LocalBlobs
+from dagmaster.application.submission import JobSubmitter, Submission
+from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster.authoring.handler_registry import Registry, discover
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_records import StoredWorkflow
+from dagmaster.redaction import redact_value
+from dagmaster.store.postgres.audit import audit
+from dagmaster.store.postgres.client_store import PostgresClientStore
+from dagmaster.store.postgres.connection import DatabaseConfig
+from dagmaster.store.postgres.legacy_diagnosis_reader import Explaining
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
+from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+from dagmaster.worker.process_pool import HandlerProcesses
+from dagmaster.worker.service import Worker
+from tests.conformance.server import dsn_of, give_back_database, take_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from dagmaster.engine.diagnosis.explain import Why
+    from dagmaster.engine.graph import Graph
+    from dagmaster.ports.job_records import Accepted, JobReport
+
+MODULES: Final = ("dagmaster.handlers.examples", "tests.integration.runtime.handlers")
+A_LONG_WHILE: Final = 45.0
+"""Longer than anything here takes, on a machine that is busy."""
+
+A_LEASE: Final = 60.0
+OVER: Final = ("COMPLETED", "FAILED", "CANCELLED")
+
+
+@cache
+def known() -> tuple[Any, ...]:
+    """The handlers that every worker has."""
+    return tuple(discover(MODULES, entry_points=False))
+
+
+class Gate:
+    """Shut until it is opened, for whoever waits in whatever loop or thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.is_open = False
+
+    def open(self) -> None:
+        """Let everybody through, from now on."""
+        with self._lock:
+            self.is_open = True
+            waiting, self._waiting = self._waiting, []
+        for loop, future in waiting:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_let, future)
+
+    async def wait(self) -> None:
+        """Wait until it is open."""
+        with self._lock:
+            if self.is_open:
+                return
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((asyncio.get_running_loop(), future))
+        await future
+
+
+def _let(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class World:
+    """What a test lives in. It is opened and closed around the test."""
+
+    def __init__(self, server: str, place: Path) -> None:
+        self._server = server
+        self._name = ""
+        self.dsn = ""
+        self.blobs = LocalBlobs(place / "blobs")
+        self.secrets: dict[str, str] = {}
+        self.handlers: list[Callable[..., Any]] = []
+        self.orchestrators: list[Orchestrator] = []
+        self.workers: list[Worker] = []
+        self.revive: Callable[[], object] | None = None
+        self._lives: dict[Orchestrator | Worker, asyncio.Task[None]] = {}
+        self._eyes: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        if not self.dsn:
+            await self._take_database()
+            # Nobody is believed dead in the first lease after the server's start: here that is long ago.
+            await self.rows(f"ALTER DATABASE {self._name} SET dagapp.clock_offset = '3600'")
+            await self._close_eyes()
+        self.client = PostgresClientStore(self.address)
+        await self.client.open()
+        self.intake = JobSubmitter(self.client, self.client.identity.ids)
+
+    async def _take_database(self) -> None:
+        while self._eyes is None:
+            self._name = await take_database(self._server)
+            self.dsn = dsn_of(self._server, self._name)
+            # One that was given back may have gone with the server that it was on.
+            with contextlib.suppress(InvalidCatalogNameError):
+                self._eyes = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
+
+    async def close(self) -> None:
+        """Stop what lives; then look whether all is as promised."""
+        try:
+            await self._explain_all()
+            for each in list(self._lives):
+                await self.stop(each)
+            await self._audit()
+        finally:
+            for life in self._lives.values():
+                life.cancel()
+            await self.client.close()
+            await self._close_eyes()
+            if self._name:
+                await give_back_database(self._server, self._name)
+
+    async def _close_eyes(self) -> None:
+        eyes, self._eyes = self._eyes, None
+        if eyes is not None:
+            await eyes.close()
+
+    @property
+    def address(self) -> DatabaseConfig:
+        return DatabaseConfig(dsn=self.dsn, revive=self.revive)
+
+    # ── Who lives ──
+
+    def registry(self) -> Registry:
+        """What every worker can do, and what the test added."""
+        return Registry([*known(), *self.handlers])
+
+    async def orchestrator(
+        self, *, lease_seconds: float = A_LEASE, worker_lease_seconds: float = A_LEASE, beats: bool = True
+    ) -> Orchestrator:
+        store = PostgresOrchestratorStore(
+            self.address, blobs=self.blobs, lease_seconds=lease_seconds, worker_lease_seconds=worker_lease_seconds
+        )
+        timing = Timing(
+            poll_seconds=0.5,
+            heartbeat_seconds=0.2 if beats else 3600,
+            scan_seconds=0.1,
+            worker_scan_seconds=0.1,
+            most_backoff_seconds=0.5,
+        )
+        service = Orchestrator(store, blobs=self.blobs, redact=redact_value, timing=timing)
+        self.orchestrators.append(service)
+        await self._begin(service)
+        return service
+
+    async def worker(
+        self,
+        *queues: str,
+        concurrency: int = 16,
+        processes: int | None = 2,
+        memory_mb: int | None = None,
+        poll_seconds: float = 0.5,
+        heartbeat_seconds: float = 0.2,
+        drain_seconds: float = 5.0,
+        blocked_seconds: float = 60.0,
+        patience_seconds: float = 60.0,
+    ) -> Worker:
+        pool = None if processes is None else HandlerProcesses(MODULES, limit=processes, memory_limit_mb=memory_mb)
+        store = PostgresWorkerStore(self.address)
+        service = Worker(
+            store,
+            store,
+            store,
+            self.registry(),
+            blobs=self.blobs,
+            secrets=self.secrets.get,
+            queues=queues,
+            concurrency=concurrency,
+            processes=pool,
+            poll_seconds=poll_seconds,
+            heartbeat_seconds=heartbeat_seconds,
+            drain_seconds=drain_seconds,
+            blocked_seconds=blocked_seconds,
+            patience_seconds=patience_seconds,
+        )
+        self.workers.append(service)
+        await self._begin(service)
+        return service
+
+    async def _begin(self, service: Orchestrator | Worker) -> None:
+        life = self._lives[service] = asyncio.create_task(service.run())
+        ready = asyncio.create_task(service.ready.wait())
+        async with asyncio.timeout(A_LONG_WHILE):
+            await asyncio.wait([life, ready], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if life.done():
+            life.result()
+
+    async def stop(self, service: Orchestrator | Worker) -> None:
+        """Let it end in peace."""
+        service.stop()
+        async with asyncio.timeout(A_LONG_WHILE):
+            await self._lives.pop(service)
+
+    async def kill(self, service: Orchestrator | Worker) -> None:
+        """End it as `kill -9` would: nothing more is written, nobody is told. Its lease is still on."""
+        life = self._lives.pop(service)
+        life.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await life
+        if isinstance(service, Worker):
+            # Its reports go nowhere: nobody is there to write them.
+            await asyncio.gather(*(lane.close() for lane in service._lanes.values()))
+        store = service.ledger if isinstance(service, Worker) else service.store
+        assert isinstance(store, PostgresOrchestratorStore | PostgresWorkerStore)
+        await store.close()
+
+    async def silence(self, service: Orchestrator | Worker) -> None:
+        """Let its last heartbeat be long ago, so that its lease is over."""
+        if isinstance(service, Orchestrator):
+            where, number = "dag_orchestrators SET heartbeat_at = to_timestamp(0) WHERE owner_id", owner_of(service)
+        else:
+            where, number = "dag_workers SET heartbeat_at = to_timestamp(0) WHERE worker_id", worker_of(service)
+        await self.rows(f"UPDATE {where} = $1", number)
+
+    def is_alive(self, service: Orchestrator | Worker) -> bool:
+        return service in self._lives and not self._lives[service].done()
+
+    async def start(self) -> None:
+        """One of each, if there is none yet."""
+        if not self.orchestrators:
+            await self.orchestrator()
+        if not self.workers:
+            await self.worker()
+
+    # ── Jobs ──
+
+    def graph(self, text: str) -> Graph:
+        return compile_text(text, handlers=self.registry()).graph
+
+    async def publish(self, text: str) -> Graph:
+        graph = self.graph(text)
+        await self.intake.keep(graph)
+        await self.client.publish(StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash))
+        return graph
+
+    async def accept(
+        self, text: str, inputs: Mapping[str, Any] | None = None, *, brings: Sequence[str] = (), **options: Any
+    ) -> Accepted:
+        """Submit, and give what was answered. `brings`: workflows that come with the job."""
+        children = [self.graph(each) for each in brings]
+        for child in children:
+            await self.intake.keep(child)
+        submission = Submission(
+            graph=self.graph(text),
+            inputs=inputs or {},
+            workflows={child.workflow_id: child.content_hash for child in children},
+            **options,
+        )
+        return (await self.intake.submit([submission]))[0]
+
+    async def submit(self, text: str, inputs: Mapping[str, Any] | None = None, **options: Any) -> str:
+        return (await self.accept(text, inputs, **options)).job_id
+
+    async def run(self, text: str, inputs: Mapping[str, Any] | None = None, **options: Any) -> JobReport:
+        """Submit, wait, and give the report."""
+        await self.start()
+        return await self.over(await self.submit(text, inputs, **options))
+
+    async def over(self, job_id: str, *, run: int = 1) -> JobReport:
+        """Wait until a job is over."""
+        await self._explain_all()
+        sql = "SELECT status = ANY($2) AND run >= $3 AND owner_id IS NULL FROM dag_jobs WHERE id = $1"
+        try:
+            await self.until(sql, int(job_id), list(OVER), run)
+        except TimeoutError:
+            raise AssertionError(f"job {job_id} is not over:\n{await self.told(job_id)}") from None
+        return await self.client.report(job_id, self.blobs)
+
+    async def send(self, job_id: str, kind: str, by: str = "ada", **body: Any) -> None:
+        assert await self.client.send(job_id, CommandKind(kind), body, by)
+
+    # ── What can be seen ──
+
+    async def rows(self, sql: str, *given: Any) -> list[asyncpg.Record]:
+        """Ask the database. A connection that was lost is made again."""
+        async with asyncio.timeout(A_LONG_WHILE):
+            while True:
+                try:
+                    if self._eyes is None or self._eyes.is_closed():
+                        self._eyes = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
+                    return await self._eyes.fetch(sql, *given)
+                except (OSError, InterfaceError, InternalClientError, PostgresError) as error:
+                    if isinstance(error, PostgresError) and (error.sqlstate or "")[:2] not in ("57", "08"):
+                        raise
+                    self._eyes = None
+                    self._look_after()
+                    await asyncio.sleep(0.02)
+
+    async def value(self, sql: str, *given: Any) -> Any:
+        found = await self.rows(sql, *given)
+        return found[0][0] if found else None
+
+    async def until(self, sql: str, *given: Any) -> None:
+        """Wait until a question is answered with yes. The database tells nobody when that is."""
+        async with asyncio.timeout(A_LONG_WHILE):
+            while not await self.value(sql, *given):
+                self._look_after()
+                await asyncio.sleep(0.005)
+
+    def _look_after(self) -> None:
+        """Nobody has to wait for what the dead were to do."""
+        for service, life in self._lives.items():
+            assert not life.done(), f"{type(service).__name__} died: {life.exception()!r}"
+
+    async def until_node(self, job_id: str, node: str, *statuses: str) -> None:
+        sql = "SELECT status = ANY($3) FROM dag_node_states WHERE job_id = $1 AND node_id = $2"
+        await self.until(sql, int(job_id), node, list(statuses))
+
+    async def until_held(self, count: int = 1) -> None:
+        """Wait until workers hold so many tasks."""
+        await self.until("SELECT count(*) >= $1 FROM dag_task_queue WHERE worker_id IS NOT NULL", count)
+
+    async def until_told(self, job_id: str, event: str, node: str | None = None) -> None:
+        sql = "SELECT true FROM dag_job_events WHERE job_id = $1 AND type = $2 AND ($3::text IS NULL OR node_id = $3)"
+        await self.until(sql, int(job_id), event, node)
+
+    async def events(self, job_id: str, *types: str) -> list[asyncpg.Record]:
+        sql = "SELECT seq, type, by, node_id, attempt, data FROM dag_job_events WHERE job_id = $1 ORDER BY seq"
+        return [row for row in await self.rows(sql, int(job_id)) if not types or row["type"] in types]
+
+    async def types(self, job_id: str, *types: str) -> list[str]:
+        """The kinds of the events, in order."""
+        return [row["type"] for row in await self.events(job_id, *types)]
+
+    async def told(self, job_id: str) -> str:
+        """The trail, to be read by people."""
+        return "\n".join(" ".join(map(str, row)) for row in await self.events(job_id))
+
+    async def attempts(self, job_id: str, node: str) -> list[str]:
+        """What became of each attempt at a node, in order."""
+        sql = "SELECT status FROM dag_task_attempts WHERE job_id = $1 AND node_id = $2 ORDER BY attempt"
+        return [row["status"] for row in await self.rows(sql, int(job_id), node)]
+
+    async def log(self, job_id: str, node: str) -> str:
+        """The log of a node's attempts, whose pieces are numbered from 1 on."""
+        sql = (
+            "SELECT attempt, chunk, text FROM dag_task_logs WHERE job_id = $1 AND node_id = $2 ORDER BY attempt, chunk"
+        )
+        rows = await self.rows(sql, int(job_id), node)
+        for attempt in {row["attempt"] for row in rows}:
+            chunks = [row["chunk"] for row in rows if row["attempt"] == attempt]
+            assert chunks == list(range(1, len(chunks) + 1))
+        return "".join(row["text"] for row in rows)
+
+    async def everything(self, *but: str) -> str:
+        """All rows of all tables as text, but those of some columns (`table.column`)."""
+        tables = await self.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'dagapp' ORDER BY 1")
+        found: list[str] = []
+        for (table,) in tables:
+            for row in await self.rows(f"SELECT * FROM {table}"):
+                found += [f"{table}.{key}: {value}" for key, value in row.items() if f"{table}.{key}" not in but]
+        return "\n".join(found)
+
+    async def why(self, job_id: str) -> Why:
+        """Why a job and its nodes stand where they stand."""
+        store = LegacyReadStore(self.address, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        try:
+            found = await Explaining(store, compile_definition, redact_value).explain(job_id)
+        finally:
+            await store.close()
+        assert found is not None
+        return found.why
+
+    async def until_reason(self, job_id: str, node: str, code: str) -> str:
+        """Wait until a node has a reason of this code, and give its sentence."""
+        async with asyncio.timeout(A_LONG_WHILE):
+            while True:
+                # A child of a fan-out is not there from the beginning.
+                with contextlib.suppress(KeyError):
+                    reason = (await self.why(job_id)).of(node)
+                    if reason.code == code:
+                        return reason.sentence
+                self._look_after()
+                await asyncio.sleep(0.02)
+
+    async def _explain_all(self) -> None:
+        """No job is ever without a reason, nor is a node of it."""
+        with contextlib.suppress(DatabaseUnavailable):
+            for (job_id,) in await self.rows("SELECT id FROM dag_jobs ORDER BY id DESC LIMIT 5"):
+                why = await self.why(str(job_id))
+                assert why.head().sentence
+                assert all(why.of(node.id).sentence and why.chain(node.id) for node in why.nodes())
+
+    # ── What is promised of all jobs ──
+
+    async def _audit(self) -> None:
+        assert not await self.rows("SELECT id FROM dag_jobs WHERE owner_id IS NOT NULL"), "who stops owns nothing"
+        left = "SELECT i.* FROM dag_inbox i JOIN dag_jobs j ON j.id = i.job_id WHERE j.status = ANY($1)"
+        assert not await self.rows(left, list(OVER)), "what was asked of jobs that are over was answered"
+        assert self._eyes is not None
+        found = await audit(self._eyes, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        assert not found.violations, "\n".join(map(str, found.violations))
+
+
+def owner_of(service: Orchestrator) -> int:
+    store = service.store
+    assert isinstance(store, PostgresOrchestratorStore)
+    return store.owner_id
+
+
+def worker_of(service: Worker) -> int:
+    store = service.ledger
+    assert isinstance(store, PostgresWorkerStore)
+    return store.worker_id
+
+
+def read(data: str | None) -> Any:
+    """The data of an event."""
+    return {} if data is None else json.loads(data)

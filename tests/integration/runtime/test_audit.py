@@ -1,0 +1,440 @@
+"""The auditor finds nothing in a sound database, and everything in one that is not: a proof that can fail.
+
+Each damage is done by hand to real rows, in a transaction that is rolled back, with constraints and keys out of the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from dagmaster.cli.main import main
+from dagmaster.store.postgres.audit import PROMISES, audit, look
+from tests.integration.runtime.runtime_world import owner_of
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+    from tests.integration.runtime.runtime_world import World
+
+CHILD = "{workflow_id: child, nodes: {a: {handler: echo}}}"
+SLOW_CHILD = "{workflow_id: slow, nodes: {w: {type: wait, signal: never}}}"
+DONE = """{workflow_id: done, nodes: {
+    w: {type: wait, signal: go, next: t},
+    t: {handler: flaky, retry: {initial_delay_seconds: 0}, next: [p, c, x]},
+    x: {handler: fail, retry: none, allow_failure: true},
+    c: {type: workflow, workflow_id: child},
+    p: {handler: make_chunks, params: {count: 3}, next: f},
+    f: {type: fan_out, source: '{{ nodes.p.output.chunks }}', task: {handler: echo}, next: s},
+    s: {type: fan_in, aggregation: collect}}}"""
+OPEN = """{workflow_id: open, nodes: {
+    w: {type: wait, signal: never},
+    y: {type: approval, message: well},
+    r: {handler: flaky, retry: {initial_delay_seconds: 3600}},
+    q: {handler: echo, queue: nobody},
+    c: {type: workflow, workflow_id: slow},
+    f: {type: fan_out, source: [1, 2, 3], max_parallel: 1, task: {handler: echo, queue: nobody}}}}"""
+
+# What is done to the rows, and the promises that are broken by it. {done}, {open} and {child} are jobs.
+HELD = "UPDATE dag_task_queue SET lease_token = 1, claimed_at = clock(), worker_id ="
+# An orchestrator lives for an hour, and it owns what is open.
+ALIVE = (
+    "UPDATE dag_orchestrators SET stopped_at = NULL, heartbeat_at = clock(), started_at = clock() - interval '1 hour'"
+)
+OWNED = f"{ALIVE}; UPDATE dag_jobs SET owner_id = (SELECT owner_id FROM dag_orchestrators) WHERE finished_at IS NULL"
+AN_HOUR_AGO = "UPDATE dag_job_events SET at = at - interval '1 hour'"
+DAMAGE: dict[str, tuple[str, set[str]]] = {
+    "an event is gone": (
+        "DELETE FROM dag_job_events WHERE job_id = {done} AND type = 'SignalReceived'",
+        {"trail_has_no_gaps"},
+    ),
+    "an event is to come": ("UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {open}", {"trail_has_no_gaps"}),
+    "something happens after the end": (
+        (
+            "UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {done};"
+            " INSERT INTO dag_job_events (job_id, seq, type, at, by) SELECT id, event_seq, 'SignalReceived', clock(), 'ada'"
+            " FROM dag_jobs WHERE id = {done}"
+        ),
+        {"trail_is_in_order"},
+    ),
+    "a job that never started": (
+        "UPDATE dag_job_events SET type = 'CommandRejected' WHERE job_id = {done} AND type = 'JobStarted'",
+        {"trail_is_in_order"},
+    ),
+    "a dead owner wrote": (
+        "UPDATE dag_job_events SET by = 'orchestrator 1' WHERE job_id = {done} AND node_id = 'p' AND type = 'NodeDispatched'",
+        {"only_the_owner_writes"},
+    ),
+    "a claim in an epoch of before": (
+        "UPDATE dag_job_events SET data = '{{\"epoch\": 0}}' WHERE job_id = {done} AND type = 'JobClaimed'",
+        {"only_the_owner_writes"},
+    ),
+    "a claim that the job does not know": (
+        "UPDATE dag_jobs SET owner_epoch = 0 WHERE id = {done}",
+        {"only_the_owner_writes"},
+    ),
+    "a node that failed in silence": (
+        "UPDATE dag_node_states SET status = 'FAILED', output = NULL, error = '{{}}' WHERE job_id = {done} AND node_id = 's'",
+        {"states_are_explained"},
+    ),
+    "an attempt that made a result of another job": (
+        "UPDATE dag_job_events SET data = '{{\"reused_from\": {{}}}}' WHERE job_id = {done} AND node_id = 't' AND type = 'NodeCompleted'",
+        {"states_are_explained"},
+    ),
+    "a node without a row": (
+        "DELETE FROM dag_node_states WHERE job_id = {done} AND node_id = 's'",
+        {"states_are_explained"},
+    ),
+    "a node that began in silence": (
+        (
+            "UPDATE dag_node_states SET status = 'DISPATCHED', attempt = 1, task_id = 1, wake_at = clock()"
+            " WHERE job_id = {open} AND node_id = 'f__2'"
+        ),
+        {"states_are_explained"},
+    ),
+    "a completion that is told again": (
+        "UPDATE dag_job_events SET type = 'NodeCompleted', node_id = 's' WHERE job_id = {done} AND type = 'SignalReceived'",
+        {"nodes_complete_once"},
+    ),
+    "two nodes in one place": (
+        "UPDATE dag_node_states SET finished_seq = 1 WHERE job_id = {done} AND node_id = 's'",
+        {"nodes_complete_once"},
+    ),
+    "an output is gone": (
+        "UPDATE dag_node_states SET output = NULL, output_ref = NULL WHERE job_id = {done} AND node_id = 't'",
+        {"outputs_are_of_the_completed"},
+    ),
+    "an output before the end": (
+        "UPDATE dag_node_states SET output = '1' WHERE job_id = {open} AND node_id = 'q'",
+        {"outputs_are_of_the_completed"},
+    ),
+    "a task that is reported and queued": (
+        (
+            "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
+            " SELECT job_id, node_id, attempt, task_id, queue, 'LOST', clock(), clock() FROM dag_task_queue WHERE node_id = 'q'"
+        ),
+        {"tasks_are_in_one_place"},
+    ),
+    "a task that is nowhere": (
+        "DELETE FROM dag_task_queue WHERE node_id = 'q'",
+        {"tasks_are_in_one_place", "open_nodes_can_move"},
+    ),
+    "an attempt that never was": (
+        (
+            "INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at)"
+            " SELECT 7, job_id, node_id, 2, queue, priority, handler, params, 1, clock() FROM dag_task_queue WHERE node_id = 'q'"
+        ),
+        {"tasks_are_in_one_place", "what_is_queued_is_wanted"},
+    ),
+    "an attempt is missing": (
+        "UPDATE dag_node_states SET attempt = 2 WHERE job_id = {done} AND node_id = 'x'",
+        {"attempts_are_numbered"},
+    ),
+    "an attempt that ended otherwise": (
+        "UPDATE dag_task_attempts SET status = 'RELEASED' WHERE job_id = {done} AND node_id = 'p'",
+        {"attempts_are_told"},
+    ),
+    "an attempt that ended twice": (
+        (
+            "UPDATE dag_job_events SET type = 'AttemptReleased', node_id = 'p', attempt = 1, data = NULL"
+            " WHERE job_id = {done} AND type = 'SignalReceived'"
+        ),
+        {"attempts_are_told"},
+    ),
+    "a try that was not counted": (
+        "UPDATE dag_node_states SET failed_attempts = 0 WHERE job_id = {done} AND node_id = 't'",
+        {"budgets_are_what_was_used"},
+    ),
+    "a loss that never was": (
+        "UPDATE dag_node_states SET lost_attempts = 1 WHERE job_id = {done} AND node_id = 'p'",
+        {"budgets_are_what_was_used"},
+    ),
+    "a task that is held by nobody known": (f"{HELD} 1 WHERE node_id = 'q'", {"what_is_queued_is_wanted"}),
+    "a task of another attempt": (
+        "UPDATE dag_node_states SET task_id = 1 WHERE job_id = {open} AND node_id = 'q'",
+        {"what_is_queued_is_wanted", "open_nodes_can_move"},
+    ),
+    "a rest without an end": (
+        "UPDATE dag_node_states SET wake_at = NULL WHERE job_id = {open} AND node_id = 'r'",
+        {"open_nodes_can_move"},
+    ),
+    "a wait for nothing": (
+        "UPDATE dag_job_events SET data = '{{\"until\": \"2026\"}}' WHERE job_id = {open} AND type = 'NodeWaiting'",
+        {"open_nodes_can_move"},
+    ),
+    "a fan-out with nothing under way": (
+        (
+            "UPDATE dag_node_states SET parent_node_id = 'f', status = 'PENDING', attempt = 0, task_id = NULL"
+            " WHERE job_id = {open} AND node_id = 'f__0'; DELETE FROM dag_task_queue WHERE node_id = 'f__0';"
+            " UPDATE dag_job_events SET type = 'CommandRejected' WHERE job_id = {open} AND node_id = 'f__0'"
+        ),
+        {"open_nodes_can_move"},
+    ),
+    "a child job that is gone": (
+        "UPDATE dag_jobs SET parent_attempt = 9 WHERE parent_job_id = {open}",
+        {"open_nodes_can_move", "child_jobs_are_wanted"},
+    ),
+    "an owner whom nobody knows": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"owners_can_be_replaced"}),
+    "an owner who was buried long ago": (
+        (
+            "UPDATE dag_jobs SET owner_id = (SELECT min(owner_id) FROM dag_orchestrators) WHERE id = {open};"
+            " UPDATE dag_orchestrators SET stopped_at = clock() - interval '2 hours'"
+        ),
+        {"owners_can_be_replaced"},
+    ),
+    "a task of a worker who was buried long ago": (
+        (
+            f"{HELD} (SELECT min(worker_id) FROM dag_workers) WHERE node_id = 'q';"
+            " UPDATE dag_workers SET stopped_at = clock() - interval '2 hours'"
+        ),
+        {"owners_can_be_replaced"},
+    ),
+    "an error of a job that completed": ("UPDATE dag_jobs SET error = '{{}}' WHERE id = {done}", {"over_means_over"}),
+    "an end that was not told": (
+        "UPDATE dag_jobs SET status = 'FAILED', error = '{{}}', result = NULL WHERE id = {done}",
+        {"over_means_over"},
+    ),
+    "a run that was not told": ("UPDATE dag_jobs SET run = 2 WHERE id = {done}", {"over_means_over"}),
+    "a node that is open in a job that is over": (
+        (
+            "UPDATE dag_node_states SET status = 'WAITING', output = NULL, finished_seq = NULL"
+            " WHERE job_id = {done} AND node_id = 'w';"
+            " UPDATE dag_job_events SET type = 'NodeWaiting' WHERE job_id = {done} AND node_id = 'w' AND type = 'NodeCompleted'"
+        ),
+        {"over_means_over"},
+    ),
+    "a child of a fan-out too few": (
+        "UPDATE dag_node_states SET expanded_count = 4, source_count = 4 WHERE job_id = {done} AND node_id = 'f'",
+        {"fan_outs_have_their_children"},
+    ),
+    "a child of a fan-out in another place": (
+        "UPDATE dag_node_states SET fan_out_index = 7 WHERE job_id = {done} AND node_id = 'f__1'",
+        {"fan_outs_have_their_children"},
+    ),
+    "a child job that nobody told of": (
+        "UPDATE dag_job_events SET data = '{{\"job_id\": \"1\"}}' WHERE job_id = {done} AND type = 'ChildJobStarted'",
+        {"child_jobs_are_wanted"},
+    ),
+    "a key with two jobs": (
+        (
+            "ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_idempotency_key_key;"
+            " UPDATE dag_jobs SET idempotency_key = 'k'"
+        ),
+        {"keys_are_of_one_job"},
+    ),
+    "a job that is gone": ("DELETE FROM dag_jobs WHERE id = {child}", {"nothing_is_without_its_job"}),
+    "a child of no fan-out": (
+        "UPDATE dag_node_states SET parent_node_id = 'g' WHERE job_id = {done} AND node_id = 's'",
+        {"nothing_is_without_its_job"},
+    ),
+    "a command that nobody answers": (
+        (
+            "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES ({open}, 'cancel', '{{}}', clock() - interval '1 hour');"
+            f" {OWNED}"
+        ),
+        {"commands_are_answered"},
+    ),
+    "a report that nobody takes": (
+        (
+            "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
+            " SELECT job_id, node_id, attempt, task_id, queue, 'LOST', dispatched_at, clock() - interval '1 hour'"
+            " FROM dag_task_queue WHERE node_id = 'q';"
+            f" DELETE FROM dag_task_queue WHERE node_id = 'q'; {OWNED}"
+        ),
+        {"results_are_taken"},
+    ),
+    "a job that nobody claims": (f"{ALIVE}; {AN_HOUR_AGO}", {"jobs_are_claimed"}),
+    "a job whose run is long gone": (
+        (
+            f"{ALIVE}; {AN_HOUR_AGO}; UPDATE dag_jobs SET queue = 'run:1' WHERE finished_at IS NULL;"
+            " UPDATE dag_workers SET queues = '{{run:1}}', pid = 0, stopped_at = clock() - interval '1 hour'"
+        ),
+        {"jobs_are_claimed"},
+    ),
+}
+
+# What looks like a standstill, and is none.
+HEALTH = {
+    "a report of a moment ago": DAMAGE["a report that nobody takes"][0].replace(
+        "clock() - interval '1 hour' FROM", "clock() FROM"
+    ),
+    "a report that nobody lives to take": DAMAGE["a report that nobody takes"][0]
+    + "; UPDATE dag_orchestrators SET heartbeat_at = clock() - interval '1 hour'",
+    "a job that nobody lives to claim": (
+        f"{AN_HOUR_AGO}; UPDATE dag_orchestrators SET stopped_at = clock() - interval '1 hour'"
+    ),
+    "a job of which something was told a moment ago": ALIVE,
+    "a job whose owner left a moment ago": (
+        f"{ALIVE}; {AN_HOUR_AGO};"
+        " INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at, stopped_at)"
+        " VALUES (7, 'h', 1, '1', clock(), clock(), clock()); UPDATE dag_jobs SET previous_owner_id = 7"
+    ),
+    "a job of a run that lives": (
+        f"{ALIVE}; {AN_HOUR_AGO}; UPDATE dag_jobs SET queue = 'run:1';"
+        " UPDATE dag_workers SET queues = '{{run:1}}', pid = 0, stopped_at = NULL, heartbeat_at = clock()"
+    ),
+    "a job beside a run that lives": (
+        f"{ALIVE}; {AN_HOUR_AGO};"
+        " UPDATE dag_workers SET queues = '{{run:1}}', stopped_at = NULL, heartbeat_at = clock()"
+    ),
+}
+
+
+async def lived_in(world: World) -> dict[str, str]:
+    """Two jobs and their children: one is over, of the other every kind of node is open. Nobody lives any more."""
+    await world.publish(CHILD)
+    await world.publish(SLOW_CHILD)
+    orchestrator = await world.orchestrator()
+    worker = await world.worker("default", "q")
+    done, opened = await world.submit(DONE), await world.submit(OPEN)
+    await world.until_node(done, "w", "WAITING")
+    await world.send(done, "signal", name="go", payload={})
+    assert (await world.over(done)).status == "COMPLETED"
+    await world.until_node(opened, "r", "READY")
+    await world.until_node(opened, "c", "RUNNING")
+    await world.until("SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING' AND job_id <> $1", int(opened))
+    child = await world.value("SELECT id FROM dag_jobs WHERE parent_job_id = $1", int(done))
+    for each in (worker, orchestrator):
+        await world.stop(each)
+    return {"done": done, "open": opened, "child": str(child)}
+
+
+async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
+    """The promises that are broken after each of these was done to rows that are sound."""
+    jobs = await lived_in(world)
+    found = {}
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    try:
+        sound = await audit(connection)
+        assert sound.violations == ()
+        assert (sound.jobs, sound.nodes > 15, sound.events > 40) == (4, True, True)
+        for what, statements in done.items():
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(statements.format(**jobs))
+            found[what] = {each.promise for each in (await look(connection)).violations}
+            await transaction.rollback()
+    finally:
+        await connection.close()
+    return found
+
+
+async def test_each_damage_is_found_by_the_promises_that_it_breaks_and_by_no_other(world: World):
+    found = await found_after(world, {what: statements for what, (statements, _) in DAMAGE.items()})
+    assert found == {what: promises for what, (_, promises) in DAMAGE.items()}
+
+
+async def test_what_will_move_by_itself_or_has_nobody_to_move_it_is_no_standstill(world: World):
+    found = await found_after(world, HEALTH)
+    assert found == {what: set() for what in HEALTH}
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_has_a_damage_that_it_alone_finds(promise):
+    assert {promise} in [promises for _, promises in DAMAGE.values()]
+
+
+async def test_the_audit_of_one_job_tells_of_that_job_alone(world: World):
+    await world.start()
+    first, second = [(await world.run("{name: n, nodes: {a: {handler: echo}}}")).job_id for _ in range(2)]
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute("UPDATE dag_jobs SET event_seq = 99")
+        for job in (first, second):
+            (found,) = (await look(connection, job_ids=[job])).violations
+            assert (found.job_id, found.promise) == (job, "trail_has_no_gaps")
+            assert str(found).startswith(
+                f"trail_has_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
+            )
+            assert found.sentence == "The events of a job are numbered from 1 to its event_seq, and none is missing."
+    finally:
+        await transaction.rollback()
+        await connection.close()
+
+
+async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: World, monkeypatch: pytest.MonkeyPatch):
+    await world.publish(SLOW_CHILD)
+    first = await world.orchestrator()
+    parent = await world.submit("{workflow_id: parent, nodes: {c: {type: workflow, workflow_id: slow}}}")
+    await world.until("SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING'")
+    child = str(await world.value("SELECT id FROM dag_jobs WHERE parent_job_id = $1", int(parent)))
+    await world.stop(first)
+
+    # Who claims passes over what is locked: one gets the child, and then wants nothing more; another gets the parent.
+    looked = asyncio.Event()
+
+    async def claims_nothing(*_given: object) -> list[object]:
+        looked.set()
+        return []
+
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM dag_jobs WHERE id = $1 FOR UPDATE", int(parent))
+            owner_of_child = await world.orchestrator()
+            await world.until("SELECT owner_id IS NOT NULL FROM dag_jobs WHERE id = $1", int(child))
+            monkeypatch.setattr(owner_of_child.store, "claim", claims_nothing)
+            await looked.wait()
+        owner_of_parent = await world.orchestrator()
+        await world.until("SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(parent), owner_of(owner_of_parent))
+        # And a person may have any name.
+        await world.send(child, "approve", by="orchestrator Ada", node="w")
+        await world.until_told(child, "CommandRejected")
+        await world.send(parent, "cancel")
+        assert (await world.over(parent)).status == "CANCELLED"
+        assert (await world.over(child)).status == "CANCELLED"
+        told = await world.events(child, "CommandRejected", "CancelRequested", "JobFinished")
+        assert [(row["type"], row["by"]) for row in told] == [
+            ("CommandRejected", "orchestrator Ada"),
+            ("CancelRequested", f"orchestrator {owner_of(owner_of_parent)}"),
+            ("JobFinished", f"orchestrator {owner_of(owner_of_child)}"),
+        ]
+        assert (await audit(connection)).violations == ()
+    finally:
+        await connection.close()
+
+
+async def lost_midway(connection: Connection[Record], **_given: object) -> None:
+    await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+async def lost_before(connection: Connection[Record], **_given: object) -> None:
+    connection.terminate()
+    await connection.execute("SELECT 1")
+
+
+async def refused(connection: Connection[Record], **_given: object) -> None:
+    await connection.execute("SELECT nothing")
+
+
+@pytest.mark.parametrize(
+    ("happens", "code"),
+    [(lost_midway, 3), (lost_before, 3), (refused, 2)],
+)
+async def test_an_audit_that_could_not_look_tells_of_no_broken_promise(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], happens, code
+):
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", world.dsn)
+
+    def exit_code() -> object:
+        with pytest.raises(SystemExit) as left:
+            main(["jobs", "audit"])
+        return left.value.code
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dagmaster.store.postgres.audit.look", happens)
+        assert await asyncio.to_thread(exit_code) == code
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+def test_the_help_of_an_audit_names_every_exit_code(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["jobs", "audit", "--help"])
+    told = " ".join(capsys.readouterr().out.split("Exit codes:")[1].split())
+    assert [word for word in told.split() if word.isdigit()] == ["0", "1", "2", "3", "130"]

@@ -1,0 +1,284 @@
+"""Why a job stands where it stands, read from a database while it stands there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.orchestrator import service
+from dagmaster.ports.clock import loop_time
+from dagmaster.store.postgres.legacy_fleet import read_fleet
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
+from tests.integration.runtime.runtime_world import Gate, read
+from tests.integration.runtime.test_ownership import GATED, gated_by
+
+if TYPE_CHECKING:
+    from dagmaster.store.postgres.legacy_fleet import Fleet
+    from dagmaster.worker.prefetch import PrefetchBudget
+    from tests.integration.runtime.runtime_world import World
+
+ECHO = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
+
+
+def hurry(room: PrefetchBudget) -> None:
+    """Let a worker believe that its tasks are quick, from now on: it holds more than it runs."""
+    room.speed, room._since = 20.0, loop_time() + 3600
+
+
+async def fleet_of(world: World) -> Fleet:
+    store = LegacyReadStore(world.address, lease_seconds=60.0, worker_lease_seconds=60.0)
+    try:
+        return await read_fleet(store)
+    finally:
+        await store.close()
+
+
+async def test_a_job_without_an_orchestrator_says_so(world: World):
+    job = await world.submit(ECHO)
+    why = await world.why(job)
+    assert (why.head().code, why.of("a").code) == (ReasonCode.NO_ORCHESTRATOR, ReasonCode.NOT_STARTED)
+
+
+async def test_a_job_without_a_worker_names_the_queue(world: World):
+    await world.orchestrator()
+    job = await world.submit(
+        "{name: n, nodes: {a: {handler: echo, queue: container-tasks, next: b}, b: {handler: echo}}}"
+    )
+    assert "in queue container-tasks: no live worker serves it" in await world.until_reason(job, "a", "no_worker")
+    why = await world.why(job)
+    assert [link.subject for link in why.chain("b")] == ["b", "a"]
+    assert why.head().sentence.startswith("a has waited")
+    await world.worker()
+    await world.over(job)
+
+
+async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world: World):
+    gate = Gate()
+    world.handlers.append(gated_by(gate))
+    await world.orchestrator()
+    worker = await world.worker(concurrency=1, heartbeat_seconds=0.05)
+    hurry(worker._budget)
+    job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
+    await world.until_held(3)
+    # What was claimed long before the last heartbeat was either begun, or not.
+    await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
+    # It has run since it began, not since it was claimed.
+    assert "has run for 9 s" not in await world.until_reason(job, "f__0", "running")
+    assert "has not begun in 9 s" in await world.until_reason(job, "f__1", "prefetched")
+    queued = await world.until_reason(job, "f__4", "queued")
+    assert "behind 1 other task in queue q: 1 worker is alive, 1 of 1 places busy" in queued
+    (found,) = (await fleet_of(world)).workers
+    assert (found["running"], found["prefetched"], found["concurrency"]) == (1, 2, 1)
+    gate.open()
+    assert (await world.over(job)).status == "COMPLETED"
+
+
+async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
+    await world.orchestrator()
+    worker = await world.worker(processes=1, heartbeat_seconds=0.05)
+    hurry(worker._process_budget)
+    job = await world.submit(
+        "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
+    )
+    await world.until_held(2)
+    await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
+    await world.until_reason(job, "f__0", "running")
+    await world.until_reason(job, "f__1", "prefetched")
+    await world.send(job, "cancel")
+    await world.over(job)
+
+
+async def test_plain_functions_that_wait_for_a_process_say_so(world: World):
+    await world.orchestrator()
+    await world.worker(processes=1, heartbeat_seconds=0.05)
+    job = await world.submit(
+        "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
+    )
+    said = ""
+    while "its 1 process for plain functions is busy (DAGMASTER_PROCESSES)" not in said:
+        said = await world.until_reason(job, "f__1", "queued")
+    (found,) = (await fleet_of(world)).workers
+    assert (found["processes"], found["processes_busy"]) == (1, 1)
+    await world.send(job, "cancel")
+    await world.over(job)
+
+
+async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
+    gate = Gate()
+    world.handlers.append(gated_by(gate))
+    first = await world.worker(concurrency=100)
+    await world.orchestrator()
+    items = list(range(60))
+    job = await world.submit(f"{{name: n, nodes: {{f: {{type: fan_out, source: {items}, task: {{handler: gated}}}}}}}}")
+    await world.until_held(60)
+    await world.kill(first)
+    await world.silence(first)
+    for item in items:
+        await world.until_reason(job, f"f__{item}", "no_worker")
+    # It is long dead by now: only that of the last hour is shown.
+    await world.rows("UPDATE dag_workers SET heartbeat_at = clock() - interval '10 min'")
+    (dead,) = (await fleet_of(world)).workers
+    assert dead["left"] == {"tasks": 60, "not_reclaimed": 0, "now": {"dispatched": 60}}
+    gate.open()
+    await world.worker()
+    await world.over(job)
+
+
+async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_fleet_says_what_it_left(world: World):
+    gate = Gate()
+    world.handlers.append(gated_by(gate))
+    first = await world.worker()
+    owner = await world.orchestrator()
+    job = await world.submit(GATED)
+    await world.until_held()
+    await world.kill(owner)
+    await world.kill(first)
+    await world.silence(first)
+    assert (await world.why(job)).of("a").code is ReasonCode.WORKER_DIED
+    await world.silence(owner)
+    assert (await world.why(job)).head().code is ReasonCode.NO_ORCHESTRATOR
+    await world.orchestrator()
+    assert "no live worker serves it" in await world.until_reason(job, "a", "no_worker")
+    # They are long dead by now: only that of the last hour is shown.
+    await world.rows("UPDATE dag_workers SET heartbeat_at = clock() - interval '10 min'")
+    await world.rows(
+        "UPDATE dag_orchestrators SET heartbeat_at = clock() - interval '10 min' WHERE stopped_at IS NOT NULL"
+    )
+    fleet = await fleet_of(world)
+    (dead,) = fleet.workers
+    assert (dead["died"], dead["left"]) == (True, {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}})
+    (gone,) = [each for each in fleet.orchestrators if not each["alive"]]
+    assert gone["died"]
+    assert gone["left"] == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "moved_on": 0}
+    claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
+    assert [claim.get("after") for claim in claims] == [None, "died"]
+    assert all(claim["where"] == f"{dead['host']}:{dead['pid']}" for claim in claims)
+    (lost,) = await world.events(job, "AttemptLost")
+    assert read(lost["data"])["worker"] == f"{dead['host']}:{dead['pid']}"
+    gate.open()
+    await world.worker()
+    await world.over(job)
+
+
+async def test_the_fleet_shows_that_a_worker_drains(world: World):
+    began, gate = Gate(), Gate()
+
+    @handler("holds", queue="q")
+    async def holds() -> None:
+        began.open()
+        await gate.wait()
+
+    world.handlers.append(holds)
+    await world.orchestrator()
+    worker = await world.worker(drain_seconds=60)
+    job = await world.submit("{name: n, nodes: {a: {handler: holds}}}")
+    await began.wait()
+    assert [each["draining"] for each in (await fleet_of(world)).workers] == [False]
+    stopping = asyncio.create_task(world.stop(worker))
+    await world.until("SELECT bool_or((counters ->> 'draining')::boolean) FROM dag_workers")
+    assert [each["draining"] for each in (await fleet_of(world)).workers] == [True]
+    gate.open()
+    await stopping
+    assert [each["draining"] for each in (await fleet_of(world)).workers] == [False]
+    await world.over(job)
+
+
+async def test_a_claim_after_a_release_says_so(world: World):
+    gate = Gate()
+    world.handlers.append(gated_by(gate))
+    first = await world.orchestrator()
+    await world.worker()
+    job = await world.submit(GATED)
+    await world.until_held()
+    await world.stop(first)
+    await world.orchestrator()
+    gate.open()
+    await world.over(job)
+    # Whoever has done with a job has not left it.
+    await world.send(job, "resume", nodes=["a"])
+    await world.over(job, run=2)
+    claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
+    assert [claim.get("after") for claim in claims] == [None, "released", None]
+
+
+async def test_a_retry_tells_when_and_after_what(world: World):
+    await world.start()
+    job = await world.submit(
+        "{name: n, nodes: {a: {handler: fail, retry: {max_attempts: 3, initial_delay_seconds: 600, max_delay_seconds: 600, jitter: false}}}}"
+    )
+    said = await world.until_reason(job, "a", "retry")
+    assert said.startswith("rests: try 2 of 3 in ")
+    await world.send(job, "cancel", by="alice")
+    await world.over(job)
+    why = await world.why(job)
+    assert why.head().sentence.startswith("was cancelled by alice ")
+    assert why.of("a").code is ReasonCode.CANCELLED
+
+
+async def test_a_branch_that_was_not_taken_tells_its_value_without_secrets(world: World):
+    text = """{name: n, inputs: {word: {type: string, secret: true}}, nodes: {
+        a: {handler: echo, params: {size: 150, said: "no {{ inputs.word }}"}, next: [r, s]},
+        r: {type: conditional, condition_field: "{{ nodes.a.output.echoed_params.size }}",
+            branches: [{name: small, condition: "< 100", next: b}, {default: true, next: c}]},
+        s: {type: conditional, condition_field: "{{ inputs.word }}",
+            branches: [{name: known, condition: "== 'x'", next: d}, {default: true}]},
+        b: {handler: echo}, c: {handler: echo}, d: {handler: echo}}}"""
+    await world.start()
+    job = await world.submit(text, {"word": "hunter2hunter2"})
+    await world.over(job)
+    why = await world.why(job)
+    assert why.of("b").sentence == "skipped: value = 150, branch small (< 100) was false; r took default"
+    everything = json.dumps([why.of(node.id).document() for node in why.nodes()])
+    assert "branch known (== 'x') was false" in why.of("d").sentence
+    assert "hunter2" not in everything
+    assert why.of("a").sentence.startswith("completed on worker ")
+
+
+async def test_pauses_and_child_jobs_are_followed(world: World):
+    child = "{workflow_id: child, name: c, nodes: {ask: {type: approval, message: 'Go on?', approvers: [ada]}}}"
+    await world.start()
+    job = await world.submit(
+        "{name: n, nodes: {w: {type: workflow, workflow_id: child, next: s}, s: {type: wait, signal: go}}}",
+        brings=[child],
+    )
+    await world.until_reason(job, "w", "child_job")
+    inner = (await world.why(job)).of("w").data["job_id"]
+    assert await world.until_reason(inner, "ask", "approval") == "waits for approval by ada: Go on?"
+    await world.send(inner, "approve", node="ask")
+    assert await world.until_reason(job, "s", "signal") == "waits for signal go"
+    await world.send(job, "signal", name="go")
+    await world.over(job)
+
+
+async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypatch: Any):
+    async def stumble(*_: Any, **__: Any) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(service, "take_turn", stumble)
+    await world.orchestrator()
+    job = await world.submit(ECHO)
+    await world.until("SELECT jsonb_exists(counters -> 'quarantined', $1) FROM dag_orchestrators", job)
+    head = (await world.why(job)).head()
+    assert (head.code, head.data["error"]) == (ReasonCode.ADVANCE_FAILED, "KeyError")
+    # The auditor looks at every job that is left.
+    for table, column in (("dag_node_states", "job_id"), ("dag_job_events", "job_id"), ("dag_jobs", "id")):
+        await world.rows(f"DELETE FROM {table} WHERE {column} = $1", int(job))
+    assert "could not be advanced by its owner" in head.sentence
+
+
+async def test_a_job_whose_rows_make_no_sense_is_explained_nevertheless(world: World):
+    job = await world.submit(ECHO)
+    await world.rows("UPDATE dag_jobs SET status = 'RUNNING', started_at = clock() WHERE id = $1", int(job))
+    await world.rows(
+        "INSERT INTO dag_node_states (job_id, node_id, status) VALUES ($1, 'nowhere', 'WAITING')", int(job)
+    )
+    await world.orchestrator()
+    await world.until("SELECT owner_id IS NOT NULL FROM dag_jobs WHERE id = $1", int(job))
+    head = (await world.why(job)).head()
+    assert (head.code, head.data["error"]) == (ReasonCode.ADVANCE_FAILED, "KeyError")
+    # The auditor looks at every job that is left.
+    for table, column in (("dag_node_states", "job_id"), ("dag_job_events", "job_id"), ("dag_jobs", "id")):
+        await world.rows(f"DELETE FROM {table} WHERE {column} = $1", int(job))

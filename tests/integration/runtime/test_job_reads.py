@@ -1,0 +1,142 @@
+"""What an onlooker reads of jobs: where their children lie, what was asked of them, how long they took."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.cli.naming import child_of
+from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.redaction import redact_value
+from dagmaster.store.postgres.legacy_node_detail import read_node
+from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
+from tests.integration.runtime.runtime_world import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.integration.runtime.runtime_world import World
+
+
+@contextlib.asynccontextmanager
+async def reading(world: World) -> AsyncIterator[LegacyReadStore]:
+    store = LegacyReadStore(world.address)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@handler("look", queue="q")
+async def look(file: str) -> dict[str, Any]:
+    """Give a place, in one of the ways in which handlers do."""
+    ways: dict[str, dict[str, Any]] = {
+        "a": {"bbox": [0, 0, 1, 1]},
+        "b": {"item": {"bbox": [2, 2, 3, 3]}},
+        "c": {"bbox": [5e5, 0, 6e5, 1]},
+    }
+    return ways.get(file, {})
+
+
+async def test_a_fan_out_over_names_has_a_map_once_its_children_are_done(world: World):
+    async with reading(world) as store:
+        world.handlers.append(look)
+        await world.start()
+        flow = """
+name: n
+nodes:
+  f: {type: fan_out, source: [a, b, c, d, {bbox: [7, 7, 8, 8]}, [1]], task: {handler: %s, params: {file: "{{ item }}"}}}
+"""
+        job = await world.submit(flow.replace("%s", "look").replace(", {bbox: [7, 7, 8, 8]}, [1]", ""))
+        assert (await world.over(job)).status == "COMPLETED"
+        placed = await store.footprints(job)
+        assert [(one.node_id, one.footprint) for one in placed] == [("f__0", [0, 0, 1, 1]), ("f__1", [2, 2, 3, 3])]
+        job = await world.submit(flow.replace("%s", "echo"))
+        await world.over(job)
+        assert [(one.node_id, one.footprint) for one in await store.footprints(job)] == [("f__4", [7, 7, 8, 8])]
+
+
+async def test_a_command_waits_until_somebody_takes_it_up(world: World):
+    async with reading(world) as store:
+        job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
+        await world.send(job, "cancel")
+        (waiting,) = await store.commands(job)
+        assert (waiting.kind, waiting.by) == ("cancel", "ada")
+        await world.orchestrator()
+        await world.over(job)
+        assert await store.commands(job) == []
+
+
+async def test_a_run_begins_when_the_job_was_resumed(world: World):
+    async with reading(world) as store:
+        await world.start()
+        job = await world.submit("{name: n, nodes: {a: {handler: fail, retry: none}}}")
+        assert (await world.over(job)).status == "FAILED"
+        head = await store.job(job)
+        assert head is not None
+        assert head.resumed_at is None
+        await world.rows("UPDATE dag_jobs SET started_at = started_at - interval '1 h' WHERE id = $1", int(job))
+        await world.send(job, "resume", nodes=[])
+        assert (await world.over(job, run=2)).status == "FAILED"
+        head = await store.job(job)
+        (line,) = await store.jobs()
+        assert head is not None
+        assert head.resumed_at is not None
+        assert head.seconds == line.seconds
+        assert (head.seconds or 0) < 3600
+
+
+async def test_a_node_has_its_params_while_its_task_is_out_and_no_secrets(world: World):
+    async with reading(world) as store:
+        gate = Gate()
+
+        @handler("held", queue="q")
+        async def held(text: str) -> dict[str, Any]:
+            await gate.wait()
+            return {"said": len(text)}
+
+        world.handlers.append(held)
+        await world.start()
+        flow = """
+name: n
+nodes:
+  f: {type: fan_out, source: [{by: hunter2}], task: {handler: held, params: {text: "it is {{ item.by }}"}}}
+"""
+        job = await world.submit(flow)
+        await world.until_held(1)
+
+        async def read() -> Any:
+            return await read_node(
+                store, job, "f__0", child_of=child_of("f__0"), secrets=["hunter2"], hide=redact_value
+            )
+
+        node = await read()
+        assert (node.params, node.item) == ({"text": "it is ***"}, {"by": "***"})
+        assert [(each.number, each.status) for each in node.attempts] == [(1, "RUNNING")]
+        gate.open()
+        await world.over(job)
+        node = await read()
+        assert (node.params, [each.status for each in node.attempts]) == (None, ["COMPLETED"])
+
+
+async def test_the_queue_of_a_run_that_is_over_is_served_by_who_serves_all(world: World):
+    await world.orchestrator()
+    job = await world.submit("{name: n, nodes: {a: {handler: echo}}}", queue="run:7")
+    await world.until_node(job, "a", "DISPATCHED")
+    async with reading(world) as store:
+        assert [wait.workers for wait in await store.waiting_tasks(job)] == [0]
+        # Rows of workers: a real one would take the task.
+        insert = """
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, started_at, heartbeat_at)
+VALUES ($1, 'h', 1, '1', $2, 4, clock(), clock())
+"""
+        await world.rows(insert, 1, [])
+        assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
+        assert (await world.why(job)).of("a").code is ReasonCode.QUEUED
+        await world.rows(insert, 2, ["run:7"])
+        await world.rows(insert, 3, ["other"])
+        assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
+    await world.rows("DELETE FROM dag_workers")
+    await world.worker()
+    await world.over(job)

@@ -1,0 +1,104 @@
+"""A worker holds no more than it can run: plain functions have as much room as there are processes for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.ports.clock import loop_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.runtime.runtime_world import World
+
+A_YEAR = 365 * 24 * 3600.0
+
+
+def waiting(count: int, file: Path) -> str:
+    """So many plain functions that wait for a file."""
+    return f"{{name: n, nodes: {{f: {{type: fan_out, source: {list(range(count))}, task: {{handler: until_there, params: {{path: {file}}}}}}}}}}}"
+
+
+async def test_what_waits_for_a_process_is_left_to_another_worker(world: World, place: Path):
+    await world.orchestrator()
+    file = place / "go"
+    one = await world.worker(processes=2)
+    job = await world.submit(waiting(4, file))
+    await world.until_held(2)
+    two = await world.worker(processes=2)
+    await world.until("SELECT count(*) = 4 AND count(DISTINCT worker_id) = 2 FROM dag_task_queue")
+    assert (len(one.held), len(two.held)) == (2, 2)
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"
+
+
+async def test_tasks_behind_plain_functions_that_wait_are_not_kept_waiting(world: World, place: Path):
+    await world.orchestrator()
+    file = place / "go"
+    await world.worker(concurrency=2, processes=1)
+    job = await world.submit(waiting(5, file))
+    await world.until_held()
+    assert (await world.run("{name: m, nodes: {a: {handler: echo, queue: q}}}")).status == "COMPLETED"
+    assert await world.value("SELECT count(*) FROM dag_task_queue WHERE worker_id IS NOT NULL") == 1
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"
+
+
+async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_another_worker(
+    world: World, place: Path
+):
+    await world.orchestrator()
+    file = place / "go"
+    one = await world.worker(processes=1, patience_seconds=0.1)
+    # It believes that its tasks are quick.
+    for room in (one._budget, one._process_budget):
+        room.speed, room._since = 20.0, loop_time() + 3600
+    job = await world.submit(waiting(2, file))
+    await world.until_held(2)
+    # From then on it knows better.
+    await world.until("SELECT count(*) = 1 FROM dag_task_queue WHERE worker_id IS NOT NULL")
+    await world.worker(processes=1)
+    await world.until("SELECT count(*) = 2 AND count(DISTINCT worker_id) = 2 FROM dag_task_queue")
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"
+    # Nobody is told of what never began.
+    assert await world.types(job, "AttemptFailed", "AttemptLost", "AttemptReleased") == []
+
+
+async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the_new_claim(world: World, place: Path):
+    await world.orchestrator()
+    file = place / "go"
+    one = await world.worker(processes=1, patience_seconds=0.1)
+    for room in (one._budget, one._process_budget):
+        room.speed, room._since = 40.0, loop_time() + 3600
+    release, again = one.ledger.release, asyncio.Event()
+
+    async def slowly(reports: Any) -> set[str]:
+        """Let it go, and answer when it is held once more."""
+        tokens = {report.task_id: report.token for report in reports}
+        free = await release(reports)
+        async with asyncio.timeout(10):
+            while any(one.held[task_id].token == tokens[task_id] for task_id in free):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        again.set()
+        return free
+
+    one.ledger.release = slowly  # type: ignore[method-assign]
+    job = await world.submit(waiting(2, file))
+    await again.wait()
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"
+    assert await world.types(job, "AttemptReleased", "AttemptLost") == []
+
+
+async def test_a_process_that_is_free_is_given_what_waited_in_the_queue_and_no_poll_is_waited_for(
+    world: World, place: Path
+):
+    await world.orchestrator()
+    await world.worker(processes=1, poll_seconds=A_YEAR)
+    file = place / "go"
+    job = await world.submit(waiting(5, file))
+    await world.until_held()
+    file.touch()
+    assert (await world.over(job)).status == "COMPLETED"

@@ -1,0 +1,256 @@
+"""Where things meet that seldom do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from dagmaster.application.submission import Submission
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
+from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
+from dagmaster.orchestrator import service
+from tests.integration.runtime.runtime_world import read
+
+if TYPE_CHECKING:
+    from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+    from tests.integration.runtime.runtime_world import World
+
+ECHO = "{name: n, nodes: {a: {handler: echo}}}"
+
+BUSY = """
+name: busy
+on_failure: continue
+inputs: {n: {type: integer, default: 1}}
+nodes:
+  a: {handler: echo, next: [f, ok, w]}
+  f: {type: fan_out, source: [1, 2, 3, 4, 5], tolerate_failures: 1, task: {handler: flaky, params: {fail_times: "{{ item % 3 }}"}, retry: {max_attempts: 2, initial_delay_seconds: 0.01}}, next: s}
+  s: {type: fan_in, aggregation: sum, next: z}
+  ok: {type: approval, approvers: [ada], timeout_seconds: 30, on_timeout: reject, next: z}
+  w: {type: wait, signal: go, timeout_seconds: 30, on_timeout: fail, next: b}
+  b: {handler: fail, retry: none, allow_failure: true}
+  z: {handler: echo}
+"""
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("cancel", {}),
+    ("signal", {"name": "go", "payload": {"n": 1}}),
+    ("signal", {"name": "stop"}),
+    ("approve", {"node": "ok"}),
+    ("reject", {"node": "ok", "comment": "no"}),
+    ("approve", {"node": "f"}),
+]
+AGAIN: list[tuple[str, dict[str, Any]]] = [
+    ("retry", {"node": "b"}),
+    ("retry", {"node": "f__1"}),
+    ("retry", {"node": "f"}),
+    ("retry", {"node": "z"}),
+    ("resume", {}),
+    ("resume", {"nodes": ["a"]}),
+    ("resume", {"nodes": ["nowhere"]}),
+    ("resume", {"nodes": ["f__0", "s"]}),
+]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(ASKED, id="once"),
+        pytest.param(
+            ASKED + AGAIN,
+            id="again",
+        ),
+    ],
+)
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_is_asked_at_whatever_time_jobs_come_to_an_end(
+    world: World, seed: int, asked: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """What is promised of all jobs is looked at when the world ends."""
+    monkeypatch.setattr(service, "QUARANTINE_SECONDS", 0.2)
+    chance = random.Random(seed)
+    await world.orchestrator()
+    await world.orchestrator()
+    await world.worker()
+    jobs = [await world.submit(BUSY) for _ in range(8)]
+
+    async def asks(job: str) -> None:
+        for _ in range(chance.randrange(3, 9)):
+            kind, body = chance.choice(asked)
+            await world.send(job, kind, by=chance.choice(["ada", "eve", ""]), **body)
+            await asyncio.sleep(chance.choice([0, 0, 0.01, 0.05]))
+
+    await asyncio.gather(*map(asks, jobs))
+    await world.until("SELECT NOT EXISTS (SELECT FROM dag_inbox)")
+    for job in jobs:
+        await world.send(job, "cancel")
+    await world.until("SELECT NOT EXISTS (SELECT FROM dag_inbox)")
+    for job in jobs:
+        assert (await world.over(job)).status in ("COMPLETED", "FAILED", "CANCELLED")
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_job_may_end_and_be_resumed_in_one_turn(world: World):
+    first = await world.orchestrator()
+    await world.worker()
+    job = await world.submit("{name: n, nodes: {w: {type: wait, signal: go, next: a}, a: {handler: echo}}}")
+    await world.until_node(job, "w", "WAITING")
+    await world.stop(first)
+    await world.send(job, "cancel")
+    await world.send(job, "resume")
+    await world.orchestrator()
+    async with asyncio.timeout(3):
+        await world.until("SELECT run = 2 FROM dag_jobs")
+    await world.send(job, "signal", name="go", payload={})
+    assert (await world.over(job, run=2)).status == "COMPLETED"
+
+
+async def test_a_fan_out_that_is_half_expanded_goes_on_with_the_next_owner(world: World):
+    first = await world.orchestrator()
+    await world.worker(concurrency=64)
+    job = await world.submit(
+        "{name: n, nodes: {p: {handler: make_chunks, params: {count: 6000}, next: f}, f: {type: fan_out, source: '{{ nodes.p.output.chunks }}', task: {handler: chunk_processor, params: {chunk: '{{ item }}'}}, next: s}, s: {type: fan_in, aggregation: sum}}, outputs: {total: '{{ nodes.s.output.total }}'}}"
+    )
+    await world.until_told(job, "NodeExpanded")
+    await world.kill(first)
+    await world.orchestrator()
+    await world.silence(first)
+    report = await world.over(job)
+    assert (report.status, report.result) == ("COMPLETED", {"total": 6000 + 5999 * 3000})
+    expanded = [read(event["data"]) for event in await world.events(job, "NodeExpanded")]
+    assert sum(each["count"] for each in expanded) == 6000
+
+
+async def test_an_output_as_deep_as_it_may_be_is_stored(world: World):
+    @handler("deep", queue="q")
+    async def deep() -> dict[str, Any]:
+        nested: Any = 1
+        for _ in range(MAX_JSON_DEPTH - 2):
+            nested = [nested]
+        return {"n": nested}
+
+    world.handlers.append(deep)
+    report = await world.run(
+        "{name: n, nodes: {a: {handler: deep, retry: none, next: b}, b: {handler: echo, params: {n: 1}}}}"
+    )
+    assert report.status == "COMPLETED", report.error
+
+
+async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: World):
+    graph = world.graph("{name: n, inputs: {n: {type: integer, default: 1}}, nodes: {a: {handler: echo}}}")
+    await world.intake.submit([Submission(graph=graph, inputs={"n": 1}, idempotency_key="k")])
+    with pytest.raises(SubmissionRejected):
+        await world.intake.submit(
+            [Submission(graph=graph, inputs={}), Submission(graph=graph, inputs={"n": 2}, idempotency_key="k")]
+        )
+    assert await world.value("SELECT count(*) FROM dag_jobs") == 1
+
+
+@pytest.mark.parametrize("of", ["report", "append_logs"])
+async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(world: World, of: str):
+    await world.orchestrator()
+    worker = await world.worker(drain_seconds=0.2)
+    real = getattr(worker.ledger, of)
+    refused: list[Any] = []
+
+    async def refusing(*given: Any) -> Any:
+        if not refused:
+            refused.append(given)
+            raise StatementFailed("a row that breaks a constraint")
+        return await real(*given)
+
+    setattr(worker.ledger, of, refusing)
+    first = await world.submit("{name: n, nodes: {a: {handler: talk, params: {word: x}, retry: none}}}")
+    await world.until_held()
+    second = await world.submit(ECHO)
+    async with asyncio.timeout(3):
+        await world.over(second)
+        await world.send(first, "cancel")
+        await world.over(first)
+
+
+async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_nevertheless(world: World):
+    await world.orchestrator()
+    worker = await world.worker()
+    real = worker.ledger.report
+    problems = [StatementFailed("a row that breaks a constraint"), DatabaseUnavailable("away")]
+
+    async def failing(reports: Any) -> Any:
+        if problems:
+            raise problems.pop(0)
+        return await real(reports)
+
+    worker.ledger.report = failing  # type: ignore[method-assign]
+    report = await world.over(await world.submit("{name: n, nodes: {a: {handler: echo}}}"))
+    assert "the report was refused: a row that breaks a constraint" in (report.error or {})["message"]
+
+
+async def test_a_worker_that_cannot_report_any_more_ends_and_others_have_its_tasks(world: World):
+    await world.orchestrator()
+    worker = await world.worker()
+
+    async def failing(_reports: Any) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    worker.ledger.report = failing  # type: ignore[method-assign, assignment]
+    job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
+    life = world._lives.pop(worker)
+    await asyncio.wait([life])
+    assert isinstance(life.exception(), RuntimeError)
+    await cast("PostgresWorkerStore", worker.ledger).close()
+    await world.silence(worker)
+    await world.worker()
+    assert (await world.over(job)).status == "COMPLETED"
+    assert await world.attempts(job, "a") == ["LOST", "COMPLETED"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("object", {"password": "canary-77"}), ("array", ["canary-77"]), ("integer", 7755337733)]
+)
+async def test_a_secret_input_that_is_no_text_is_hidden_as_well(world: World, kind: str, value: Any):
+    text = f"{{name: n, inputs: {{key: {{type: {kind}, secret: true, required: true}}}}, nodes: {{a: {{handler: echo, params: {{key: '{{{{ inputs.key }}}}'}}}}}}}}"
+    await world.run(text, {"key": value})
+    everything = await world.everything("dag_jobs.inputs")
+    assert "canary-77" not in everything
+    assert "7755337733" not in everything
+
+
+async def test_a_secret_input_that_a_child_declares_secret_stays_secret(world: World):
+    child = "{workflow_id: child, inputs: {key: {type: string, secret: true, required: true}}, nodes: {a: {handler: tell, params: {secret: '{{ inputs.key }}', how: return}}}}"
+    text = "{name: n, inputs: {key: {type: string, secret: true, required: true}}, nodes: {a: {type: workflow, workflow_id: child, inputs: {key: '{{ inputs.key }}'}}}}"
+    report = await world.run(text, {"key": "canary-77"}, brings=[child])
+    assert report.status == "COMPLETED"
+    assert "canary-77" not in await world.everything("dag_jobs.inputs")
+
+
+async def test_a_job_whose_blob_is_gone_fails_and_says_so(world: World):
+    await world.start()
+    job = await world.submit(
+        "{name: n, nodes: {a: {handler: make_chunks, params: {count: 20000}, next: w}, w: {type: wait, signal: go, next: b}, b: {handler: echo, params: {n: '{{ nodes.a.output.count }}'}}}}"
+    )
+    await world.until_node(job, "w", "WAITING")
+    shutil.rmtree(world.blobs.root)
+    await world.send(job, "signal", name="go")
+    async with asyncio.timeout(2):
+        report = await world.over(job)
+    assert report.status == "FAILED"
+
+
+async def test_a_worker_that_starts_before_any_orchestrator_and_a_job_before_both(world: World):
+    job = await world.submit(ECHO)
+    await world.worker()
+    await world.orchestrator()
+    assert (await world.over(job)).status == "COMPLETED"
+
+
+async def test_many_submits_of_one_key_at_once_are_one_job(world: World):
+    async def submits() -> str:
+        return await world.submit(ECHO, idempotency_key="k")
+
+    jobs = set(await asyncio.gather(*(submits() for _ in range(32))))
+    assert len(jobs) == 1
+    await world.start()
+    assert (await world.over(jobs.pop())).status == "COMPLETED"

@@ -1,0 +1,255 @@
+"""The project uses the field's words: terms that newcomers stumbled over appear neither in prose nor as names.
+
+`python -m tests.meta.test_vocabulary` prints what is left, per directory.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+PLACES: Final = ("src", "docs", "bench", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+
+WORDS: Final = {
+    "anew": "again, from scratch",
+    "bury": "expire",
+    "buried": "expired",
+    "happenings": "engine events",
+    "kin": "related, similar",
+    "lookout": "poll schedule",
+    "mend": "repair",
+    "mended": "repaired",
+    "mends": "repairs",
+    "onlooker": "reader",
+    "onlookers": "readers",
+    "rehearsal": "dry run",
+    "rehearse": "dry run, measure",
+    "rehearsed": "dry run, measured",
+    "somebody": "name the actor",
+    "whoever": "name the actor",
+}
+"""Words that prose, comments and names do without, and what to write instead."""
+
+NAMES: Final = {
+    "found": "the noun: rows, matches, paths",
+    "gave": "output",
+    "given": "the noun: params, arguments",
+    "happening": "event",
+    "heard": "messages",
+    "kin": "related",
+    "said": "output, message",
+    "told": "message, report",
+    "wanted": "expected, limit",
+    "whoever": "the noun",
+}
+"""Names that no variable, argument or attribute has: they are fine in prose, and say nothing about a value."""
+
+NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
+    "ARCHITECTURE.md": frozenset(["happenings", "lookout", "rehearsal"]),
+    "README.md": frozenset(["mend"]),
+    "docs": frozenset(["anew", "found", "kin", "mend", "mended", "somebody", "whoever"]),
+    "src/dagmaster/adapters": frozenset(["anew", "found", "given", "said", "somebody", "told", "wanted", "whoever"]),
+    "src/dagmaster/application": frozenset(
+        [
+            "anew",
+            "buried",
+            "bury",
+            "found",
+            "given",
+            "happening",
+            "happenings",
+            "heard",
+            "kin",
+            "lookout",
+            "mend",
+            "mended",
+            "onlooker",
+            "rehearse",
+            "rehearsed",
+            "said",
+            "somebody",
+            "told",
+            "wanted",
+            "whoever",
+        ]
+    ),
+    "src/dagmaster/authoring": frozenset(
+        ["found", "given", "mend", "mended", "said", "somebody", "told", "wanted", "whoever"]
+    ),
+    "src/dagmaster/bootstrap.py": frozenset(["found"]),
+    "src/dagmaster/cli": frozenset(
+        [
+            "anew",
+            "bury",
+            "found",
+            "given",
+            "happening",
+            "heard",
+            "kin",
+            "mend",
+            "mended",
+            "onlooker",
+            "rehearse",
+            "rehearsed",
+            "said",
+            "somebody",
+            "told",
+            "wanted",
+            "whoever",
+        ]
+    ),
+    "src/dagmaster/engine": frozenset(
+        [
+            "anew",
+            "found",
+            "given",
+            "happening",
+            "happenings",
+            "rehearsed",
+            "said",
+            "somebody",
+            "told",
+            "wanted",
+            "whoever",
+        ]
+    ),
+    "src/dagmaster/handlers": frozenset(
+        ["anew", "found", "given", "mend", "mended", "mends", "said", "somebody", "told", "wanted"]
+    ),
+    "src/dagmaster/local": frozenset(
+        [
+            "anew",
+            "bury",
+            "found",
+            "given",
+            "happening",
+            "happenings",
+            "lookout",
+            "rehearse",
+            "rehearsed",
+            "somebody",
+            "told",
+            "wanted",
+            "whoever",
+        ]
+    ),
+    "src/dagmaster/orchestrator": frozenset(
+        [
+            "anew",
+            "bury",
+            "found",
+            "given",
+            "happening",
+            "happenings",
+            "lookout",
+            "rehearse",
+            "rehearsed",
+            "somebody",
+            "told",
+            "wanted",
+        ]
+    ),
+    "src/dagmaster/ports": frozenset(
+        [
+            "anew",
+            "buried",
+            "bury",
+            "found",
+            "given",
+            "heard",
+            "mended",
+            "onlooker",
+            "said",
+            "somebody",
+            "wanted",
+            "whoever",
+        ]
+    ),
+    "src/dagmaster/redaction.py": frozenset(["found"]),
+    "src/dagmaster/settings.py": frozenset(["found", "given", "somebody", "told"]),
+    "src/dagmaster/simulation": frozenset(["found", "given", "heard", "said", "somebody", "told", "wanted", "whoever"]),
+    "src/dagmaster/store": frozenset(
+        ["anew", "buried", "bury", "found", "given", "heard", "onlooker", "said", "somebody", "wanted", "whoever"]
+    ),
+    "src/dagmaster/testing": frozenset(["found", "given", "happening", "somebody", "whoever"]),
+    "src/dagmaster/worker": frozenset(["anew", "found", "said", "somebody", "wanted", "whoever"]),
+}
+"""Words and names that a directory still has. Remove them here as they go."""
+
+
+def scanned() -> Iterator[Path]:
+    for place in PLACES:
+        path = ROOT / place
+        yield from sorted(path.rglob("*")) if path.is_dir() else [path]
+
+
+def words_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the banned words of a text file with their lines; parts of names count, too."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for word in re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", line).lower()):
+            if word in WORDS:
+                yield number, word
+
+
+def names_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the banned names that a Python file binds, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                if name.strip("_") in NAMES:
+                    yield node.lineno, name.strip("_")
+
+
+def directory_of(path: Path) -> str:
+    """Return the unit of the list above: a package of `src/dagmaster`, another top-level folder, or a file."""
+    parts = path.relative_to(ROOT).parts
+    depth = 3 if parts[0] == "src" else 1
+    return "/".join(parts[:depth])
+
+
+def occurrences() -> dict[str, dict[str, list[str]]]:
+    """Return places (`path:line`) by directory and word."""
+    places: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path in scanned():
+        if path.suffix not in (".py", ".sql", ".md"):
+            continue
+        bindings = names_of(path) if path.suffix == ".py" else ()
+        for line, word in [*words_of(path), *bindings]:
+            places[directory_of(path)][word].append(f"{path.relative_to(ROOT)}:{line}")
+    return places
+
+
+@pytest.fixture(scope="module")
+def places() -> dict[str, dict[str, list[str]]]:
+    return occurrences()
+
+
+def test_no_banned_word_is_used(places):
+    problems = [
+        f"{lines[0]}: {word!r} ({len(lines)} times in {directory}); write: {WORDS.get(word) or NAMES[word]}"
+        for directory, words in places.items()
+        for word, lines in words.items()
+        if word not in NOT_CLEANED_YET.get(directory, ())
+    ]
+    assert problems == []
+
+
+def test_a_banned_name_and_a_banned_word_are_found(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text("def is_buried(told):\n    # whoever calls\n    said = told\n    return said.found\n")
+    assert [*words_of(file)] == [(1, "buried"), (2, "whoever")]
+    assert sorted(names_of(file)) == [(1, "told"), (3, "said")]
+
+
+if __name__ == "__main__":
+    for directory, words in sorted(occurrences().items()):
+        print(directory, {word: len(lines) for word, lines in sorted(words.items())})  # noqa: T201 - its output is its result

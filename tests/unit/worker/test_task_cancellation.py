@@ -1,0 +1,380 @@
+"""What ends a task before its own end: time, a stop, a worker that closes, a caller that leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster.ports.handler_context import HandlerContext, Progress
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+from tests.unit.worker.executor_fixtures import A_WHILE, Heard, a_task, failure, forever, run, with_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.worker.executor import Executor
+
+# ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_async_handler_that_is_late_is_cancelled_and_may_clean_up():
+    cleaned = []
+
+    async def function(ctx: HandlerContext) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(ctx.cancelled)
+
+    outcome = run(function, a_task(timeout_seconds=0.01))
+    expected = {"kind": "timeout", "message": "the handler did not finish within 0.01 seconds"}
+    assert outcome == Failed(expected, permanent=False)
+    assert cleaned == [True]
+
+
+def test_what_a_late_handler_returns_does_not_count():
+    async def function() -> dict[str, int]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return {"late": 1}
+        return {}
+
+    assert failure(run(function, a_task(timeout_seconds=0.01)))["kind"] == "timeout"
+
+
+def test_an_async_handler_that_refuses_to_stop_is_given_up(caplog):
+    release = asyncio.Event()
+
+    async def function() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def main(executor: Executor) -> Outcome:
+        outcome = await executor.execute(a_task(timeout_seconds=0.01))
+        release.set()
+        return outcome
+
+    assert failure(with_executor(function, main, grace_seconds=0))["kind"] == "timeout"
+    assert "goes on after its end" in caplog.text
+
+
+def test_a_plain_function_that_is_late_is_given_up_and_its_reports_are_dropped():
+    release, over = threading.Event(), threading.Event()
+    seen = []
+
+    def function(ctx: HandlerContext) -> None:
+        release.wait(A_WHILE)
+        ctx.progress(1)
+        ctx.checkpoint("late")
+        seen.append(ctx.cancelled)
+        over.set()
+
+    heard = Heard()
+
+    async def main(executor: Executor) -> Outcome:
+        outcome = await executor.execute(a_task(timeout_seconds=0.01))
+        release.set()
+        await asyncio.to_thread(over.wait, A_WHILE)
+        return outcome
+
+    # No grace for a thread, however long that is.
+    assert failure(with_executor(function, main, reports=heard, grace_seconds=60))["kind"] == "timeout"
+    assert seen == [True]
+    assert heard.said == []
+
+
+# ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+STOPPED = Failed({"kind": "cancelled", "message": "the task was asked to stop"}, permanent=True)
+
+
+def test_an_async_handler_is_stopped_by_cancelling_it():
+    started = asyncio.Event()
+
+    async def function(ctx: HandlerContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await started.wait()
+        executor.stop("1")
+        executor.stop("1")
+        return await running
+
+    assert with_executor(function, main) == STOPPED
+
+
+def test_a_handler_is_stopped_before_its_first_step():
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        executor.stop("1")
+        return await running
+
+    # Without waiting for the grace to end.
+    assert with_executor(forever, main, grace_seconds=60) == STOPPED
+
+
+def test_a_plain_function_sees_that_it_was_asked_to_stop():
+    started = threading.Event()
+    ended = threading.Event()
+
+    def function(ctx: HandlerContext) -> None:
+        started.set()
+        try:
+            while True:
+                ctx.raise_if_cancelled()
+        finally:
+            ended.set()
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.to_thread(started.wait, A_WHILE)
+        executor.stop("1")
+        outcome = await running
+        assert ended.is_set()
+        return outcome
+
+    assert with_executor(function, main, grace_seconds=A_WHILE) == STOPPED
+
+
+def test_a_plain_function_that_does_not_look_is_given_up_after_the_grace():
+    started, release = threading.Event(), threading.Event()
+
+    def function() -> None:
+        started.set()
+        release.wait(A_WHILE)
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.to_thread(started.wait, A_WHILE)
+        executor.stop("1")
+        outcome = await running
+        release.set()
+        return outcome
+
+    assert with_executor(function, main, grace_seconds=0) == STOPPED
+
+
+def test_a_task_that_waits_for_a_thread_is_stopped_at_once_and_never_starts():
+    started, release = threading.Event(), threading.Event()
+    ran = []
+
+    def function(number: int) -> None:
+        ran.append(number)
+        started.set()
+        release.wait(A_WHILE)
+
+    async def main(executor: Executor) -> Outcome:
+        first = asyncio.create_task(executor.execute(a_task("1", params={"number": 1})))
+        await asyncio.to_thread(started.wait, A_WHILE)
+        second = asyncio.create_task(executor.execute(a_task("2", params={"number": 2})))
+        await asyncio.sleep(0)
+        executor.stop("2")
+        outcome = await second
+        release.set()
+        await first
+        return outcome
+
+    assert with_executor(function, main, threads=1, grace_seconds=A_WHILE) == STOPPED
+    assert ran == [1]
+
+
+def test_the_first_reason_to_end_counts():
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        executor.stop("1")
+        await executor.close()
+        return await running
+
+    assert with_executor(forever, main) == STOPPED
+
+
+def test_stopping_a_task_that_is_not_here_changes_nothing():
+    async def main(executor: Executor) -> None:
+        executor.stop("nobody")
+
+    with_executor(forever, main)
+
+
+def test_closing_hands_back_what_runs_and_what_comes_later():
+    async def main(executor: Executor) -> list[Outcome]:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        await executor.close()
+        return [await running, await executor.execute(a_task("2"))]
+
+    assert with_executor(forever, main) == [Released("the worker was closed"), Released("the worker is closed")]
+
+
+def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> Outcome:
+    started, release = threading.Event(), threading.Event()
+
+    def function(ctx: HandlerContext) -> dict[str, Any]:
+        started.set()
+        release.wait(A_WHILE)
+        return ending(ctx)
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.to_thread(started.wait, A_WHILE)
+        closing = asyncio.create_task(executor.close(A_WHILE))
+        (run,) = executor._running.values()
+        while not run._context._cancelled:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        release.set()
+        await closing
+        return await running
+
+    outcome: Outcome = with_executor(function, main)
+    return outcome
+
+
+def test_a_plain_function_that_ends_while_the_executor_closes_has_its_result():
+    def saves(ctx: HandlerContext) -> dict[str, Any]:
+        ctx.checkpoint("sixty", {"of": 60})
+        return {"all": "of it"}
+
+    assert closed_while_it_runs(lambda _: {"all": "of it"}) == Succeeded({"all": "of it"})
+    assert closed_while_it_runs(saves) == Succeeded({"all": "of it"})
+
+
+def test_a_plain_function_that_saw_that_it_is_to_stop_is_handed_back():
+    # It may have stopped half way.
+    assert closed_while_it_runs(lambda ctx: {"cut": ctx.cancelled}) == Released("the worker was closed")
+
+
+def test_a_plain_function_that_fails_while_the_executor_closes_is_handed_back():
+    assert closed_while_it_runs(lambda _: {"no": 1 / 0}) == Released("the worker was closed")
+
+
+def test_a_coroutine_that_returns_when_it_is_interrupted_is_handed_back():
+    async def function() -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return {"half": True}
+        return {}
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await executor.close()
+        return await running
+
+    assert with_executor(function, main) == Released("the worker was closed")
+
+
+def test_cancelling_execute_cancels_the_handler_and_waits_for_its_end():
+    order = []
+    started = asyncio.Event()
+
+    async def function(ctx: HandlerContext) -> None:
+        order.append("started")
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            order.append(f"cleaned up, cancelled {ctx.cancelled}")
+
+    async def main(executor: Executor) -> None:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        order.append("returned")
+        assert executor.deadlines._waiting == {}
+        # The same task may come again.
+        again = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        executor.stop("1")
+        assert await again == STOPPED
+
+    with_executor(function, main)
+    assert order[:3] == ["started", "cleaned up, cancelled True", "returned"]
+
+
+def test_cancelling_execute_gives_a_plain_function_up():
+    started, release = threading.Event(), threading.Event()
+
+    def function() -> None:
+        started.set()
+        release.wait(A_WHILE)
+
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.to_thread(started.wait, A_WHILE)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert executor.deadlines._waiting == {}
+        release.set()
+        return await executor.execute(a_task("2"))
+
+    assert with_executor(function, main, threads=1) == Succeeded({})
+
+
+def test_the_same_task_does_not_run_twice_at_once():
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="running here already"):
+            await executor.execute(a_task())
+        executor.stop("1")
+        return await running
+
+    assert with_executor(forever, main) == STOPPED
+
+
+def test_a_report_after_the_outcome_is_not_heard():
+    contexts: list[HandlerContext] = []
+    reporters: list[Any] = []
+
+    async def function(ctx: HandlerContext) -> None:
+        contexts.append(ctx)
+        reporters.append(ctx.reporter)
+
+    heard = Heard()
+    run(function, reports=heard)
+    contexts[0].progress(1)
+    reporters[0].progress(Progress(1))
+    assert heard.said == []
+
+
+def test_a_task_that_is_over_leaves_no_deadline():
+    async def function() -> None: ...
+
+    async def main(executor: Executor) -> Executor:
+        await executor.execute(a_task())
+        assert executor.deadlines._waiting == {}
+        assert executor.deadlines._timer is not None
+        return executor
+
+    assert with_executor(function, main).deadlines._timer is None
+
+
+def test_a_task_leaves_nothing_for_the_garbage_collector():
+    async def function(ctx: HandlerContext) -> dict[str, int]:
+        return {"a": 1}
+
+    async def main(executor: Executor) -> int:
+        await executor.execute(a_task())
+        gc.collect()
+        for number in range(50):
+            await executor.execute(a_task(str(number)))
+        return gc.collect()
+
+    assert with_executor(function, main) < 50
