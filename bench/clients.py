@@ -13,8 +13,8 @@ from bench.dev_stack import ROOT, connect
 from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.bootstrap import find_handlers
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.postgres.client_store import PostgresClientStore
-from dagmaster.store.postgres.connection import DatabaseConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.local.runner import Answers, InProcessRunner, Observer
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.store.postgres.connection import DatabaseConfig
     from dagmaster.worker.service import Worker
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ def database(settings: Settings | None = None, data_dir: pathlib.Path | None = N
 @contextlib.contextmanager
 def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[DatabaseConfig]:
     """Give the way to the database for as long as it is used; an embedded server that dies is started again."""
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
 
     if settings.database_url is not None and data_dir is None:
         direct = settings.database_direct_url
@@ -129,12 +129,12 @@ def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> I
     embedded = EmbeddedPostgres(data_dir or settings.data_dir)
     one_at_a_time = threading.Lock()
 
-    def revive() -> None:
+    def restart() -> None:
         with one_at_a_time:
             embedded.start()
 
     with embedded as server:
-        yield DatabaseConfig(dsn=server.dsn, revive=revive)
+        yield DatabaseConfig(dsn=server.dsn, restart_embedded=restart)
 
 
 async def ensure_schema(address: DatabaseConfig, *, migrate: bool) -> None:
@@ -213,7 +213,7 @@ def make_worker(
     registry = registry or find_handlers(modules, settings)
     concurrency = concurrency or settings.concurrency
     processes = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
-    lent = lending(settings, home, processes=processes, is_alone=address.revive is not None)
+    lent = lending(settings, home, processes=processes, is_alone=address.is_embedded)
     store = PostgresWorkerStore(address)
     return Worker(
         store,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import asyncpg
 
 from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.task_journal import TaskJournal
 from dagmaster.ports.task_ledger import TaskLedger
@@ -23,7 +24,6 @@ from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.store.postgres.client_store import PostgresClientStore
-from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock

@@ -13,8 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import Connection, DatabaseConfig
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import compiled
 from tests.conformance.server import TEMPLATE, shared_server
 

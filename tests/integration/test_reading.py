@@ -18,12 +18,12 @@ from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.cli.commands.fleet import serving
 from dagmaster.cli.snapshots import load_job_view
 from dagmaster.errors import SchemaVersionMismatch
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.client_store import PostgresClientStore
-from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.legacy_fleet import read_fleet
 from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.connection import DatabaseConfig
     from dagmaster.store.postgres.legacy_read_store import JobDetail, LegacyReadStore
 
 T = TypeVar("T")

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Job
     from dagmaster.local.runner import Answers
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_context import Progress
     from dagmaster.ports.job_records import JobReport
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.client_store import PostgresClientStore
-    from dagmaster.store.postgres.connection import DatabaseConfig
 
 LOOK_SECONDS = 2.0
 
@@ -84,7 +84,7 @@ class LocalRun:
         from dagmaster.bootstrap import allowed_env, ensure_schema, large_outputs
         from dagmaster.store.postgres.client_store import PostgresClientStore
 
-        await ensure_schema(address, migrate=address.revive is not None)
+        await ensure_schema(address, migrate=address.is_embedded)
         client = PostgresClientStore(address, "dagmaster run")
         await client.open()
         blobs = large_outputs(self.settings, blob_dir)

@@ -24,11 +24,11 @@ from asyncpg.exceptions import InterfaceError, InternalClientError, PostgresErro
 from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
-from dagmaster.store.postgres.connection import DatabaseConfig
 from tests.acceptance.chaos.ledger import HANDLERS, Ledger
 
 if TYPE_CHECKING:

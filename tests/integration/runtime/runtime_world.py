@@ -23,11 +23,11 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.service import Orchestrator, Timing
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
-from dagmaster.store.postgres.connection import DatabaseConfig
 from dagmaster.store.postgres.legacy_diagnosis_reader import Explaining
 from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
@@ -102,7 +102,7 @@ class World:
         self.handlers: list[Callable[..., Any]] = []
         self.orchestrators: list[Orchestrator] = []
         self.workers: list[Worker] = []
-        self.revive: Callable[[], object] | None = None
+        self.restart_embedded: Callable[[], object] | None = None
         self._lives: dict[Orchestrator | Worker, asyncio.Task[None]] = {}
         self._eyes: asyncpg.Connection[asyncpg.Record] | None = None
 
@@ -146,7 +146,7 @@ class World:
 
     @property
     def address(self) -> DatabaseConfig:
-        return DatabaseConfig(dsn=self.dsn, revive=self.revive)
+        return DatabaseConfig(dsn=self.dsn, restart_embedded=self.restart_embedded)
 
     # ── Who lives ──
 

@@ -30,11 +30,12 @@ from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.render.live import NoDisplay
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import Connection, DatabaseConfig, translated
+from dagmaster.store.postgres.connection import Connection, translated
 from dagmaster.store.postgres.named_queries import Query
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.integration.runtime.runtime_world import A_LONG_WHILE, Gate, World
@@ -277,7 +278,7 @@ class DyingWorld(World):
         self._embedded = embedded
         self._one_at_a_time = threading.Lock()
         self.dsn = embedded.start().dsn
-        self.revive = self.start_again
+        self.restart_embedded = self.start_again
         self.refuse: list[Exception] = []
 
     def start_again(self) -> None:

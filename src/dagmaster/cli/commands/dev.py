@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.connection import DatabaseConfig
 
 STOP_SECONDS: Final = 10.0
 """How much longer than their grace the children may take to stop."""
@@ -89,7 +89,7 @@ def dev(
         settings = load_settings()
         with open_database(settings, data_dir) as address:
             click.echo(f"dagmaster {version('dagmaster')}")
-            where = "embedded PostgreSQL" if address.revive else "PostgreSQL of DAGMASTER_DATABASE_URL"
+            where = "embedded PostgreSQL" if address.is_embedded else "PostgreSQL of DAGMASTER_DATABASE_URL"
             _say("database", f"{where}{_directory(address)}")
             family = ServiceSupervisor(
                 [(name, [*command, *place]) for name, command in commands],
@@ -269,7 +269,7 @@ async def _bury(address: DatabaseConfig, settings: Settings, pid: int) -> None:
 def _directory(address: DatabaseConfig) -> str:
     from urllib.parse import parse_qs, urlsplit
 
-    if address.revive is None:
+    if not address.is_embedded:
         parts = urlsplit(address.dsn)
         return f" ({parts.hostname or 'local'}{parts.path})"
     host = parse_qs(urlsplit(address.dsn).query).get("host", [""])[0]

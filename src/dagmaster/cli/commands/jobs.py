@@ -11,7 +11,7 @@ from dagmaster.cli.main import LazyGroup
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
 
 
 @click.group(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dagmaster.cli.snapshots import Snapshot
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.legacy_read_store import JobDetail
 
 POLL_SECONDS: Final = 0.25

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
-    from dagmaster.store.postgres.connection import DatabaseConfig
 
 _LOGGER = logging.getLogger("dagmaster")
 
@@ -170,7 +170,7 @@ async def _live(
         loop.add_signal_handler(number, stop)
     if with_parent:
         loop.add_reader(sys.stdin, lambda: _parent_is_gone(loop, stop))
-    await _patiently(lambda: ensure_schema(address, migrate=address.revive is not None), stopped)
+    await _patiently(lambda: ensure_schema(address, migrate=address.is_embedded), stopped)
     if stopped.is_set():
         return COMPLETED
     service = make()

@@ -30,10 +30,10 @@ from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, Wor
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.job_records import Accepted
     from dagmaster.settings import Settings
     from dagmaster.store.postgres.client_store import PostgresClientStore
-    from dagmaster.store.postgres.connection import DatabaseConfig
 
 
 @click.command(
@@ -144,7 +144,7 @@ async def _submit(address: DatabaseConfig, order: SubmitArgs, settings: Settings
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
     # The embedded database is this machine's own, and whoever comes first makes its tables.
-    await ensure_schema(address, migrate=address.revive is not None)
+    await ensure_schema(address, migrate=address.is_embedded)
     store = PostgresClientStore(address)
     await store.open()
     try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable
 
     from dagmaster.cli.doctor.host import DoctorContext
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
 
 CONNECT_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 5.0
@@ -59,7 +59,7 @@ def look_at_database(patient: DoctorContext) -> Iterable[Finding]:
 
 
 def _look_at_server(patient: DoctorContext) -> Iterable[Finding]:
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
 
     settings = patient.reading.settings
     if settings.database_url is None:
@@ -76,9 +76,9 @@ def _look_at_server(patient: DoctorContext) -> Iterable[Finding]:
 def _look_at_embedded(patient: DoctorContext) -> Iterable[Finding]:
     """The embedded server: on its data if there is some, else on trial, so that looking leaves nothing behind."""
     from dagmaster.errors import DagmasterError
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.embedded import cluster
     from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
-    from dagmaster.store.postgres.connection import DatabaseConfig
 
     try:
         data_dir = Path(os.path.realpath(patient.data_dir or patient.reading.settings.data_dir or default_data_dir()))

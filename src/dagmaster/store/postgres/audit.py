@@ -13,7 +13,7 @@ from dagmaster.store.postgres.named_queries import queries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
 
 _SQL = queries("audit")
 PROMISES: Final = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobNotFound, GraphNotFound, JobNotFound, SubmissionRejected
 from dagmaster.ports.job_records import Accepted, JobReport, StoredWorkflow
-from dagmaster.store.postgres.connection import Connection, DatabaseConfig
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.command_kinds import CommandKind
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.job_records import NewJob
     from dagmaster.ports.output_blobs import OutputBlobs
 

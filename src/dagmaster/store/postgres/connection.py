@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -36,6 +35,7 @@ from dagmaster.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
 
 _LOST: Final = (
@@ -59,17 +59,6 @@ DEADLOCKS: Final = 3
 _PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseConfig:
-    """Where the database is. `direct`: past a pooler, for LISTEN; without one behind a pooler, the poll serves."""
-
-    dsn: str
-    is_pooled: bool = False
-    direct: str | None = None
-    # Starts an embedded server that died. Called on a thread, when nothing answers.
-    revive: Callable[[], object] | None = None
-
-
 class Connection:
     """One connection, one statement at a time. Each statement is a transaction of its own."""
 
@@ -84,7 +73,7 @@ class Connection:
         statement_timeout_seconds: float | None = None,
         lost: Callable[[], None] | None = None,
     ) -> None:
-        self._revive = address.revive
+        self._restart_embedded = address.restart_embedded
         # Told when the other side ends the connection, at once; whoever calls next may find it again unnoticed.
         self._lost = lost
         # How often the connection was lost and found again.
@@ -209,10 +198,10 @@ class Connection:
             try:
                 connection = await self._connect()
             except (OSError, CannotConnectNowError):
-                if self._revive is None:
+                if self._restart_embedded is None:
                     raise
                 try:
-                    await asyncio.to_thread(self._revive)
+                    await asyncio.to_thread(self._restart_embedded)
                 except EmbeddedPostgresUnavailable as error:
                     raise DatabaseUnavailable(str(error)) from error
                 connection = await self._connect()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
 
 MAX_CONNECTIONS: Final = 4

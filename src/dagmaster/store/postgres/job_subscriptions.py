@@ -12,7 +12,7 @@ from dagmaster.store.postgres.connection import Connection
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dagmaster.store.postgres.connection import DatabaseConfig
+    from dagmaster.ports.database_config import DatabaseConfig
 
 
 class JobSubscription:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.ids import EPOCH_MS
-from dagmaster.store.postgres.connection import Connection, DatabaseConfig
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncpg import Record
+
+    from dagmaster.ports.database_config import DatabaseConfig
 
 _SQL = queries("legacy_read")
 

@@ -17,7 +17,7 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.result_notifications import NotificationInbox
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.ports.turn_records import Command, TaskResult
-from dagmaster.store.postgres.connection import Connection, DatabaseConfig
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
 from dagmaster.store.postgres.turn_statement import statement_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from dagmaster.ports.clock import Clock
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import TurnCommit

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.read_store import (
         AttemptRecord,
         DiagnosisFacts,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
-    from dagmaster.store.postgres.connection import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("read")

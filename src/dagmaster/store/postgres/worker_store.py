@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.result_notifications import fits_notification
 from dagmaster.ports.task_source import ClaimedTask
-from dagmaster.store.postgres.connection import Connection, DatabaseConfig
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compiled, ids_in, of_one_row, parts, queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
 

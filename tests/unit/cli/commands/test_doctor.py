@@ -24,11 +24,11 @@ from dagmaster.cli.doctor.host import DoctorContext
 from dagmaster.cli.doctor.rules import Finding, Grade
 from dagmaster.errors import DataDirectoryUnusable
 from dagmaster.handlers import SHIPPED_HANDLERS
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import read_settings
 from dagmaster.settings_aliases import ALIASES
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import DatabaseConfig
 
 CANARY = "c4n4ry-s3cret"
 ALL_CHECKS = doctors.CHECKS

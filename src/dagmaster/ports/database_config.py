@@ -1,0 +1,25 @@
+"""How to reach the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseConfig:
+    """The address of the database. `direct` bypasses a pooler, for LISTEN; without it, polling is the fallback."""
+
+    dsn: str
+    is_pooled: bool = False
+    direct: str | None = None
+    restart_embedded: Callable[[], object] | None = None
+    """Starts an embedded server that died; called on a thread when it cannot be reached. None on other servers."""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Return whether it is the embedded server of this machine."""
+        return self.restart_embedded is not None
