@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
-from dagmaster.authoring.schema_description import REQUIRED, FieldWords, field_words
+from dagmaster.authoring.schema_description import REQUIRED, FieldDescription, describe_fields
 from dagmaster.bootstrap import find_handlers
 from dagmaster.cli.main import cli
 from dagmaster.engine.diagnosis.reasons import MEANING as REASONS
@@ -161,7 +161,7 @@ def _handlers() -> str:
     for spec in sorted(find_handlers(settings=Settings()), key=lambda spec: spec.name):
         rows = [
             f"| `{each.name}` | {_type(each)} | {_given(each.default)} | {_cell(each.description)} |"
-            for each in field_words(spec.params_schema() or {})
+            for each in describe_fields(spec.params_schema() or {})
         ]
         table = "\n| param | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
         output = _output(spec)
@@ -175,12 +175,12 @@ def _output(spec: HandlerSpec) -> str:
         return f"\nOutput: {', '.join(f'`{key}`' for key in sorted(keys))}.\n" if keys else ""
     rows = [
         f"| `{each.name}` | {_type(each)} | {_cell(each.description)} |"
-        for each in field_words(spec.output_model.model_json_schema())
+        for each in describe_fields(spec.output_model.model_json_schema())
     ]
     return "\n| output | type | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
 
 
-def _type(field: FieldWords) -> str:
+def _type(field: FieldDescription) -> str:
     return _cell(", ".join(filter(None, (field.kind.replace(" | ", " · "), field.limits))))
 
 

@@ -1,4 +1,4 @@
-"""The one place where things are wired."""
+"""The composition root: the only place where components are wired."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ T = TypeVar("T")
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
-    """Find the handlers that ship, those of the settings and of installed packages, and those of the given modules."""
+    """Return the built-in handlers, those of the settings, of installed packages and of the given modules."""
     return discover(handler_modules(modules, settings or load_settings()))
 
 
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
-    """The modules that handlers are looked for in."""
+    """Return the modules to search for handlers."""
     return (*SHIPPED_HANDLERS, *settings.handlers, *modules)
 
 
 def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, int | None], Graph | None]:
-    """Give a way to find workflows by id: among the files beside this one. The newest version, unless one is named.
+    """Return a function that finds a workflow by id among the files beside this one: the newest version by default.
 
-    A file that has this id and cannot run is `WorkflowInvalid`: it is there, and that is what is to be told.
+    A file with this id that does not compile raises `WorkflowInvalid`.
     """
     from dagmaster.authoring.compiler.compile import compile_file
     from dagmaster.authoring.source_document import read_file
@@ -106,14 +106,14 @@ def _children_of(graph: Graph) -> Iterator[tuple[str, int | None]]:
 
 @contextlib.contextmanager
 def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
-    """Give the address of the database: the operator's server, else the embedded one, for as long as it is used."""
+    """Yield the URL of the database: the operator's server, or the embedded one while in use."""
     with open_database(settings or load_settings(), data_dir) as address:
         yield address.dsn
 
 
 @contextlib.contextmanager
 def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[DatabaseConfig]:
-    """Give the way to the database for as long as it is used; an embedded server that dies is started again."""
+    """Yield the database configuration; an embedded server that dies is restarted."""
     from dagmaster.ports.database_config import DatabaseConfig
 
     if settings.database_url is not None and data_dir is None:
@@ -138,7 +138,7 @@ def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> I
 
 
 async def ensure_schema(address: DatabaseConfig, *, migrate: bool) -> None:
-    """Make sure that the schema fits: bring it there, or say what to do."""
+    """Ensure that the schema is current: migrate, or raise with the remedy."""
     from dagmaster.store.postgres import schema_version as schema
 
     if migrate and await schema.current(address.dsn) in (None, *schema.OLDER):
@@ -148,7 +148,7 @@ async def ensure_schema(address: DatabaseConfig, *, migrate: bool) -> None:
 
 
 def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
-    """Where large outputs are kept."""
+    """Return the directory of large outputs."""
     if settings.blob_dir is not None:
         return settings.blob_dir
     from dagmaster.store.embedded.server import default_data_dir
@@ -158,7 +158,7 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
 
 
 def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
-    """Outputs that are too long for a row: in an object store if one is named, else in this folder."""
+    """Return the store of large outputs: an object store if configured, else this folder."""
     if settings.outputs_url is None:
         from dagmaster.adapters.output_blobs_local import LocalBlobs
 
@@ -241,7 +241,7 @@ def make_worker(
 def lending(
     settings: Settings, home: pathlib.Path | None = None, *, processes: int = 1, is_alone: bool = True
 ) -> Lending:
-    """How handlers get storage, catalog and tables: as JSON, for it goes to their processes.
+    """Return the configuration of handler services as JSON: it is sent to child processes.
 
     `home` is the directory of large outputs. Not `is_alone`: the database has many users, and a file of this machine
     is none of theirs.
@@ -278,14 +278,14 @@ def lending(
 
 
 def open_services(config: dict[str, Any]) -> Services:
-    """Open what was lent, in the process that uses it. Each is opened when it is first asked for."""
+    """Open handler services in the process that uses them, each on first use."""
     from dagmaster.adapters.handler_services import OpenServices
 
     return OpenServices(config)
 
 
 def run_service(work: Coroutine[Any, Any, T]) -> T:
-    """Run a service on the fastest loop there is. Handlers have a loop of their own, of Python's kind."""
+    """Run a service on uvloop if available. Handlers run on their own asyncio loop."""
     try:
         from uvloop import new_event_loop
     except ModuleNotFoundError:
@@ -296,12 +296,12 @@ def run_service(work: Coroutine[Any, Any, T]) -> T:
 
 
 def secret(name: str) -> str | None:
-    """A secret by its name, from the environment of the process that runs the task."""
+    """Return a secret from the environment of the process that runs the task."""
     return os.environ.get(f"DAGMASTER_SECRET_{name}")
 
 
 def allowed_env(settings: Settings) -> dict[str, str]:
-    """What expressions may read as env.NAME."""
+    """Return the variables that expressions may read as env.NAME."""
     return {name: os.environ[name] for name in settings.allowed_env if name in os.environ}
 
 

@@ -1,8 +1,8 @@
-"""Settings: one typed module. Each has a name `DAGMASTER_…` in the environment.
+"""All settings, read from `DAGMASTER_…` environment variables.
 
-Services (orchestrator, worker) also read the names that the sources use, see `aliases`. `dev`, `run` and tests never
-do: a DATABASE_URL in somebody's shell is not meant for them. This module tells where each value came from, and what a
-secret looks like when it is shown. It opens no file and no connection.
+Services (orchestrator, worker) also read the names of the source systems, see `settings_aliases`. `dev`, `run` and
+tests do not: a DATABASE_URL in a developer's shell is not meant for them. This module records where each value came
+from and masks secrets. It opens no file and no connection.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a na
 MASK: Final = "***"
 
 _OF_THE_TESTS: Final = frozenset({"DAGMASTER_SOAK_MINUTES"})
-"""Names that are no settings, and no mistakes either."""
+"""Variables that are not settings, but not mistakes."""
 
 
 class Settings(BaseSettings):
-    """What an operator sets."""
+    """The operator's settings."""
 
-    # An empty variable is an unset one: compose files make them. No input in errors: it may be a password.
+    # An empty variable counts as unset: compose files create them. No input in errors: it may be a password.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
 
     handlers: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Modules that have handlers, separated by commas."
+        default=(), description="Modules with handlers, comma-separated."
     )
     allowed_env: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Environment variables that expressions may read as env.NAME, separated by commas."
+        default=(), description="Environment variables that expressions may read as env.NAME, comma-separated."
     )
-    concurrency: int = Field(default=32, ge=1, le=10_000, description="How many tasks one worker runs at a time.")
+    concurrency: int = Field(default=32, ge=1, le=10_000, description="How many tasks a worker runs concurrently.")
     queues: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="The queues that a worker serves, separated by commas."
+        default=(), description="The queues that a worker serves, comma-separated."
     )
 
     database_url: SecretStr | None = Field(
@@ -57,19 +57,21 @@ class Settings(BaseSettings):
         default=None, description="Where the embedded PostgreSQL keeps its data. Default: one for each user."
     )
     postgres_user: str = Field(
-        default="nobody", description="Who runs the embedded PostgreSQL when root starts it: PostgreSQL refuses root."
+        default="nobody",
+        description="The user that runs the embedded PostgreSQL when root starts it: PostgreSQL does not run as root.",
     )
 
     database_direct_url: SecretStr | None = Field(
-        default=None, description="The same server past a pooler (PgBouncer): for LISTEN. Without it, the poll serves."
+        default=None,
+        description="The same server without the pooler (PgBouncer), for LISTEN. Without it, polling is the fallback.",
     )
     database_pooled: bool = Field(
-        default=False, description="DAGMASTER_DATABASE_URL leads to a pooler in transaction mode: prepare nothing."
+        default=False, description="DAGMASTER_DATABASE_URL is a pooler in transaction mode: use no prepared statements."
     )
     blob_dir: Path | None = Field(
         default=None,
         description="Where outputs over 64 KiB are kept: one directory that orchestrators and workers share."
-        " Default: beside the embedded PostgreSQL's data, and named after it: of X, the directory X-blobs.",
+        " Default: beside the embedded PostgreSQL's data directory X, as X-blobs.",
     )
     outputs_url: str | None = Field(
         default=None,
@@ -78,19 +80,19 @@ class Settings(BaseSettings):
     )
     bronze_url: str | None = Field(
         default=None,
-        description="Where data lies as it came: file:///folder, s3://bucket/prefix, az://container/prefix or"
+        description="Where raw data is stored: file:///folder, s3://bucket/prefix, az://container/prefix or"
         " gs://bucket/prefix. Default: a folder beside the large outputs.",
     )
     silver_url: str | None = Field(default=None, description="Where processed data goes. Default: likewise.")
-    gold_url: str | None = Field(default=None, description="Where data for others goes. Default: likewise.")
+    gold_url: str | None = Field(default=None, description="Where published data goes. Default: likewise.")
     file_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(),
-        description="Directories that handlers may read files from, separated by commas, besides the zones."
+        description="Directories that handlers may read besides the zones, comma-separated."
         " Default: the working directory with the embedded PostgreSQL, none with a server.",
     )
     storage_containers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Containers and buckets that handlers may name besides the zones', separated by commas, as"
+        description="Containers and buckets that handlers may use besides the zones, comma-separated, such as"
         " s3://bucket,az://container. Default: none.",
     )
     catalog_url: SecretStr | None = Field(
@@ -104,49 +106,58 @@ class Settings(BaseSettings):
         " Default: a directory beside the large outputs.",
     )
     scratch_dir: Path | None = Field(
-        default=None, description="Where tasks keep files while they run: fast and large. Default: the system's."
+        default=None,
+        description="Where tasks keep temporary files; it should be fast and large. Default: the system's.",
     )
     raster_cache_mb: int = Field(
-        default=128, ge=16, le=65_536, description="GDAL's cache of blocks, for each task. A task takes 300 MB more."
+        default=128, ge=16, le=65_536, description="GDAL's block cache per task. A task uses about 300 MB more."
     )
     raster_max_pixels: int = Field(
-        default=5_000_000_000, ge=1, description="The most pixels, of all bands together, that one task works through."
+        default=5_000_000_000,
+        ge=1,
+        description="The maximum number of pixels, over all bands, that one task processes.",
     )
-    raster_max_file_mb: int = Field(default=1_000_000, ge=1, description="The largest file that is read.")
+    raster_max_file_mb: int = Field(default=1_000_000, ge=1, description="The largest file that is opened.")
     processes: int | None = Field(
         default=None,
         ge=1,
         le=1000,
-        description="How many child processes a worker has at most for plain functions. Default: its cores and 4 more.",
+        description="The maximum number of child processes for plain functions. Default: cores + 4.",
     )
     task_memory_mb: int | None = Field(
-        default=None, ge=64, description="The most memory (address space) of one child process. Default: no limit."
+        default=None, ge=64, description="The memory limit (address space) of a child process. Default: none."
     )
     poll_seconds: float = Field(
-        default=1.0, gt=0, le=60, description="How often orchestrators and workers look even if nobody wakes them."
+        default=1.0,
+        gt=0,
+        le=60,
+        description="How often orchestrators and workers poll, as the fallback for lost notifications.",
     )
     orchestrator_lease_seconds: float = Field(
-        default=15.0, gt=0, le=3600, description="An orchestrator that is silent for so long is dead: others take over."
+        default=15.0,
+        gt=0,
+        le=3600,
+        description="An orchestrator without a heartbeat for this long is dead: its jobs are reclaimed.",
     )
     worker_lease_seconds: float = Field(
         default=6.0,
         gt=0,
         le=3600,
-        description="A worker that is silent for so long is dead: its tasks are tried again.",
+        description="A worker without a heartbeat for this long is dead: its tasks are lost and retried.",
     )
     drain_seconds: float = Field(
         default=30.0,
         ge=0,
         le=3600,
-        description="How long a worker takes to stop, at most. Its tasks may end for 5 s (a third, if that is less);"
-        " then they are asked to save a checkpoint and stop, and are handed back.",
+        description="The shutdown timeout of a worker. Its tasks may finish within 5 s (or a third of it, if less);"
+        " then they are asked to save a checkpoint and stop, and are released.",
     )
 
     blocked_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="An async handler without a timeout of its own that blocks the event loop for so long fails.",
+        description="An async handler without its own timeout that blocks the event loop for this long fails.",
     )
 
     @field_validator("handlers", "allowed_env", "queues", "file_roots", "storage_containers", mode="before")
@@ -159,11 +170,11 @@ class Settings(BaseSettings):
     def _place(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
             if info.field_name == "outputs_url" and value.startswith("memory:"):
-                raise ValueError("has to last longer than a process: memory:// does not")
+                raise ValueError("must be durable: memory:// is not")
             try:
                 BlobUri.parse(f"{value.rstrip('/')}/x")
             except BlobNameInvalid as error:
-                raise ValueError(f"is no place of data ({error})") from error
+                raise ValueError(f"is not a storage URL ({error})") from error
         return value
 
     @field_validator("storage_containers")
@@ -175,7 +186,7 @@ class Settings(BaseSettings):
             except BlobNameInvalid:
                 is_container = False
             if not is_container:
-                raise ValueError("has to be containers alone, as s3://bucket,az://container,gs://bucket")
+                raise ValueError("must be containers without a path: s3://bucket,az://container,gs://bucket")
         return value
 
     @field_validator("database_url", "database_direct_url")
@@ -186,37 +197,37 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the environment says. A setting that does not fit has its default here, and a sentence in `problems`."""
+    """The settings read from the environment. An invalid setting has its default here, and a message in `problems`."""
 
     settings: Settings
     origins: dict[str, str]
-    """By setting, the variable that it came from; several joined by ` + `. None: the default."""
+    """The variable that each setting came from; several are joined by ` + `. Absent: the default."""
     problems: dict[str, str]
-    """By setting, what is wrong with it: a sentence that begins with the variable."""
+    """The problem of each invalid setting: a sentence that starts with the variable."""
     typos: tuple[str, ...]
-    """A sentence for each variable `DAGMASTER_…` that is no setting."""
+    """A sentence for each unknown variable `DAGMASTER_…`."""
     unused: tuple[str, ...]
-    """A sentence for each name of the sources that is set and does nothing."""
+    """A sentence for each alias that is set and has no effect."""
     secrets: tuple[str, ...]
-    """The names of the secrets, in order. Never their values."""
+    """The names of the secrets, sorted. Never their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One setting as it may be shown to anyone."""
+    """One setting, with secrets masked."""
 
     name: str
     variable: str
     value: Any
     """JSON. A secret is masked."""
     source: str
-    """`default`, or the variable that it came from."""
+    """`default`, or its variable."""
     description: str
     problem: str = ""
 
 
 def load_settings(*, services: bool = False) -> Settings:
-    """Read the settings from the environment; a sentence for each one that does not fit. Aliases for services only."""
+    """Read the settings; raise SettingsInvalid with a sentence for each problem. Aliases are read for services only."""
     reading = read_settings(services=services)
     if reading.problems:
         raise SettingsInvalid("\n".join(reading.problems.values()))
@@ -224,21 +235,21 @@ def load_settings(*, services: bool = False) -> Settings:
 
 
 def read_settings(*, services: bool = False) -> Reading:
-    """Read the settings, and where each came from. Nothing is refused."""
+    """Read the settings and their origins, without raising."""
     # pydantic-settings reads names in any case.
     spelled = {name.upper(): name for name, value in os.environ.items() if value}
     origins = {name: spelled[_variable(name)] for name in Settings.model_fields if _variable(name) in spelled}
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     unused: tuple[str, ...] = ()
     if services:
-        given, named, unused = _from_aliases(origins)
+        values, named, unused = _from_aliases(origins)
         origins |= named
     try:
-        settings, problems = Settings(**given), {}
+        settings, problems = Settings(**values), {}
     except ValidationError as error:
         wrong = {str(one["loc"][0]): _what_is_wrong(dict(one)) for one in error.errors(include_url=False)}
-        problems = {name: f"{origins[name]} {what}{_as_written(name, origins)}" for name, what in wrong.items()}
-        settings = Settings(**given | {name: Settings.model_fields[name].get_default() for name in wrong})
+        problems = {name: f"{origins[name]} {reason}{_as_written(name, origins)}" for name, reason in wrong.items()}
+        settings = Settings(**values | {name: Settings.model_fields[name].get_default() for name in wrong})
     return Reading(
         settings=settings,
         origins=origins,
@@ -252,7 +263,7 @@ def read_settings(*, services: bool = False) -> Reading:
 
 
 def show_settings(reading: Reading) -> list[Shown]:
-    """Every setting with its value and where it came from, secrets masked."""
+    """Return every setting with its value and origin, secrets masked."""
     return [
         Shown(
             name=name,
@@ -267,7 +278,7 @@ def show_settings(reading: Reading) -> list[Shown]:
 
 
 def masked_url(url: str) -> str:
-    """A database's URL with *** for its password. What cannot be taken apart with certainty is *** as a whole."""
+    """Return a database URL with its password masked; mask the whole URL if it cannot be parsed reliably."""
     scheme, mark, rest = url.partition("://")
     if not mark or not re.fullmatch(r"[a-z+]{1,32}", scheme):
         return MASK
@@ -275,7 +286,7 @@ def masked_url(url: str) -> str:
         netloc = urlsplit(url).netloc
     except ValueError:
         return MASK
-    # The last @ of all: an unquoted / ? # in a password moves its end out of what parsers take for the host.
+    # The last @: an unquoted / ? # in a password would confuse a URL parser.
     users, at, place = rest.rpartition("@")
     if not at and not re.fullmatch(_HOSTS, netloc):
         return MASK
@@ -303,7 +314,7 @@ def _variable(setting: str) -> str:
 
 
 def _from_aliases(taken: dict[str, str]) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
-    """What the sources' names give: values and origins by setting, and a sentence for each that does nothing."""
+    """Return the values and origins from aliases, and a sentence for each alias without effect."""
     there = [alias for alias in ALIASES if os.environ.get(alias.name)]
     values: dict[str, str] = {}
     origins: dict[str, str] = {}
@@ -346,19 +357,18 @@ def _url_of(parts: dict[str, str]) -> str:
 
 
 def _checked_url(url: str) -> str:
-    """Refuse what no driver understands, without saying it: it may hold a password."""
+    """Reject an invalid URL without quoting it: it may contain a password."""
     scheme, mark, rest = url.partition("://")
     # SQLAlchemy's spelling names a driver: postgresql+asyncpg://
     if not mark or scheme.partition("+")[0] not in {"postgresql", "postgres"}:
-        raise ValueError("has to be written postgresql://user:password@host/database")
+        raise ValueError("must be written postgresql://user:password@host/database")
     try:
         parts = urlsplit(f"postgresql://{rest}")
     except ValueError:
         parts = None
     if parts is None or "@" in parts.path + parts.fragment or not re.fullmatch(_HOSTS, parts.netloc.rpartition("@")[2]):
         raise ValueError(
-            "cannot be taken apart: its port has to be a number, and / ? # @ : in a password are written"
-            " %2F %3F %23 %40 %3A"
+            "cannot be parsed: the port must be a number, and / ? # @ : in a password are written %2F %3F %23 %40 %3A"
         )
     return f"postgresql://{rest}"
 
@@ -367,17 +377,17 @@ def _what_is_wrong(error: dict[str, Any]) -> str:
     limits = error.get("ctx", {})
     match error["type"]:
         case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
-            return "has to be a whole number"
+            return "must be a whole number"
         case "float_parsing" | "float_type" | "finite_number":
-            return "has to be a number"
+            return "must be a number"
         case "bool_parsing" | "bool_type":
-            return "has to be true or false"
+            return "must be true or false"
         case "greater_than_equal":
-            return f"has to be at least {limits['ge']:g}"
+            return f"must be at least {limits['ge']:g}"
         case "greater_than":
-            return f"has to be more than {limits['gt']:g}"
+            return f"must be more than {limits['gt']:g}"
         case "less_than_equal":
-            return f"has to be at most {limits['le']:g}"
+            return f"must be at most {limits['le']:g}"
         case "value_error":
             return str(limits["error"])
     return f"does not fit: {error['msg']}"
@@ -401,24 +411,24 @@ def _shown(value: Any) -> Any:
 
 def _typos(spelled: dict[str, str]) -> tuple[str, ...]:
     known = {_variable(name) for name in Settings.model_fields}
-    told = []
+    messages = []
     for name, written in sorted(spelled.items()):
         if not name.startswith(PREFIX) or name in known | _OF_THE_TESTS or written.startswith(SECRET_PREFIX):
             continue
-        # Without the beginning that all share, which would make everything near everything.
-        near = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
-        told.append(f"{written} is no setting" + (f": did you mean {PREFIX}{near}?" if near else "."))
-    return tuple(told)
+        # Without the common prefix, which would make all names similar.
+        near = nearest(name.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in known])
+        messages.append(f"{written} is not a setting" + (f": did you mean {PREFIX}{near}?" if near else "."))
+    return tuple(messages)
 
 
 def _secrets_in(text: str) -> set[str]:
-    """A value that is a secret, and the passwords inside it if it is a URL."""
+    """Return a secret value, and the passwords inside it if it is a URL."""
     _, mark, rest = text.partition("://")
     if not mark:
         return {text}
-    found = {text}
+    secrets = {text}
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     for users in (rest.rpartition("@")[0], authority.rpartition("@")[0]):
-        found |= {users.partition(":")[2], unquote(users.partition(":")[2])}
+        secrets |= {users.partition(":")[2], unquote(users.partition(":")[2])}
     query = parse_qsl(rest.partition("?")[2])
-    return found | {value for name, value in query if re.search("pass|secret|key|token", name, re.IGNORECASE)}
+    return secrets | {value for name, value in query if re.search("pass|secret|key|token", name, re.IGNORECASE)}

@@ -1,4 +1,4 @@
-"""The names that the sources use for settings, in the environment of a service. What they mean, `settings` reads."""
+"""Setting names of the source systems, read as aliases by services."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name of the sources. With a setting, services read it; else it is known, and `instead` says what serves."""
+    """A name of the source systems: an alias of a setting, or without effect, with what to use `instead`."""
 
     name: str
     setting: str = ""
@@ -17,7 +17,7 @@ class Alias:
     is_secret: bool = False
 
 
-# Of two names for one setting the upper one wins. DATABASE_URL wins over its parts.
+# The first name of a setting wins. DATABASE_URL wins over its parts.
 ALIASES: Final = (
     Alias("DATABASE_URL", "database_url", is_secret=True),
     Alias("POSTGRES_HOST", "database_url", part="host"),

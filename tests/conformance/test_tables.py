@@ -448,7 +448,7 @@ def test_a_table_of_somebody_else_is_left_alone(postgis):
 def test_what_postgresql_cannot_hold_is_bad_input(postgis, name, text):
     tables = tables_at(postgis)
     tables.create(spec(name))
-    with pytest.raises(PermanentError, match="PostGIS refuses this: invalid byte sequence") as caught:
+    with pytest.raises(PermanentError, match="PostGIS rejected the request: invalid byte sequence") as caught:
         tables.replace_chunk(name, "a", pa.table({"name": [text], "geometry": [POINT]}))
     assert caught.value.kind == "invalid_input"
 

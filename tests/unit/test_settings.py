@@ -136,11 +136,11 @@ def test_all_wrong_settings_are_told_at_once_each_with_its_variable(environment)
     with pytest.raises(SettingsInvalid) as told:
         load_settings(services=True)
     assert str(told.value).splitlines() == [
-        "DAGMASTER_CONCURRENCY has to be a whole number, not 'many'.",
-        "DAGMASTER_DATABASE_URL has to be written postgresql://user:password@host/database.",
-        "DAGMASTER_DATABASE_POOLED has to be true or false, not 'perhaps'.",
-        "ORPHAN_THRESHOLD_SEC has to be more than 0, not '0'.",
-        "DAGMASTER_DRAIN_SECONDS has to be at least 0, not '-1'.",
+        "DAGMASTER_CONCURRENCY must be a whole number, not 'many'.",
+        "DAGMASTER_DATABASE_URL must be written postgresql://user:password@host/database.",
+        "DAGMASTER_DATABASE_POOLED must be true or false, not 'perhaps'.",
+        "ORPHAN_THRESHOLD_SEC must be more than 0, not '0'.",
+        "DAGMASTER_DRAIN_SECONDS must be at least 0, not '-1'.",
     ]
 
 
@@ -164,8 +164,8 @@ def test_a_variable_that_is_no_setting_is_told_with_the_nearest_name(environment
     )
     reading = read_settings()
     assert reading.typos == (
-        "DAGMASTER_CONCURENCY is no setting: did you mean DAGMASTER_CONCURRENCY?",
-        "DAGMASTER_XYZZY is no setting.",
+        "DAGMASTER_CONCURENCY is not a setting: did you mean DAGMASTER_CONCURRENCY?",
+        "DAGMASTER_XYZZY is not a setting.",
     )
     assert reading.secrets == ("TOKEN",)
 

@@ -1,1 +1,1 @@
-"""Outside services behind our ports: one file each."""
+"""Adapters of outside services to our ports."""

@@ -1,4 +1,4 @@
-"""Files that appear whole, and that a loss of power does not take away again."""
+"""Atomic, durable file creation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _NO_UNNAMED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT
 
 
 def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
-    """Make a file, unless there is one of that name. False: there was.
+    """Create a file atomically; return False if it exists.
 
-    The bytes are on the disk before the name is, and the name is before this returns. A process that is killed leaves
-    nothing where the file system has files without names (ext4, xfs, btrfs, tmpfs); elsewhere a name that no list
-    shows.
+    The bytes are durable before the name is, and the name before this returns. A killed process leaves nothing on file
+    systems with unnamed files (ext4, xfs, btrfs, tmpfs), and a hidden temporary file elsewhere.
     """
     make_folder(path.parent)
     with _unseen(path.parent) as (file, link):
@@ -37,7 +36,7 @@ def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
 
 
 def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Make a file, over one of that name."""
+    """Create or replace a file atomically."""
     make_folder(path.parent)
     with _named(path.parent) as (file, beside):
         fill(file)
@@ -47,22 +46,22 @@ def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it. Each is a name in the one above, and that has to last as well.
+    """Create a folder and its parents durably.
 
-    One that another process made a moment ago is taken for lasting: the sync of our file, which is younger, writes its
-    making too, where there is a journal (ext4, xfs, btrfs).
+    A folder that another process just created is assumed durable: on a journalling file system (ext4, xfs, btrfs) the
+    later sync of our file includes it.
     """
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        sync_folder(each.parent)
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Sync a directory."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -77,7 +76,7 @@ def _sync(file: IO[bytes]) -> None:
 
 @contextlib.contextmanager
 def _unseen(folder: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
-    """A file without a name, and how it gets one that is not taken."""
+    """Yield an unnamed file, and the function that links it to a free name."""
     try:
         number = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
     except (AttributeError, OSError) as error:
@@ -102,7 +101,7 @@ def _link_number(number: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def _named(folder: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file under a name that no list shows, and that is gone afterwards."""
+    """Yield a hidden temporary file that is removed afterwards."""
     beside = folder / f"{UNFINISHED}-{secrets.token_hex(8)}"
     try:
         with beside.open("xb") as file:

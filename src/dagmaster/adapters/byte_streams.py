@@ -1,4 +1,4 @@
-"""Bytes that pass by, piece by piece: counted, summed up, and reported."""
+"""Streams of bytes: counted, hashed and reported."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PIECE: Final = 8 * 1024 * 1024
 """What is held in memory of a large blob, at a time."""
 _NO_ROOM: Final = {
-    errno.ENOSPC: "there is no room left on the disk",
-    errno.EDQUOT: "the quota of the disk is used up",
-    errno.EFBIG: "it is larger than a file may be here",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is exceeded",
+    errno.EFBIG: "the file is too large for this file system",
 }
 
 
 class Passing:
-    """What has passed: how much, and its checksum. `on_bytes` hears the sum after each piece."""
+    """Count and hash a stream. `on_bytes` is called with the total after each chunk."""
 
     def __init__(self, on_bytes: Callable[[int], None] | None = None) -> None:
         self.done = 0
@@ -33,7 +33,7 @@ class Passing:
         self._on_bytes = on_bytes
 
     def see(self, pieces: Iterable[Any]) -> Iterator[bytes]:
-        """The same pieces."""
+        """Yield the same chunks."""
         for piece in pieces:
             view = bytes(piece)
             self._digest.update(view)
@@ -44,18 +44,18 @@ class Passing:
 
     @property
     def sha256(self) -> str:
-        """Of all that has passed."""
+        """Return the checksum of everything so far."""
         return self._digest.hexdigest()
 
 
 def pieces_of(file: IO[bytes], size: int = PIECE) -> Iterator[bytes]:
-    """What is in a file."""
+    """Yield the content of a file in chunks."""
     while piece := file.read(size):
         yield piece
 
 
 def keep(pieces: Iterable[bytes], to: Path) -> None:
-    """Write a local file that is whole or not there. It need not outlive a loss of power: it can be fetched again."""
+    """Write a local file atomically. It need not be durable: it can be fetched again."""
     beside = to.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
     try:
         with beside.open("xb") as file:
@@ -69,14 +69,14 @@ def keep(pieces: Iterable[bytes], to: Path) -> None:
 
 
 @contextlib.contextmanager
-def writing(what: str) -> Iterator[None]:
-    """What a disk refuses is told in a sentence."""
+def writing(subject: str) -> Iterator[None]:
+    """Turn errors of the disk into BlobsUnavailable."""
     try:
         yield
     except OSError as error:
-        raise BlobsUnavailable(f"{what} cannot be written: {said(error)}") from error
+        raise BlobsUnavailable(f"{subject} cannot be written: {error_text(error)}") from error
 
 
-def said(error: OSError) -> str:
-    """What the system says, in words that tell what to do where there is something."""
+def error_text(error: OSError) -> str:
+    """Return the system's error message, with the remedy where known."""
     return _NO_ROOM.get(error.errno or 0) or error.strerror or str(error)

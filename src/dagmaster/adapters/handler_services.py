@@ -1,4 +1,4 @@
-"""The services of one process, each opened when it is first asked for."""
+"""The services of one process, each opened on first use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class OpenServices:
-    """What `bootstrap.lending` describes, opened."""
+    """The services described by `bootstrap`, opened on first use."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
 
     @cached_property
     def blobs(self) -> Storage:
-        """Data by URI."""
+        """Return the storage of data by URI."""
         from dagmaster.adapters.storage.router import ObjectStorage
 
         config = self._config
@@ -35,7 +35,7 @@ class OpenServices:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """STAC: in a directory, or on a server."""
+        """Return the STAC catalog: a directory or a server."""
         place = self._config["catalog"]
         if "://" in place:
             from dagmaster.adapters.catalog.pgstac_catalog import PgstacCatalog
@@ -47,7 +47,7 @@ class OpenServices:
 
     @cached_property
     def tables(self) -> Tables:
-        """Features: GeoParquet in a directory, or PostGIS."""
+        """Return the feature tables: GeoParquet in a directory, or PostGIS."""
         place = self._config["tables"]
         if "://" in place:
             from dagmaster.adapters.tables.postgis_tables import PostgisTables
@@ -59,7 +59,7 @@ class OpenServices:
 
     @cached_property
     def share(self) -> Share:
-        """What one task may use."""
+        """Return the resource limits of one task."""
         config = self._config
         return Share(
             threads=config["threads"],

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class LocalBlobs:
-    """Files. A blob appears by a rename, after its bytes are on the disk."""
+    """Output blobs as files, created atomically and durably."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
 
     async def write(self, name: str, data: bytes) -> None:
-        """Write to a file beside, make it durable, and put it in place."""
+        """Write a temporary file, sync it, and rename it."""
         await asyncio.to_thread(self._write, self._path(name), data)
 
     async def read(self, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Large outputs in an object store: for services that share no directory."""
+"""Large outputs in an object store, for services that share no directory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class StoredBlobs:
-    """Blobs below one place of a storage. What a store has acknowledged lasts; its files are synced."""
+    """Output blobs below one prefix of a storage. What a store has acknowledged is durable."""
 
     def __init__(self, storage: Storage, home: BlobUri) -> None:
         self._storage = storage
         self._home = home
 
     async def write(self, name: str, data: bytes) -> None:
-        """Put it there, in one request."""
+        """Write the blob in one request."""
         await asyncio.to_thread(self._storage.write, self._uri(name), data)
 
     async def read(self, name: str) -> bytes:
-        """Get it back."""
+        """Read the blob."""
         return await asyncio.to_thread(self._storage.read, self._uri(name))
 
     def _uri(self, name: str) -> BlobUri:

@@ -1,1 +1,1 @@
-"""Workflow files and handlers as people write them: read, checked with all mistakes at once, compiled, drawn."""
+"""Read, check and compile workflow files and handlers; draw workflows."""

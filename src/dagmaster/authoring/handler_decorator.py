@@ -1,7 +1,7 @@
-"""`@handler`: makes a function a handler, and keeps it an ordinary function.
+"""The `@handler` decorator. A decorated function stays an ordinary function.
 
-The decorator only leaves a mark on the function; nothing is registered anywhere. `spec_of` reads the mark and the
-signature. What runs a handler, and where, is not known here.
+The decorator only marks the function; nothing is registered. `spec_of` reads the mark and the signature. How a handler
+is executed is not known here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HandlerStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerSpec:
-    """A handler: its function, what it asks for, and what its annotations promise."""
+    """A handler: its function, its options, and the types of its params and output."""
 
     name: str
     function: Callable[..., Any]
@@ -69,41 +69,41 @@ class HandlerSpec:
     signature: Signature = field(repr=False)
 
     def call(self, context: HandlerContext) -> Any:
-        """Call the function with what it asks for: a value, a coroutine or a generator comes back."""
+        """Call the function with its arguments; return a value, a coroutine or a generator."""
         arguments = self.signature.arguments(context)
         if self.style is HandlerStyle.CLASS:
             return self.function().execute(**arguments)
         return self.function(**arguments)
 
     def params_schema(self) -> dict[str, Any] | None:
-        """The JSON schema of the params; None when they are not typed."""
+        """Return the JSON schema of the params; None when they are not typed."""
         return self.signature.schema()
 
     def known_params(self) -> frozenset[str] | None:
-        """The params that it takes; None when it takes any."""
+        """Return the accepted params; None if any are accepted."""
         return self.signature.known()
 
     def required_params(self) -> frozenset[str]:
-        """The params that it cannot do without."""
+        """Return the required params."""
         return self.signature.required()
 
     def output_keys(self) -> frozenset[str] | None:
-        """The keys of its output; None when they are not typed, or when there may be others."""
+        """Return the keys of the output; None if untyped or open."""
         return self.signature.output_keys
 
     def place(self) -> str:
-        """Where it is written, for people: `module.function (file:line)`."""
+        """Return where it is written, for people: `module.function (file:line)`."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
-        said = f"{self.module}.{getattr(self.function, '__qualname__', self.name)}"
-        return f"{said} ({code.co_filename}:{code.co_firstlineno})" if code else said
+        name = f"{self.module}.{getattr(self.function, '__qualname__', self.name)}"
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
 class CheckpointableHandler(ABC):
-    """A handler as a class: a decorated subclass is made once for each attempt, and its `execute` is run."""
+    """A handler as a class: a decorated subclass is instantiated for each attempt, and its `execute` is run."""
 
     @abstractmethod
     def execute(self, params: Any, checkpoint: dict[str, Any] | None = None) -> AsyncIterator[Any]:
-        """Written as `async def` with `yield`: checkpoints, progress and a result, as objects or as dicts.
+        """Yield checkpoints, progress and a result, as objects or as dicts, from an `async def`.
 
         `{"type": "checkpoint", "phase": …, "data": {…}}`, `{"type": "progress", "current": …, "total": …,
         "message": …}` and, last, `{"type": "result", "output": {…}}`. `checkpoint` is the last one saved, or None.
@@ -112,7 +112,7 @@ class CheckpointableHandler(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """What the decorator leaves on a function."""
+    """What the decorator stores on a function."""
 
     name: str
     queue: str | None
@@ -136,18 +136,18 @@ def handler(
 ) -> Callable[[F], F]:
     """Make a function a handler. `retry` is a policy, its keys as in YAML, a number of attempts, or "none"."""
     if callable(name):
-        raise HandlerInvalid("write `@handler()` with parentheses: a name may stand in them")
-    given = name or "the handler"
+        raise HandlerInvalid("write `@handler()` with parentheses: they may contain a name")
+    label = name or "the handler"
     if isinstance(aliases, str):
-        raise HandlerInvalid(f"{given}: aliases is a list of names: write [{aliases!r}]")
+        raise HandlerInvalid(f"{label}: aliases is a list of names: write [{aliases!r}]")
     names = tuple(aliases)
     for one in (*names, *([] if name is None else [name])):
         _check_name(one)
-    _check_queue(queue, given)
+    _check_queue(queue, label)
     if isolation is not None and isolation not in ISOLATIONS:
-        raise HandlerInvalid(f"{given}: isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
-    _check_timeout(timeout_seconds, given)
-    policy = _policy(retry, given)
+        raise HandlerInvalid(f"{label}: isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
+    _check_timeout(timeout_seconds, label)
+    policy = _policy(retry, label)
 
     def mark(function: F) -> F:
         own_name: str = getattr(function, "__name__", "") if name is None else name
@@ -179,7 +179,7 @@ register_handler = handler
 
 
 def spec_of(function: Any) -> HandlerSpec:
-    """Read a decorated function or class. What cannot work is HandlerInvalid, with the handler's name."""
+    """Read a decorated function or class; raise HandlerInvalid with the handler's name if it cannot work."""
     mark = mark_of(function)
     if mark is None:
         raise HandlerInvalid(f"{function!r} is not a handler: decorate it with @handler()")
@@ -211,7 +211,7 @@ def spec_of(function: Any) -> HandlerSpec:
 
 
 def mark_of(thing: Any) -> _Mark | None:
-    """The mark on a function or a class. A subclass does not inherit it: it would be a second handler of that name."""
+    """Return the mark on a function or a class. A subclass does not inherit it: that would duplicate the handler."""
     try:
         mark = vars(thing).get(_MARK)
     except (TypeError, RuntimeError, AttributeError):
@@ -239,22 +239,22 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _check_queue(queue: Any, given: str) -> None:
+def _check_queue(queue: Any, label: str) -> None:
     if queue is None:
         return
     if not isinstance(queue, str) or len(queue) > MAX_NAME or not _QUEUE.fullmatch(queue):
-        raise HandlerInvalid(f"{given}: queue is a name, not {queue!r}")
+        raise HandlerInvalid(f"{label}: queue is a name, not {queue!r}")
 
 
-def _check_timeout(seconds: Any, given: str) -> None:
+def _check_timeout(seconds: Any, label: str) -> None:
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MAX_TIMEOUT_SECONDS:
-        raise HandlerInvalid(f"{given}: timeout_seconds is from 1 to {MAX_TIMEOUT_SECONDS:,}, not {seconds!r}")
+        raise HandlerInvalid(f"{label}: timeout_seconds is from 1 to {MAX_TIMEOUT_SECONDS:,}, not {seconds!r}")
 
 
-def _policy(retry: Any, given: str) -> RetryPolicy | None:
-    """The policy meant. The bounds are those of the YAML keys, in one place."""
+def _policy(retry: Any, label: str) -> RetryPolicy | None:
+    """Return the retry policy. The bounds are those of the YAML keys."""
     if retry is None:
         return None
     if retry == "none":
@@ -267,7 +267,7 @@ def _policy(retry: Any, given: str) -> RetryPolicy | None:
         keys = dict(retry)
     else:
         raise HandlerInvalid(
-            f'{given}: retry is a RetryPolicy, its keys, a number of attempts or "none", not {retry!r}'
+            f'{label}: retry is a RetryPolicy, its keys, a number of attempts or "none", not {retry!r}'
         )
     try:
         read = RetryModel.model_validate(keys)
@@ -275,22 +275,22 @@ def _policy(retry: Any, given: str) -> RetryPolicy | None:
         one = error.errors()[0]
         key = str(one["loc"][0]) if one["loc"] else ""
         hint = did_you_mean(key, RetryModel.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
-        raise HandlerInvalid(f"{given}: retry has a wrong {key!r}: {hint}") from error
+        raise HandlerInvalid(f"{label}: retry has a wrong {key!r}: {hint}") from error
     return RetryPolicy(**{**read.model_dump(), "backoff": Backoff(read.backoff)})
 
 
 def _local_names(function: Any) -> dict[str, Any]:
-    """The local names that postponed annotations use, for a handler that is made inside a function, as in a test."""
+    """Return the local names that postponed annotations use, for a handler defined inside a function."""
     if "<locals>" not in getattr(function, "__qualname__", ""):
         return {}
     execute = getattr(function, "execute", function)
     texts = [one for one in getattr(execute, "__annotations__", {}).values() if isinstance(one, str)]
-    wanted = {name for text in texts for name in _IDENTIFIER.findall(text)}
+    names = {name for text in texts for name in _IDENTIFIER.findall(text)}
     frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to the names around a definition
-    return {name: frame.f_locals[name] for name in wanted if name in frame.f_locals}
+    return {name: frame.f_locals[name] for name in names if name in frame.f_locals}
 
 
 def _description(function: Any) -> str:
-    """The first paragraph of the docstring, on one line."""
-    said = inspect.getdoc(function) if function.__doc__ else ""
-    return " ".join((said or "").partition("\n\n")[0].split())
+    """Return the first paragraph of the docstring, on one line."""
+    doc = inspect.getdoc(function) if function.__doc__ else ""
+    return " ".join((doc or "").partition("\n\n")[0].split())

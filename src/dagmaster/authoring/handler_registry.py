@@ -1,6 +1,7 @@
-"""Handlers by name: the registry, and where handlers come from.
+"""The registry of handlers by name, and their discovery.
 
-There is no global registry. `discover` imports what the operator names and what packages announce, and gives a new one.
+There is no global registry. `discover` imports the modules that the operator names and the entry points of packages,
+and returns a new registry.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTRY_POINTS",
-    "Announced",
     "CheckpointableHandler",
     "HandlerSpec",
     "HandlerStyle",
+    "LazyHandler",
     "Registry",
     "discover",
     "handler",
@@ -46,10 +47,10 @@ ENTRY_POINTS = "dagmaster.handlers"
 """The group in which an installed package names its modules of handlers."""
 
 
-class Announced(NamedTuple):
-    """A handler that a package says it has, so that its module is imported only when it is wanted.
+class LazyHandler(NamedTuple):
+    """A handler whose module is imported on first use.
 
-    A module announces by `__handlers__`, from names to these. What is announced is a plain function, for a process.
+    A module declares them in `__handlers__`, by name. They are plain functions, executed in a child process.
     """
 
     module: str
@@ -63,15 +64,15 @@ class Registry:
     def __init__(self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = ()) -> None:
         self._specs: dict[str, HandlerSpec] = {}
         self._all_names: dict[str, HandlerSpec] = {}
-        # Those that are not imported yet: by each of their names, the first name.
-        self._announced: dict[str, Announced] = {}
+        # Handlers that are not imported yet: first name by each of their names.
+        self._announced: dict[str, LazyHandler] = {}
         self._later: dict[str, str] = {}
         self._others: Registry | None = None
         for one in handlers:
             self.register(one)
 
     def register(self, handler: HandlerSpec | Callable[..., Any]) -> HandlerSpec:
-        """Add a handler, or a decorated function. The same function twice is one handler."""
+        """Add a handler or a decorated function. Adding the same function again has no effect."""
         spec = handler if isinstance(handler, HandlerSpec) else spec_of(handler)
         for name in (spec.name, *spec.aliases):
             other = self._all_names.get(name)
@@ -84,28 +85,28 @@ class Registry:
         self._all_names.update(dict.fromkeys((spec.name, *spec.aliases), spec))
         return spec
 
-    def announce(self, announced: Mapping[str, Announced]) -> None:
-        """Know handlers by name; their modules are imported when one of them is wanted."""
+    def register_lazy(self, announced: Mapping[str, LazyHandler]) -> None:
+        """Add handlers whose modules are imported on first use."""
         for name, one in announced.items():
-            for each in (name, *one.aliases):
-                other = self._all_names.get(each)
+            for alias in (name, *one.aliases):
+                other = self._all_names.get(alias)
                 if other is not None:
                     raise HandlerInvalid(
-                        f"two handlers have the name {each!r}: {other.place()} and one of {one.module}"
+                        f"two handlers have the name {alias!r}: {other.place()} and one of {one.module}"
                     )
-                self._later[each] = name
+                self._later[alias] = name
             self._announced[name] = one
 
-    def before(self, others: Registry) -> Registry:
-        """A registry that has these handlers, and others beside them. Where both have a name, it is of these."""
+    def overlay(self, others: Registry) -> Registry:
+        """Return a registry of these handlers on top of others: these win where names collide."""
         both = Registry()
         both._specs, both._all_names = dict(self._specs), dict(self._all_names)
         both._announced, both._later = dict(self._announced), dict(self._later)
-        both._others = others if self._others is None else self._others.before(others)
+        both._others = others if self._others is None else self._others.overlay(others)
         return both
 
     def get(self, name: str) -> HandlerSpec:
-        """The handler with this name or alias; else HandlerNotFound, with the nearest name."""
+        """Return the handler with this name or alias; raise HandlerNotFound with the nearest name."""
         spec = self.find(name)
         if spec is None:
             hint = did_you_mean(name, list(self.versions()))
@@ -113,27 +114,27 @@ class Registry:
         return spec
 
     def find(self, name: str) -> HandlerSpec | None:
-        """The handler with this name or alias, if there is one."""
+        """Return the handler with this name or alias, or None."""
         if name in self._later:
             self._load(self._announced[self._later[name]].module)
         spec = self._all_names.get(name)
         return self._others.find(name) if spec is None and self._others is not None else spec
 
     def names(self) -> list[str]:
-        """The names of all handlers, in order, without aliases."""
+        """Return the names of all handlers, in order, without aliases."""
         others = () if self._others is None else self._others.names()
         return sorted({*self._specs, *self._announced, *others})
 
     def versions(self) -> dict[str, str]:
-        """The version of each handler, under all its names."""
+        """Return the version of each handler, under all its names."""
         later = {name: self._announced[first].version for name, first in self._later.items()}
         others = {} if self._others is None else self._others.versions()
         return others | later | {name: spec.version for name, spec in self._all_names.items()}
 
-    def names_where(self, holds: Callable[[HandlerSpec], bool]) -> frozenset[str]:
-        """All names of handlers of which something holds; of plain functions that are not imported yet, it does."""
-        others = frozenset() if self._others is None else self._others.names_where(holds) - self._all_names.keys()
-        return others.union((name for name, spec in self._all_names.items() if holds(spec)), self._later)
+    def names_matching(self, matches: Callable[[HandlerSpec], bool]) -> frozenset[str]:
+        """Return all names of matching handlers; lazy ones, which are plain functions, always match."""
+        others = frozenset() if self._others is None else self._others.names_matching(matches) - self._all_names.keys()
+        return others.union((name for name, spec in self._all_names.items() if matches(spec)), self._later)
 
     def __iter__(self) -> Iterator[HandlerSpec]:
         for module in {one.module for one in self._announced.values()}:
@@ -149,39 +150,41 @@ class Registry:
         return is_here or (self._others is not None and name in self._others)
 
     def _load(self, module: str) -> None:
-        """Import a module that announced handlers: they are known by what they are from now on."""
-        found = _handlers_in(_imported(module, f"the module {module!r}"))
+        """Import a module of lazy handlers and register its handlers."""
+        handlers = _handlers_in(_import(module, f"the module {module!r}"))
         for name in [name for name, one in self._announced.items() if one.module == module]:
             one = self._announced.pop(name)
-            for each in (name, *one.aliases):
-                del self._later[each]
-        for one in found:
+            for alias in (name, *one.aliases):
+                del self._later[alias]
+        for one in handlers:
             self.register(one)
 
 
 def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
-    """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and gather the handlers in them."""
+    """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers."""
     registry = Registry()
     if entry_points:
         for point in metadata.entry_points(group=ENTRY_POINTS):
             package = f" of {point.dist.name}" if point.dist else ""
-            _gather(registry, point.module, f"the module {point.module!r} (entry point {point.name!r}{package})")
+            _register_module(
+                registry, point.module, f"the module {point.module!r} (entry point {point.name!r}{package})"
+            )
     for name in modules:
-        what = "file" if _is_file(name) else "module"
-        _gather(registry, name, f"the {what} {name!r}")
+        kind = "file" if _is_file(name) else "module"
+        _register_module(registry, name, f"the {kind} {name!r}")
     return registry
 
 
-def _gather(registry: Registry, name: str, subject: str) -> None:
-    """Register every decorated function in one module. One without handlers was named by mistake."""
-    module = _imported(name, subject)
-    announced: Mapping[str, Announced] = getattr(module, "__handlers__", {})
-    registry.announce(announced)
-    found = _handlers_in(module)
-    if not found and not announced:
+def _register_module(registry: Registry, name: str, subject: str) -> None:
+    """Register every decorated function of a module; raise if it has none."""
+    module = _import(name, subject)
+    announced: Mapping[str, LazyHandler] = getattr(module, "__handlers__", {})
+    registry.register_lazy(announced)
+    handlers = _handlers_in(module)
+    if not handlers and not announced:
         inside = " or name the modules inside it" if hasattr(module, "__path__") else ""
         raise HandlerInvalid(f"{subject} has no handlers: decorate a function with @handler(){inside}")
-    for one in found:
+    for one in handlers:
         registry.register(one)
 
 
@@ -189,24 +192,24 @@ def _handlers_in(module: ModuleType) -> list[Any]:
     return [one for one in vars(module).values() if mark_of(one) is not None]
 
 
-def _imported(name: str, subject: str) -> ModuleType:
-    # Whatever the module does while it is imported, the operator learns which one it was. A module that calls exit
+def _import(name: str, subject: str) -> ModuleType:
+    # Whatever the module raises, the error names the module. A module that calls exit
     # would end the orchestrator without a word.
     try:
-        return _from_file(Path(name), subject) if _is_file(name) else importlib.import_module(name)
+        return _import_file(Path(name), subject) if _is_file(name) else importlib.import_module(name)
     except HandlerInvalid as error:
         raise HandlerInvalid(f"{subject} cannot be used: {error}") from error
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise HandlerInvalid(f"{subject} cannot be imported: {said}{_how_to_name(name, error)}") from error
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise HandlerInvalid(f"{subject} cannot be imported: {reason}{_import_hint(name, error)}") from error
 
 
 def _is_file(name: str) -> bool:
     return name.endswith(".py") or "/" in name or "\\" in name
 
 
-def _from_file(path: Path, subject: str) -> ModuleType:
-    """Import a file under a name of its own, once."""
+def _import_file(path: Path, subject: str) -> ModuleType:
+    """Import a file once, under a unique module name."""
     full = path.expanduser().resolve()
     if not full.is_file():
         raise HandlerInvalid(f"there is no file {full}")
@@ -227,8 +230,8 @@ def _from_file(path: Path, subject: str) -> ModuleType:
     return module
 
 
-def _how_to_name(name: str, error: BaseException) -> str:
-    """What to do when a module was not found: the one that was named, or one that it imports."""
+def _import_hint(name: str, error: BaseException) -> str:
+    """Return what to do about a module that was not found: the named one, or one that it imports."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     missing = error.name

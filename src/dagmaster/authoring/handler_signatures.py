@@ -1,6 +1,6 @@
-"""How a handler's function is read: which parameter gets what, and what its annotations promise.
+"""Read the signature of a handler: which parameter receives what, and the declared types.
 
-It knows functions and pydantic. Names of handlers, queues and registries it does not know.
+It knows functions and pydantic, not handler names, queues or registries.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 
-from dagmaster.authoring.source_map import spell_path
+from dagmaster.authoring.source_map import format_path
 from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, promised_output, resolved
+from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, output_type, resolve_annotations
 from dagmaster.errors import HandlerInvalid, PermanentError
 from dagmaster.ports.handler_context import HandlerContext
 
@@ -30,12 +30,12 @@ CONTEXT_NAMES = ("ctx", "context")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """Which parameter of a function gets what. Without a model nothing is checked."""
+    """Which parameter of a function receives what. Without a model nothing is validated."""
 
     contexts: tuple[str, ...] = ()
-    # The parameter that gets all params as one value: the model, or the dict when there is no model.
+    # The parameter that receives all params as one value: the model, or the dict without a model.
     whole: str | None = None
-    # Parameters taken by name, each with the field of the model that holds its value.
+    # Parameters by name, with the model field that holds their value.
     named: tuple[tuple[str, str], ...] = ()
     takes_rest: bool = False
     checkpoint: str | None = None
@@ -44,21 +44,21 @@ class Signature:
     output_keys: frozenset[str] | None = None
 
     def arguments(self, context: HandlerContext) -> dict[str, Any]:
-        """The keyword arguments of one call. Params that do not fit are a PermanentError of kind `invalid_params`."""
-        given: dict[str, Any] = {}
+        """Return the keyword arguments of a call; raise PermanentError `invalid_params` if the params do not fit."""
+        arguments: dict[str, Any] = {}
         if self.params_model is not None:
-            self._check(self.params_model, context.params, given)
+            self._check(self.params_model, context.params, arguments)
         elif self.whole is not None:
-            given[self.whole] = context.params
+            arguments[self.whole] = context.params
         if self.checkpoint is not None:
             saved = context.last_checkpoint
-            given[self.checkpoint] = saved and saved.to_json()
+            arguments[self.checkpoint] = saved and saved.to_json()
         for name in self.contexts:
-            given[name] = context
-        return given
+            arguments[name] = context
+        return arguments
 
     def known(self) -> frozenset[str] | None:
-        """The names of params that are taken; None when any name is."""
+        """Return the accepted param names; None if any is accepted."""
         model = self.params_model
         if model is None or issubclass(model, RootModel) or model.model_config.get("extra") != "forbid":
             return None
@@ -70,7 +70,7 @@ class Signature:
         )
 
     def required(self) -> frozenset[str]:
-        """The names of params that must be given."""
+        """Return the required param names."""
         model = self.params_model
         if model is None or issubclass(model, RootModel):
             return frozenset()
@@ -78,34 +78,34 @@ class Signature:
         return frozenset(_spellings(name, field)[0] for name, field in fields if field.is_required())
 
     def schema(self) -> dict[str, Any] | None:
-        """The JSON schema of the params; None without a model, or where JSON schema has no words for it."""
+        """Return the JSON Schema of the params; None without a model, or if it cannot be expressed."""
         try:
             return None if self.params_model is None else self.params_model.model_json_schema()
         except PydanticInvalidForJsonSchema:
             return None
 
-    def _check(self, model: type[BaseModel], params: dict[str, Any], given: dict[str, Any]) -> None:
+    def _check(self, model: type[BaseModel], params: dict[str, Any], arguments: dict[str, Any]) -> None:
         try:
             # The validator itself, once a task: 1.0 µs for a small model, where `model_validate` takes 1.5 (2026-11).
             checked: Any = model.__pydantic_validator__.validate_python(params)
         except ValidationError as error:
             raise self._misfit(error) from None
         if self.whole is not None:
-            given[self.whole] = checked
+            arguments[self.whole] = checked
             return
         if self.takes_rest:
-            given.update(checked.__pydantic_extra__)
+            arguments.update(checked.__pydantic_extra__)
         values = checked.__dict__
         for parameter, field in self.named:
-            given[parameter] = values[field]
+            arguments[parameter] = values[field]
 
     def _misfit(self, error: ValidationError) -> PermanentError:
-        """Every param that does not fit. What was given is not repeated: it may be a secret."""
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        fields = [self._field_problem(one["loc"], one["type"], one["msg"]) for one in found[:MAX_FIELDS_SHOWN]]
-        said = "; ".join(" ".join(filter(None, (one["path"], one["message"]))) for one in fields)
-        more = f"; and {len(found) - len(fields)} more" if len(found) > len(fields) else ""
-        return PermanentError(f"the params do not fit: {said}{more}", kind="invalid_params", fields=fields)
+        """Return an error naming every invalid param, without the values: they may be secret."""
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        fields = [self._field_problem(one["loc"], one["type"], one["msg"]) for one in errors[:MAX_FIELDS_SHOWN]]
+        summary = "; ".join(" ".join(filter(None, (one["path"], one["message"]))) for one in fields)
+        more = f"; and {len(errors) - len(fields)} more" if len(errors) > len(fields) else ""
+        return PermanentError(f"the params do not fit: {summary}{more}", kind="invalid_params", fields=fields)
 
     def _field_problem(self, place: tuple[int | str, ...], kind: str, message: str) -> dict[str, str]:
         if kind == "missing":
@@ -116,27 +116,27 @@ class Signature:
         else:
             message = message.removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
-        return {"path": spell_path(place), "message": message}
+        return {"path": format_path(place), "message": message}
 
 
 def read_function(function: Callable[..., Any], local_names: Mapping[str, Any]) -> Signature:
-    """Read a function: contexts by annotation or by name, then one model for all params, or params by their names."""
-    hints = resolved(function, local_names)
-    contexts, others = _parted(list(inspect.signature(function).parameters.values()), hints)
-    output_model, output_keys = promised_output(hints.get("return"))
+    """Read a function: context parameters, then one model for all params, or params by name."""
+    hints = resolve_annotations(function, local_names)
+    contexts, others = _split_parameters(list(inspect.signature(function).parameters.values()), hints)
+    output_model, output_keys = output_type(hints.get("return"))
     models = [one for one in others if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD]
     if models and len(others) > 1:
         raise HandlerInvalid(
-            f"{models[0].name!r} is a model and gets all params, so nothing is left for "
+            f"{models[0].name!r} is a model and receives all params; nothing is left for "
             f"{', '.join(repr(one.name) for one in others if one is not models[0])}: put it into the model"
         )
     whole = models[0].name if models else None
     fields = {} if models else _fields(others, hints)
     takes_rest = any(one.kind is one.VAR_KEYWORD for one in others)
     if whole is not None:
-        params_model = strict(hints[whole])
+        params_model = forbid_extra(hints[whole])
     elif others or not contexts:
-        params_model = _built(function, fields, takes_rest=takes_rest)
+        params_model = _build_model(function, fields, takes_rest=takes_rest)
     else:
         params_model = None
     return Signature(
@@ -152,25 +152,25 @@ def read_function(function: Callable[..., Any], local_names: Mapping[str, Any]) 
 
 def read_execute(execute: Callable[..., Any], local_names: Mapping[str, Any]) -> Signature:
     """Read `execute(self, params, checkpoint=None)` of a class. `params` may be annotated with a model."""
-    hints = resolved(execute, local_names)
-    contexts, others = _parted(list(inspect.signature(execute).parameters.values())[1:], hints)
+    hints = resolve_annotations(execute, local_names)
+    contexts, others = _split_parameters(list(inspect.signature(execute).parameters.values())[1:], hints)
     names = [one.name for one in others]
     if not set(names) <= {"params", "checkpoint"}:
         raise HandlerInvalid(f"execute takes (self, params, checkpoint=None), and not {', '.join(names)}")
     annotation = hints.get("params")
-    output_model, output_keys = promised_output(hints.get("return"))
+    output_model, output_keys = output_type(hints.get("return"))
     return Signature(
         contexts=contexts,
         whole="params" if "params" in names else None,
         checkpoint="checkpoint" if "checkpoint" in names else None,
-        params_model=strict(annotation) if is_model(annotation) else None,
+        params_model=forbid_extra(annotation) if is_model(annotation) else None,
         output_model=output_model,
         output_keys=output_keys,
     )
 
 
-def strict(model: type[BaseModel]) -> type[BaseModel]:
-    """The model, refusing params that it does not know, unless its author said what to do with those."""
+def forbid_extra(model: type[BaseModel]) -> type[BaseModel]:
+    """Return the model with unknown params forbidden, unless it configures `extra` itself."""
     try:
         model.model_rebuild()
     except PydanticUndefinedAnnotation as error:
@@ -184,10 +184,10 @@ def strict(model: type[BaseModel]) -> type[BaseModel]:
     return made
 
 
-def _parted(
+def _split_parameters(
     parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[inspect.Parameter]]:
-    """The names of the parameters that get the context, and the other parameters."""
+    """Return the names of the context parameters, and the other parameters."""
     for one in parameters:
         if one.kind in (one.VAR_POSITIONAL, one.POSITIONAL_ONLY):
             raise HandlerInvalid(f"parameter {one.name!r} cannot be given by name, and params have only names")
@@ -206,7 +206,7 @@ def _is_context(name: str, hints: Mapping[str, Any]) -> bool:
 
 
 def _fields(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> dict[str, tuple[str, Any, Any]]:
-    """For each parameter the name of its field, its type and its default."""
+    """Return the field name, type and default of each parameter."""
     fields: dict[str, tuple[str, Any, Any]] = {}
     for number, one in enumerate(parameters):
         if one.kind is one.VAR_KEYWORD:
@@ -219,17 +219,17 @@ def _fields(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -
             )
         field = one.name
         if field.startswith("_") or hasattr(BaseModel, field):
-            # `json`, `schema` and `copy` are good names of params, and methods of every model.
+            # `json`, `schema` and `copy` are good param names, and methods of every model.
             field = f"field_{number}"
             annotation = Annotated[annotation, Field(alias=one.name)]
         fields[one.name] = field, annotation, ... if one.default is one.empty else one.default
     return fields
 
 
-def _built(
+def _build_model(
     function: Callable[..., Any], fields: Mapping[str, tuple[str, Any, Any]], *, takes_rest: bool
 ) -> type[BaseModel]:
-    """A model with a field for each parameter."""
+    """Return a model with a field for each parameter."""
     config = ConfigDict(extra="allow" if takes_rest else "forbid", protected_namespaces=())
     title = "".join(part.capitalize() for part in getattr(function, "__name__", "handler").split("_"))
     definitions: dict[str, Any] = {field: (annotation, default) for field, annotation, default in fields.values()}
@@ -246,7 +246,7 @@ def _by_name(model: type[BaseModel]) -> bool:
 
 
 def _spellings(name: str, field: FieldInfo, *, by_name: bool = False) -> list[str]:
-    """The names under which a field is given, the first one first."""
+    """Return the names of a field, the preferred one first."""
     alias = field.validation_alias
     choices: Sequence[Any] = alias.choices if isinstance(alias, AliasChoices) else [alias]
     spelled = [str(one.path[0]) if isinstance(one, AliasPath) else one for one in choices if one is not None]

@@ -1,4 +1,4 @@
-"""The inputs of a workflow: their JSON Schema, and whether what was given fits."""
+"""Workflow inputs: their JSON Schema and validation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
-from dagmaster.authoring.source_document import document_of
-from dagmaster.authoring.source_map import shortened, spell_path
+from dagmaster.authoring.source_document import document_from_data
+from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
@@ -75,7 +75,7 @@ def _is_date_time(value: object) -> bool:
 
 
 def _matches(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Try a pattern, on no longer a text than it ends on soon."""
+    """Match a pattern against a text of bounded length."""
     if not isinstance(value, str):
         return
     longest = longest_text(pattern)
@@ -88,17 +88,19 @@ def _matches(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterato
 _Validator: Any = extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
 
 
-def schema_of_inputs(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Give the JSON Schema of all inputs: for the submit form, the API, and the check at the door."""
+def inputs_schema(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the JSON Schema of all inputs, for forms, the API and validation."""
     return {
         "type": "object",
-        "properties": {name: _schema_of_input(definition) for name, definition in inputs.items()},
-        "required": [name for name, each in inputs.items() if each.get("required") and "default" not in each],
+        "properties": {name: _input_schema(definition) for name, definition in inputs.items()},
+        "required": [
+            name for name, definition in inputs.items() if definition.get("required") and "default" not in definition
+        ],
         "additionalProperties": False,
     }
 
 
-def _schema_of_input(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _input_schema(definition: Mapping[str, Any]) -> dict[str, Any]:
     kind = definition.get("type", "string")
     schema: dict[str, Any] = {"type": "string", "format": kind} if kind in ("uri", "date-time") else {"type": kind}
     for key in ("default", "enum", "pattern", "minimum", "maximum", "items", "properties", "description"):
@@ -109,31 +111,31 @@ def _schema_of_input(definition: Mapping[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def accept_inputs(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the inputs of a job: what was given, with defaults. What does not fit is `InputsInvalid`, all of it."""
-    if not given and not graph.inputs:
+def accept_inputs(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a job with defaults applied; raise `InputsInvalid` with every problem."""
+    if not values and not graph.inputs:
         return {}
     try:
-        document_of(dict(given))
+        document_from_data(dict(values))
     except WorkflowInvalid as invalid:
         raise InputsInvalid([replace(problem, file="") for problem in invalid.problems]) from None
     problems = [
         Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, graph.inputs))
-        for name in given
+        for name in values
         if name not in graph.inputs
     ]
-    inputs = {name: each["default"] for name, each in graph.inputs.items() if "default" in each}
-    inputs.update({name: value for name, value in given.items() if name in graph.inputs})
-    validator = _validator(graph.content_hash, json.dumps(schema_of_inputs(graph.inputs)))
+    inputs = {name: definition["default"] for name, definition in graph.inputs.items() if "default" in definition}
+    inputs.update({name: value for name, value in values.items() if name in graph.inputs})
+    validator = _validator(graph.content_hash, json.dumps(inputs_schema(graph.inputs)))
     for error in validator.iter_errors(inputs):
-        problems += _problems_of(error, graph)
+        problems += _describe_errors(error, graph)
     if problems:
         raise InputsInvalid(list(dict.fromkeys(problems)))
     return inputs
 
 
 def parse_input(graph: Graph, name: str, text: str) -> Any:
-    """Read an input from a command line: as its type says; JSON unless it is text."""
+    """Parse an input from a command line by its type: JSON unless it is text."""
     kind = graph.inputs.get(name, {}).get("type", "string")
     if kind in ("string", "uri", "date-time"):
         return text
@@ -144,16 +146,16 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """Read JSON strictly, else ValueError: no NaN, no number that has no value (1e999), no key twice."""
-    value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+    """Parse JSON strictly; raise ValueError for NaN, overflowing numbers (1e999) and duplicate keys."""
+    value = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
     json.dumps(value, allow_nan=False)
     return value
 
 
-def problems_of_inputs(
+def check_inputs(
     document: Document, inputs: Mapping[str, InputModel], wrong: AbstractSet[str] = frozenset()
 ) -> list[Problem]:
-    """Check that input definitions make sense, and that defaults fit them. `wrong` ones are known to make none."""
+    """Check input definitions and their defaults. Those in `wrong` are reported already."""
     problems: list[Problem] = []
     for name, model in inputs.items():
         path: Path = ("inputs", name)
@@ -161,95 +163,97 @@ def problems_of_inputs(
             message = "an input's name is made of letters, digits and _, and starts with no digit"
             problems.append(document.problem(message, path, at_key=True))
         elif name not in wrong and len(problems) <= MAX_PROBLEMS:
-            problems += _problems_of_keys(document, model, path) or _problems_of_values(document, model, path)
+            problems += _check_keys(document, model, path) or _check_values(document, model, path)
     return problems
 
 
-def _problems_of_keys(document: Document, model: InputModel, path: Path) -> list[Problem]:
+def _check_keys(document: Document, model: InputModel, path: Path) -> list[Problem]:
     """Check that the keys of an input go together, and make a JSON Schema."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for key, kinds in _GO_WITH.items():
         if getattr(model, key) is not None and model.type not in kinds:
-            message = f"{key} goes with type {' or '.join(sorted(kinds))}, and this is of type {model.type}"
-            found.append(document.problem(message, (*path, key), at_key=True))
+            message = f"{key} goes with type {' or '.join(sorted(kinds))}, not with {model.type}"
+            problems.append(document.problem(message, (*path, key), at_key=True))
     if model.pattern is not None:
-        found += _problems_of_pattern(document, model.pattern, (*path, "pattern"))
+        problems += _check_pattern(document, model.pattern, (*path, "pattern"))
     if model.minimum is not None and model.maximum is not None and model.minimum > model.maximum:
-        found.append(document.problem("minimum is more than maximum: no number fits", (*path, "minimum")))
+        problems.append(document.problem("minimum is more than maximum: no number fits", (*path, "minimum")))
     for key in ("items", "properties"):
         for place, pattern, longest in _patterns_in(getattr(model, key)):
-            # What is no pattern at all is told below, as the schema's mistake that it is.
+            # An invalid pattern is reported below, as a schema error.
             with contextlib.suppress(re.error, OverflowError, RecursionError):
                 re.compile(pattern)
-                found += _problems_of_pattern(document, pattern, (*path, key, *place), longest)
-        found += [
-            document.problem(
-                f"{spell_path((key, *place))}: a schema here stands alone, without references", (*path, key)
-            )
+                problems += _check_pattern(document, pattern, (*path, key, *place), longest)
+        problems += [
+            document.problem(f"{format_path((key, *place))}: references are not allowed in this schema", (*path, key))
             for place in _references_in(getattr(model, key))
         ]
-    # Only these two hold what somebody wrote as JSON Schema; checking every input took a third of a file's time.
-    if found or (model.items is None and model.properties is None):
-        return found
-    schema = _schema_of_input(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
+    # Only these two contain user-written JSON Schema; checking every input took a third of the compile time.
+    if problems or (model.items is None and model.properties is None):
+        return problems
+    schema = _input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        # The best error of many is deep inside; where it is in the file is the place of what it looked at.
+        # The best match of many errors is deep inside; its path locates it in the file.
         inside = tuple(error.absolute_path)
-        found.append(document.problem(f"not a JSON Schema: {shortened(error.message, 200)}", (*path, *inside)))
-    return found
+        problems.append(document.problem(f"not a JSON Schema: {truncate(error.message, 200)}", (*path, *inside)))
+    return problems
 
 
-def _problems_of_pattern(document: Document, pattern: str, path: Path, longest: int = 1) -> list[Problem]:
-    """Check that a pattern is one, and ends on every text; in reasonable time, if that is not too long."""
+def _check_pattern(document: Document, pattern: str, path: Path, longest: int = 1) -> list[Problem]:
+    """Check that a pattern is valid and that matching is bounded."""
     try:
         if longest_text(pattern) >= longest:
             return []
     except (re.error, OverflowError, RecursionError) as error:
         return [document.problem(f"pattern is not a regular expression: {error}", path)]
-    message = "this pattern may never end on some texts: do not repeat a repetition, or a choice"
-    hint = "put something between the repetitions that is in none of them, as in ^[a-z]+(-[a-z]+)*$"
+    message = "matching this pattern may never end: do not repeat a repetition or an alternation"
+    hint = "put a separator between the repetitions, as in ^[a-z]+(-[a-z]+)*$"
     return [document.problem(message, path, hint=hint)]
 
 
 def _patterns_in(schema: Any, place: Path = ()) -> list[tuple[Path, str, int]]:
-    """Find the patterns in a schema, and how long a text each must end on: keys have no limit."""
-    found: list[tuple[Path, str, int]] = []
+    """Return the patterns in a schema, and the text length that each must handle: keys are unbounded."""
+    patterns: list[tuple[Path, str, int]] = []
     inside = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
     for key, inner in inside:
         if key == "pattern" and isinstance(inner, str):
-            found.append(((*place, key), inner, 1))
+            patterns.append(((*place, key), inner, 1))
         elif key == "patternProperties" and isinstance(inner, dict):
-            found += [((*place, key, pattern), pattern, MAX_PATTERN_TEXT) for pattern in inner]
-        found += _patterns_in(inner, (*place, key))
-    return found
+            patterns += [((*place, key, pattern), pattern, MAX_PATTERN_TEXT) for pattern in inner]
+        patterns += _patterns_in(inner, (*place, key))
+    return patterns
 
 
-def _problems_of_values(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    """Check that what is written as a value fits: the default, and each value of an enum."""
-    found: list[Problem] = []
+def _check_values(document: Document, model: InputModel, path: Path) -> list[Problem]:
+    """Check that the default and each enum value fit."""
+    problems: list[Problem] = []
     definition = model.model_dump(exclude_unset=True)
     if model.enum is not None:
-        alone = _Validator(_schema_of_input({**definition, "enum": None}), format_checker=_FORMATS)
+        alone = _Validator(_input_schema({**definition, "enum": None}), format_checker=_FORMATS)
         for place, value in enumerate(model.enum):
-            said = [_unfit(error) for error in alone.iter_errors(value)]
-            found += [document.problem(f"enum: {each}", (*path, "enum", place)) for each in said]
+            reasons = [_describe_mismatch(error) for error in alone.iter_errors(value)]
+            problems += [document.problem(f"enum: {reason}", (*path, "enum", place)) for reason in reasons]
     if "default" in model.model_fields_set:
-        validator = _Validator(_schema_of_input(definition), format_checker=_FORMATS)
-        said = [_unfit(error) for error in validator.iter_errors(model.default)]
+        validator = _Validator(_input_schema(definition), format_checker=_FORMATS)
+        reasons = [_describe_mismatch(error) for error in validator.iter_errors(model.default)]
         hint = "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
-        found += [document.problem(f"the default does not fit: {each}", (*path, "default"), hint=hint) for each in said]
-    return found
+        problems += [
+            document.problem(f"the default does not fit: {reason}", (*path, "default"), hint=hint) for reason in reasons
+        ]
+    return problems
 
 
 def _references_in(schema: Any, place: Path = ()) -> list[Path]:
-    """Find `$ref` and its like. What they point at could be anywhere, even on another machine, or be themselves."""
+    """Return the paths of `$ref` and similar keys: they could point anywhere, or at themselves."""
     if isinstance(schema, dict):
-        found = [(*place, key) for key in schema if key in _REFERENCES and isinstance(schema[key], str)]
-        return found + [each for key, inner in schema.items() for each in _references_in(inner, (*place, key))]
+        references = [(*place, key) for key in schema if key in _REFERENCES and isinstance(schema[key], str)]
+        return references + [
+            reference for key, inner in schema.items() for reference in _references_in(inner, (*place, key))
+        ]
     inside = enumerate(schema) if isinstance(schema, list) else ()
-    return [each for key, inner in inside for each in _references_in(inner, (*place, key))]
+    return [reference for key, inner in inside for reference in _references_in(inner, (*place, key))]
 
 
 @lru_cache(maxsize=64)
@@ -257,53 +261,53 @@ def _validator(_content_hash: str, schema: str) -> Any:
     return _Validator(json.loads(schema), format_checker=_FORMATS)
 
 
-def _problems_of(error: Any, graph: Graph) -> list[Problem]:
-    """Say what does not fit. The value of a secret is not repeated."""
+def _describe_errors(error: Any, graph: Graph) -> list[Problem]:
+    """Describe what does not fit, without the values of secrets."""
     place = tuple(error.absolute_path)
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
         return [_missing(name, place, graph) for name in missing]
     if place and graph.inputs[place[0]].get("secret"):
-        return [Problem(message=f"the value does not fit ({error.validator})", path=spell_path(place))]
-    return [Problem(message=_unfit(error), path=spell_path(place), text=_text_of(error.instance))]
+        return [Problem(message=f"the value does not fit ({error.validator})", path=format_path(place))]
+    return [Problem(message=_describe_mismatch(error), path=format_path(place), text=_text_of(error.instance))]
 
 
 def _missing(name: str, place: Path, graph: Graph) -> Problem:
     if place:
-        return Problem(message=f"missing key {name!r}", path=spell_path(place))
-    told = graph.inputs[name].get("description", "")
-    return Problem(message=f"missing input {name!r}" + (f" ({told})" if told else ""), path=name)
+        return Problem(message=f"missing key {name!r}", path=format_path(place))
+    description = graph.inputs[name].get("description", "")
+    return Problem(message=f"missing input {name!r}" + (f" ({description})" if description else ""), path=name)
 
 
-def _unfit(error: Any) -> str:
-    """Say an error of JSON Schema as people would."""
-    wanted, value = error.validator_value, _text_of(error.instance) or "a mapping"
+def _describe_mismatch(error: Any) -> str:
+    """Describe a JSON Schema error in plain words."""
+    expected, value = error.validator_value, _text_of(error.instance) or "a mapping"
     if error.validator == "type":
-        named = wanted if isinstance(wanted, list) else [wanted]
-        return f"{value} is not {' or '.join(_TYPES.get(str(each), str(each)) for each in named)}"
+        named = expected if isinstance(expected, list) else [expected]
+        return f"{value} is not {' or '.join(_TYPES.get(str(name), str(name)) for name in named)}"
     if error.validator == "format":
-        return f"{value} is not {_TYPES.get(str(wanted), str(wanted))}"
+        return f"{value} is not {_TYPES.get(str(expected), str(expected))}"
     if error.validator == "enum":
-        return f"{value} is not one of {shortened(', '.join(_text_of(each) or '{…}' for each in wanted), 200)}"
-    if error.validator == "pattern" and len(error.instance) <= longest_text(wanted):
-        return f"{value} does not match the pattern {wanted}"
+        return f"{value} is not one of {truncate(', '.join(_text_of(name) or '{…}' for name in expected), 200)}"
+    if error.validator == "pattern" and len(error.instance) <= longest_text(expected):
+        return f"{value} does not match the pattern {expected}"
     if error.validator in ("minimum", "maximum"):
-        limit = int(wanted) if wanted == int(wanted) else wanted
+        limit = int(expected) if expected == int(expected) else expected
         return f"{value} is {'less' if error.validator == 'minimum' else 'more'} than {limit}"
-    return shortened(str(error.message), 300)
+    return truncate(str(error.message), 300)
 
 
 def _text_of(instance: Any) -> str:
-    return "" if isinstance(instance, dict) else shortened(json.dumps(instance, ensure_ascii=False), 120)
+    return "" if isinstance(instance, dict) else truncate(json.dumps(instance, ensure_ascii=False), 120)
 
 
-def _refuse_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return found
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
+    return mapping

@@ -1,7 +1,7 @@
-"""One part of the file, read by its model: as its author meant it, with everything that is wrong said once.
+"""Read one part of the file with its model, and report every mistake once.
 
-What is wrong is mended as far as it can be guessed (`hanlder` is `handler`), so that the rest can be checked too and a
-mistake in one place makes no problems in others. What could not be read is UNREAD.
+Obvious mistakes are corrected (`hanlder` is `handler`), so that the rest can be checked too and a mistake in one place
+causes no problems elsewhere. What could not be read is UNREADABLE.
 """
 
 from __future__ import annotations
@@ -20,56 +20,58 @@ if TYPE_CHECKING:
     from dagmaster.errors import Problem
 
 # No document has this character, so nobody wrote it.
-UNREAD: Final = "\0"
+UNREADABLE: Final = "\0"
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _ROUNDS: Final = 4
 _STAND_INS: Final[dict[str, Any]] = {
-    "handler": UNREAD,
+    "handler": UNREADABLE,
     "workflow_id": "unread",
-    "branches": [{"condition": UNREAD}],
+    "branches": [{"condition": UNREADABLE}],
     "source": [],
-    "task": {"handler": UNREAD, "queue": "unread"},
+    "task": {"handler": UNREADABLE, "queue": "unread"},
     "nodes": {},
 }
 
 
-def read_part(
+def read_model(
     document: Document, model: type[_Model], raw: dict[str, Any], path: Path
 ) -> tuple[_Model | None, list[Problem]]:
-    """Read a part of the file. None if not even a guess can be made of it."""
+    """Read a part of the file; return None if it cannot be read at all."""
     problems: list[Problem] = []
     for turn in range(_ROUNDS):
         try:
             read = model.model_validate(raw)
         except ValidationError as error:
             if not turn:
-                # Only what was written is wrong: later rounds judge our own guesses.
-                problems = says.of_validation(document, error, model, path)
-                raw = _copied(raw)
+                # Only the first round reports problems: later rounds check our own corrections.
+                problems = says.problems_from(document, error, model, path)
+                raw = _copy(raw)
             if len(problems) > says.MAX_PROBLEMS:
                 break
             for item in error.errors(include_url=False):
-                _mend(raw, item, model, document, path)
+                _drop_mistake(raw, item, model, document, path)
         else:
             return read, problems + _empty_keys(document, read, path)
     return None, problems
 
 
-def _copied(value: Any) -> Any:
-    """Copy the data once, so that each mistake can be mended where it stands."""
+def _copy(value: Any) -> Any:
+    """Copy the data once, so that mistakes can be corrected in place."""
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
-def _mend(raw: dict[str, Any], item: ErrorDetails, model: type[BaseModel], document: Document, path: Path) -> None:
-    """Take one of its mistakes out of the data."""
+def _drop_mistake(
+    raw: dict[str, Any], item: ErrorDetails, model: type[BaseModel], document: Document, path: Path
+) -> None:
+    """Remove one mistake from the data."""
     loc = item["loc"]
     if item["type"] == "missing":
         raw.setdefault(str(loc[0]), _STAND_INS[str(loc[0])])
     elif item["type"] == "extra_forbidden":
-        meant = says.meant_by(str(loc[-1]), model, loc[:-1])
+        meant = says.intended_key(str(loc[-1]), model, loc[:-1])
         if meant is not None:
             document.rename((*path, *loc), meant)
         part = _inside(raw, loc[:-1])
@@ -80,11 +82,11 @@ def _mend(raw: dict[str, Any], item: ErrorDetails, model: type[BaseModel], docum
     elif item["type"] == "value_error" and model is schema.WaitModel:
         for key in ("seconds", "until", "timeout_seconds"):
             raw.pop(key, None)
-        raw["signal"] = UNREAD
+        raw["signal"] = UNREADABLE
     elif item["type"] == "value_error":
         part = _inside(raw, loc)
         if isinstance(part, dict):
-            part.update(condition=UNREAD, default=False)
+            part.update(condition=UNREADABLE, default=False)
     elif model is schema.WorkflowModel and loc[0] == "inputs" and len(loc) == len(("inputs", "name")):
         part = _inside(raw, loc[:-1])
         if isinstance(part, dict):
@@ -106,7 +108,7 @@ def _inside(part: Any, loc: Path) -> Any:
 
 
 def _remove(part: Any, loc: Path) -> None:
-    """Take away what stands at `loc`; a list with a wrong entry goes as a whole."""
+    """Remove the value at `loc`; a list with a wrong entry is removed whole."""
     holder, held = part, loc[0]
     for key in loc:
         if isinstance(part, dict):
@@ -116,17 +118,17 @@ def _remove(part: Any, loc: Path) -> None:
 
 
 def _empty_keys(document: Document, model: BaseModel, path: Path) -> list[Problem]:
-    """Find keys that have no value: whoever wrote them wanted something."""
-    found: list[Problem] = []
+    """Report keys without a value: they were written for a reason."""
+    problems: list[Problem] = []
     for name in type(model).model_fields:
         if name not in model.model_fields_set:
             continue
         value = getattr(model, name)
         where = (*path, name)
         if value is None and not (name == "default" and isinstance(model, schema.InputModel)):
-            found.append(document.problem(f"{name} is empty", where, hint=says.FILL_OR_REMOVE))
+            problems.append(document.problem(f"{name} is empty", where, hint=says.FILL_OR_REMOVE))
         parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, part in parts:
             if isinstance(part, BaseModel):
-                found += _empty_keys(document, part, (*where, key))
-    return found
+                problems += _empty_keys(document, part, (*where, key))
+    return problems

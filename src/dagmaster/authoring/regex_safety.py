@@ -1,7 +1,7 @@
-"""Regular expressions of others: whether matching one ends, and on how long a text it still ends soon.
+"""Bound the matching time of untrusted regular expressions.
 
-Python's matcher tries one way after another. The ways that there are to match a part are counted as `factor * n **
-degree` for a text of n characters, never too few: where a repetition repeats several ways, there is no such number.
+Python's matcher backtracks. The ways to match a part are bounded from above by `factor * n ** degree` for a text of n
+characters. A repetition of something ambiguous has no such bound, and is rejected.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ONE: Final = _Ways(1, 0)
 
 
 class _EndlessError(Exception):
-    """A repetition of what can match in several ways."""
+    """A repetition of something that can match in several ways."""
 
 
 @lru_cache(maxsize=1024)
 def longest_text(pattern: str) -> int:
-    """Give how long a text may be that this is tried on; 0 when it may never end. What is no pattern is `re.error`."""
+    """Return the longest text that matches in bounded time; 0 if unbounded. Raise `re.error` for an invalid pattern."""
     re.compile(pattern)
     items = _flat(_parser.parse(pattern))
     is_anchored = bool(items) and str(items[0][0]) == "AT" and "BEGINNING" in str(items[0][1])
@@ -56,7 +56,7 @@ def longest_text(pattern: str) -> int:
 
 
 def _flat(parsed: Any) -> _Items:
-    """Give the items in a row, those of groups too."""
+    """Return the items in sequence, with groups flattened."""
     items: _Items = []
     for kind, value in parsed:
         items += _flat(value[-1]) if str(kind) == "SUBPATTERN" else [(kind, value)]
@@ -64,7 +64,7 @@ def _flat(parsed: Any) -> _Items:
 
 
 def _ways(items: _Items, after: tuple[Any, Any] | None) -> _Ways:
-    """Count the ways of a row of items, before an item that must follow it."""
+    """Count the ways to match a sequence before the item that must follow it."""
     factor, degree = _ONE
     for place, (kind, value) in enumerate(items):
         following = items[place + 1] if place + 1 < len(items) else after
@@ -77,20 +77,20 @@ def _ways_of(kind: str, value: Any, following: tuple[Any, Any] | None) -> _Ways:
     if kind in _REPEATS:
         return _ways_of_repeat(value[0], value[1], value[2], following)
     if kind == "BRANCH":
-        return _ways_of_choice([_flat(each) for each in value[1]], following)
+        return _ways_of_choice([_flat(item) for item in value[1]], following)
     if kind == "GROUPREF_EXISTS":
-        return _ways_of_choice([_flat(each) for each in value[1:] if each is not None], following)
+        return _ways_of_choice([_flat(item) for item in value[1:] if item is not None], following)
     if kind in ("ASSERT", "ASSERT_NOT"):
         return _ways(_flat(value[1]), None)
     return _ways(_flat(value), following) if kind == "ATOMIC_GROUP" else _ONE
 
 
-def _ways_of_repeat(least: int, most: Any, parsed: Any, following: tuple[Any, Any] | None) -> _Ways:
+def _ways_of_repeat(minimum: int, maximum: Any, parsed: Any, following: tuple[Any, Any] | None) -> _Ways:
     body = _flat(parsed)
-    count = _Ways(int(most) - least + 1, 0) if int(most) - least < _FEW else _Ways(1, 1)
+    count = _Ways(int(maximum) - minimum + 1, 0) if int(maximum) - minimum < _FEW else _Ways(1, 1)
     if len(body) == 1 and str(body[0][0]) in _SINGLE:
-        return _ONE if following is not None and _are_apart(body[0], following) else count
-    if int(most) <= 1:
+        return _ONE if following is not None and _are_disjoint(body[0], following) else count
+    if int(maximum) <= 1:
         inside = _ways(body, following)
         return _Ways(inside.factor * count.factor, inside.degree)
     if not body or parsed.getwidth()[0] == 0:
@@ -99,34 +99,34 @@ def _ways_of_repeat(least: int, most: Any, parsed: Any, following: tuple[Any, An
         # Each round can be told from the next. How much of the last one there is adds no more than their number does.
         return _Ways(count.factor, 1) if _ways(body, None) != _ONE else count
     inside = _ways(body, None)
-    if int(most) > _FEW or inside.degree:
+    if int(maximum) > _FEW or inside.degree:
         raise _EndlessError
-    return _Ways(min(inside.factor ** int(most) * count.factor, _MOST_WAYS + 1), 0)
+    return _Ways(min(inside.factor ** int(maximum) * count.factor, _MOST_WAYS + 1), 0)
 
 
 def _ways_of_choice(choices: list[_Items], following: tuple[Any, Any] | None) -> _Ways:
-    """Count the ways of a choice. If each begins with a letter of its own, no more than one of them is tried far."""
+    """Count the ways to match an alternation. If alternatives start with different letters, at most one is explored."""
     every = [_ways(choice, following) for choice in choices]
     begins = {chr(choice[0][1]).casefold() for choice in choices if choice and str(choice[0][0]) == "LITERAL"}
     factors = [ways.factor for ways in every]
     return _Ways(max(factors) if len(begins) == len(choices) else sum(factors), max(ways.degree for ways in every))
 
 
-def _are_apart(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Say whether no text begins with both: where one ends and the other begins is then no question."""
+def _are_disjoint(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Return whether no text starts with both, so that the boundary between them is unambiguous."""
     if str(other[0]) in _REPEATS and other[1][0] > 0:
         inside = _flat(other[1][2])
-        return bool(inside) and _are_apart(one, inside[0])
+        return bool(inside) and _are_disjoint(one, inside[0])
     for this, that in ((one, other), (other, one)):
         letters = _letters(this)
         if letters and str(that[0]) in _SINGLE:
-            spelled = {each for letter in letters for each in (letter, letter.lower(), letter.upper())}
-            return not any(_has(that, each) for each in spelled if len(each) == 1)
+            spelled = {variant for letter in letters for variant in (letter, letter.lower(), letter.upper())}
+            return not any(_has(that, variant) for variant in spelled if len(variant) == 1)
     return False
 
 
 def _letters(item: tuple[Any, Any]) -> str:
-    """Give all that the item matches, if that is little; else nothing."""
+    """Return the characters the item matches, if they are few; else nothing."""
     kind, value = str(item[0]), item[1]
     if kind == "LITERAL":
         return chr(value)
@@ -134,22 +134,22 @@ def _letters(item: tuple[Any, Any]) -> str:
         return "".join(map(chr, range(value[0], value[1] + 1)))
     if kind == "CATEGORY" and str(value) == "CATEGORY_SPACE":
         return _SPACES
-    inside = [_letters(each) for each in value] if kind == "IN" else []
+    inside = [_letters(item) for item in value] if kind == "IN" else []
     return "".join(inside) if all(inside) else ""
 
 
 def _has(item: tuple[Any, Any], letter: str) -> bool:
-    """Say whether a letter is what the item matches."""
+    """Return whether the item matches a letter."""
     kind, value = str(item[0]), item[1]
     if kind == "IN":
         is_negated = str(value[0][0]) == "NEGATE"
-        return any(_has(each, letter) for each in value[is_negated:]) != is_negated
+        return any(_has(item, letter) for item in value[is_negated:]) != is_negated
     if kind == "RANGE":
         return bool(value[0] <= ord(letter) <= value[1])
     if kind == "CATEGORY":
         name = str(value).removeprefix("CATEGORY_")
-        found = re.match(_CATEGORIES.get(name.removeprefix("NOT_"), "."), letter, re.DOTALL) is not None
-        return found != name.startswith("NOT_")
+        matches = re.match(_CATEGORIES.get(name.removeprefix("NOT_"), "."), letter, re.DOTALL) is not None
+        return matches != name.startswith("NOT_")
     if kind in ("LITERAL", "NOT_LITERAL"):
         return bool(value == ord(letter)) == (kind == "LITERAL")
     return True

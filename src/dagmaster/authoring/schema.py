@@ -1,6 +1,6 @@
 """The grammar of a workflow file: its keys, their types, their bounds, and the JSON Schema for editors.
 
-What keys mean to each other (edges, references, handlers) is not here: see `compiler`.
+How keys relate (edges, references, handlers) is checked in `compiler`.
 """
 
 from __future__ import annotations
@@ -46,21 +46,23 @@ Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 
 
 class FileModel(BaseModel):
-    """What all parts of the file share: unknown keys and loose types are errors."""
+    """The base of all parts of the file: unknown keys and loose types are errors."""
 
     # Built when the first of its kind is read: 45 of 95 ms of this import, and a workflow has few kinds (2026-11).
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class RetryModel(FileModel):
-    """How often a task is tried, and how long it rests in between."""
+    """How often a task is attempted, and the delay between attempts."""
 
-    max_attempts: int = Field(default=3, ge=1, le=1000, description="Tries in all, the first one included.")
+    max_attempts: int = Field(default=3, ge=1, le=1000, description="Attempts in total, including the first.")
     backoff: Literal["exponential", "linear", "fixed"] = Field("exponential", description="How the delay grows.")
     initial_delay_seconds: float = Field(default=5.0, ge=0, le=86_400, description="The delay after the first failure.")
-    max_delay_seconds: float = Field(default=300.0, ge=0, le=86_400, description="No delay is longer.")
-    jitter: bool = Field(default=True, description="Spread the delays, so that failures do not return all at once.")
-    max_lost: int = Field(default=3, ge=0, le=1000, description="How many workers may die under it before it fails.")
+    max_delay_seconds: float = Field(default=300.0, ge=0, le=86_400, description="The longest delay.")
+    jitter: bool = Field(default=True, description="Randomise the delays, so that failures do not retry all at once.")
+    max_lost: int = Field(
+        default=3, ge=0, le=1000, description="How many lost attempts (dead workers) before it fails."
+    )
 
 
 class NodeModel(FileModel):
@@ -96,20 +98,20 @@ class TaskModel(NextModel):
     type: Literal["task"] = "task"
     handler: str = Field(min_length=1, max_length=128, description="The name of a registered handler.")
     queue: str | None = Field(default=None, min_length=1, max_length=128, description="Default: the handler's own.")
-    params: dict[str, JsonValue] = Field(default_factory=dict, description="What the handler gets.")
+    params: dict[str, JsonValue] = Field(default_factory=dict, description="The handler's params.")
     timeout_seconds: float | None = Field(
         default=None, ge=1, le=86_400, description="From the handler's start. Default: the handler's own, else 3600."
     )
-    dispatch_timeout_seconds: Seconds | None = Field(default=None, description="How long it may lie in its queue.")
+    dispatch_timeout_seconds: Seconds | None = Field(default=None, description="How long it may wait in its queue.")
     retry: Retry = Field(default=None, description="Default: the handler's own, else 3 attempts.")
-    allow_failure: bool = Field(default=False, description="A failure does not fail the job; dependents go on.")
+    allow_failure: bool = Field(default=False, description="A failure does not fail the job; dependents run.")
     pool: str | None = Field(default=None, min_length=1, max_length=128, description="Takes one slot of this pool.")
 
 
 class BranchModel(FileModel):
     """One way out of a conditional."""
 
-    name: str | None = Field(default=None, pattern=ID_PATTERN, max_length=64, description="Default: its place.")
+    name: str | None = Field(default=None, pattern=ID_PATTERN, max_length=64, description="Default: its position.")
     condition: Expression | None = Field(default=None, description="`< 100`, or an expression with `value`.")
     default: bool = Field(default=False, description="Taken when no condition holds.")
     next: Targets = Field(default=None, description="The node or nodes that follow this branch.")
@@ -122,11 +124,11 @@ class BranchModel(FileModel):
 
 
 class ConditionalModel(NodeModel):
-    """Picks one branch."""
+    """Chooses one branch."""
 
     type: Literal["conditional"]
     condition_field: Expression | None = Field(default=None, description="What `value` is in the conditions.")
-    branches: list[BranchModel] = Field(min_length=1, max_length=1000, description="Tried in order, default last.")
+    branches: list[BranchModel] = Field(min_length=1, max_length=1000, description="Evaluated in order, default last.")
 
 
 class WorkflowNodeModel(NextModel):
@@ -144,14 +146,16 @@ class FanOutModel(NextModel):
     """Runs one task for each item of a list, in parallel."""
 
     type: Literal["fan_out"]
-    source: Source = Field(description="An expression that gives a list, or a list.")
+    source: Source = Field(description="A list, or an expression that evaluates to a list.")
     task: dict[str, JsonValue] = Field(description="What runs for each item: a task, a fan_out or a workflow.")
-    max_parallel: int | None = Field(default=None, ge=1, le=1_000_000, description="How many run at a time.")
+    max_parallel: int | None = Field(default=None, ge=1, le=1_000_000, description="How many run concurrently.")
     tolerate_failures: Tolerance = Field(
-        default=0, description="How many children may fail: a count, or a share as '2%'."
+        default=0, description="How many children may fail: a count, or a share such as '2%'."
     )
-    on_item_error: Literal["fail", "tolerate", "quarantine"] = Field("fail", description="What failed children mean.")
-    fail_fast: bool = Field(default=False, description="Stop the other children when one failure is too many.")
+    on_item_error: Literal["fail", "tolerate", "quarantine"] = Field("fail", description="What a failed child means.")
+    fail_fast: bool = Field(
+        default=False, description="Stop the other children once the failures exceed the tolerance."
+    )
 
 
 class FanInModel(NextModel):
@@ -165,10 +169,10 @@ class ApprovalModel(NextModel):
     """Pauses for a person."""
 
     type: Literal["approval"]
-    approvers: list[str] = Field(default_factory=list, max_length=1000, description="Who may answer. Empty: anybody.")
-    message: str = Field(default="", max_length=4096, description="What they are asked.")
-    timeout_seconds: Seconds | None = Field(default=None, description="How long they have.")
-    on_timeout: Literal["approve", "reject"] = Field("reject", description="What silence means.")
+    approvers: list[str] = Field(default_factory=list, max_length=1000, description="Who may answer. Empty: anyone.")
+    message: str = Field(default="", max_length=4096, description="The question to the approvers.")
+    timeout_seconds: Seconds | None = Field(default=None, description="How long to wait for an answer.")
+    on_timeout: Literal["approve", "reject"] = Field("reject", description="What happens without an answer.")
 
 
 class WaitModel(NextModel):
@@ -183,8 +187,8 @@ class WaitModel(NextModel):
 
     @model_validator(mode="after")
     def _one_reason(self) -> WaitModel:
-        given = [key for key in ("seconds", "until", "signal") if getattr(self, key) is not None]
-        if len(given) != 1:
+        keys = [key for key in ("seconds", "until", "signal") if getattr(self, key) is not None]
+        if len(keys) != 1:
             raise ValueError("a wait has exactly one of seconds, until, signal")
         if self.signal is None and self.timeout_seconds is not None:
             raise ValueError("timeout_seconds goes with signal: a wait for a time ends by itself")
@@ -195,9 +199,9 @@ class InputModel(FileModel):
     """One input of a workflow."""
 
     type: Literal["string", "integer", "number", "boolean", "array", "object", "uri", "date-time"] = "string"
-    required: bool = Field(default=False, description="It must be given, unless it has a default.")
-    default: JsonValue = Field(default=None, description="Taken when it is not given.")
-    enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The values it may have.")
+    required: bool = Field(default=False, description="It must be provided, unless it has a default.")
+    default: JsonValue = Field(default=None, description="Used when it is not provided.")
+    enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The allowed values.")
     pattern: str | None = Field(default=None, max_length=1024, description="A regular expression for text.")
     minimum: float | None = Field(default=None, description="The smallest number.")
     maximum: float | None = Field(default=None, description="The largest number.")
@@ -216,17 +220,17 @@ class WorkflowModel(FileModel):
     name: str | None = Field(default=None, min_length=1, max_length=256, description="For people; the id if alone.")
     version: int = Field(default=1, ge=1, le=MAX_COUNT, description="Raised when the graph changes.")
     description: str = Field(default="", max_length=16_384, description="For people.")
-    inputs: dict[str, InputModel] = Field(default_factory=dict, description="What a submit gives.")
+    inputs: dict[str, InputModel] = Field(default_factory=dict, description="The inputs of a job.")
     nodes: dict[str, Any] = Field(max_length=MAX_NODES, description="The steps.")
     outputs: dict[str, JsonValue] | None = Field(default=None, description="The job's result.")
     on_failure: Literal["finish_running", "cancel_running", "continue"] = Field(
-        "finish_running", description="What the rest does when a node fails for good."
+        "finish_running", description="What the other nodes do when a node fails permanently."
     )
-    deadline_seconds: Seconds | None = Field(default=None, description="How long the job may take in all.")
+    deadline_seconds: Seconds | None = Field(default=None, description="How long the job may take in total.")
     max_active_jobs: int | None = Field(
-        default=None, ge=1, le=MAX_COUNT, description="How many jobs of it run at a time."
+        default=None, ge=1, le=MAX_COUNT, description="How many of its jobs run concurrently."
     )
-    tags: list[str] = Field(default_factory=list, max_length=100, description="For finding it.")
+    tags: list[str] = Field(default_factory=list, max_length=100, description="For searching.")
 
 
 AnyNodeModel = (
@@ -255,15 +259,17 @@ NODE_MODELS: Final[dict[str, type[AnyNodeModel]]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """Give the JSON Schema of a workflow file."""
+    """Return the JSON Schema of a workflow file."""
     definitions: dict[str, Any] = {"DependsOn": _depends_on(), "Retry": _retry()}
     for model in (*NODE_MODELS.values(), RetryModel, WorkflowModel):
         schema = model.model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(schema.pop("$defs", {}))
         definitions[model.__name__] = schema
     definitions["Node"] = _by_type(tuple(NODE_MODELS))
-    told = FanOutModel.model_fields["task"].description
-    definitions["FanOutModel"]["properties"]["task"] = _by_type(("task", "fan_out", "workflow")) | {"description": told}
+    description = FanOutModel.model_fields["task"].description
+    definitions["FanOutModel"]["properties"]["task"] = _by_type(("task", "fan_out", "workflow")) | {
+        "description": description
+    }
     root = definitions.pop("WorkflowModel")
     root["properties"]["nodes"] = {
         "type": "object",
@@ -282,7 +288,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def _by_type(kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Choose the schema of a node by its type, so that an editor shows the errors of that one only."""
+    """Choose the schema of a node by its type, so that an editor shows the errors of that type only."""
     choices: list[dict[str, Any]] = [
         {
             "if": {"properties": {"type": {"const": kind}}, "required": ["type"]},
@@ -314,7 +320,7 @@ def _retry() -> dict[str, Any]:
 
 
 def _tidy(schema: Any) -> None:
-    """Point at what is defined elsewhere. A key without a value is a mistake: take `null` out."""
+    """Replace definitions by references, and remove `null`: a key without a value is a mistake."""
     if isinstance(schema, dict):
         name = schema.pop("x-defined-as", None)
         if name is not None:

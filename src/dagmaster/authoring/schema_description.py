@@ -1,6 +1,6 @@
-"""What a handler takes and gives, in words: its JSON Schema, told field by field.
+"""Describe a handler's input and output: its JSON Schema, field by field.
 
-For a terminal and for the reference pages: both say the same.
+Used by the terminal and the reference pages.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ REQUIRED: Final = "required"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldWords:
-    """One field. `kind` is its type, or the values it may have; `limits` its range; `default` may be `required`."""
+class FieldDescription:
+    """One field. `kind` is its type or its allowed values; `limits` its range; `default` may be `required`."""
 
     name: str
     kind: str
@@ -26,11 +26,11 @@ class FieldWords:
     description: str = ""
 
 
-def field_words(schema: Mapping[str, Any]) -> list[FieldWords]:
-    """The fields of an object, in order."""
+def describe_fields(schema: Mapping[str, Any]) -> list[FieldDescription]:
+    """Return the fields of an object, in order."""
     required = set(schema.get("required", ()))
     return [
-        FieldWords(
+        FieldDescription(
             name=name,
             kind=" or ".join(dict.fromkeys(_kind(one, schema) for one in _choices(field, schema))),
             limits=", ".join(dict.fromkeys(filter(None, (_limits(one) for one in (field, *_choices(field, schema)))))),
@@ -41,8 +41,8 @@ def field_words(schema: Mapping[str, Any]) -> list[FieldWords]:
     ]
 
 
-def wants_text(schema: Mapping[str, Any], name: str) -> bool:
-    """Whether a field takes text alone, or nothing."""
+def takes_text(schema: Mapping[str, Any], name: str) -> bool:
+    """Return whether a field takes text alone, or nothing."""
     field = schema.get("properties", {}).get(name)
     return field is not None and all(_is_text(one) for one in _choices(field, schema))
 
@@ -53,15 +53,15 @@ def _is_text(field: Mapping[str, Any]) -> bool:
 
 
 def _choices(field: Mapping[str, Any], schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What it may be, each. Null is how an optional field is left out, and not told."""
-    said = [_looked_up(one, schema) for one in field.get("anyOf", [field])]
-    return [one for one in said if one.get("type") != "null"] or said
+    """Return the alternatives of a field, without null."""
+    choices = [_dereference(one, schema) for one in field.get("anyOf", [field])]
+    return [one for one in choices if one.get("type") != "null"] or choices
 
 
-def _looked_up(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _dereference(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     name = str(field.get("$ref", "")).removeprefix("#/$defs/")
-    found: Mapping[str, Any] = schema.get("$defs", {}).get(name, field)
-    return found
+    definition: Mapping[str, Any] = schema.get("$defs", {}).get(name, field)
+    return definition
 
 
 def _kind(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -77,27 +77,27 @@ def _kind(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _limits(field: Mapping[str, Any]) -> str:
-    """Between what it lies. A length is told where it says something: not that a text is not empty."""
-    least, most = field.get("minimum", field.get("ge")), field.get("maximum", field.get("le"))
+    """Describe the range and length limits. A minimum length of one is left out."""
+    minimum, maximum = field.get("minimum", field.get("ge")), field.get("maximum", field.get("le"))
     above, below = field.get("exclusiveMinimum"), field.get("exclusiveMaximum")
-    said = []
-    if least is not None and most is not None:
-        said.append(f"{_value(least)} to {_value(most)}")
+    parts = []
+    if minimum is not None and maximum is not None:
+        parts.append(f"{_value(minimum)} to {_value(maximum)}")
     else:
-        said += [f"at least {_value(least)}"] if least is not None else []
-        said += [f"above {_value(above)}"] if above is not None else []
-        said += [f"at most {_value(most)}"] if most is not None else []
-    said += [f"below {_value(below)}"] if below is not None else []
-    said += [f"a multiple of {_value(field['multipleOf'])}"] if "multipleOf" in field else []
-    said += [f"at most {field['maxLength']:,} letters"] if "maxLength" in field else []
-    said += [f"as {field['pattern']}"] if "pattern" in field else []
+        parts += [f"at least {_value(minimum)}"] if minimum is not None else []
+        parts += [f"above {_value(above)}"] if above is not None else []
+        parts += [f"at most {_value(maximum)}"] if maximum is not None else []
+    parts += [f"below {_value(below)}"] if below is not None else []
+    parts += [f"a multiple of {_value(field['multipleOf'])}"] if "multipleOf" in field else []
+    parts += [f"at most {field['maxLength']:,} characters"] if "maxLength" in field else []
+    parts += [f"as {field['pattern']}"] if "pattern" in field else []
     fewest, greatest = field.get("minItems"), field.get("maxItems")
     if fewest is not None and fewest == greatest:
-        said.append(f"{fewest} of them")
+        parts.append(f"{fewest} of them")
     else:
-        said += [f"at least {fewest}"] if fewest else []
-        said += [f"at most {greatest:,}"] if greatest is not None else []
-    return ", ".join(said)
+        parts += [f"at least {fewest}"] if fewest else []
+        parts += [f"at most {greatest:,}"] if greatest is not None else []
+    return ", ".join(parts)
 
 
 def _default(field: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""Documents: plain data from YAML, a file or a stored definition, with the place of every value.
+"""Documents: plain data from YAML, a file or a stored definition, with the position of every value.
 
-It knows what JSON can say and where something stands in a text; what a workflow is, it does not know.
+It knows JSON and text positions, not workflows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 import stat
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.source_map import Path, Source, shortened, spell_path
+from dagmaster.authoring.source_map import Path, Source, format_path, truncate
 from dagmaster.authoring.yaml.reader import MAX_DEPTH, MAX_PROBLEMS, Mark, read_yaml
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS
 from dagmaster.errors import Problem, WorkflowInvalid
@@ -17,17 +17,17 @@ from dagmaster.errors import Problem, WorkflowInvalid
 if TYPE_CHECKING:
     import pathlib
 
-__all__ = ["Document", "Path", "document_of", "read_document", "read_file", "spell_path"]
+__all__ = ["Document", "Path", "document_from_data", "format_path", "read_document", "read_file"]
 
 MAX_BYTES = 8 * 1024 * 1024
-# What fits into MAX_BYTES has fewer. Data made by code can share its parts, and be endless without being deep.
+# A text within MAX_BYTES has fewer values. Data built by code can share parts and be huge without being deep.
 MAX_VALUES = 4_000_000
 
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 class Document:
-    """What somebody wrote: `data` is plain (dict, list, str, int, float, bool, None)."""
+    """A source document: `data` is plain (dict, list, str, int, float, bool, None)."""
 
     __slots__ = ("_marks", "_source", "data", "file")
 
@@ -39,7 +39,7 @@ class Document:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the text; none for a document without a text."""
+        """Return the lines of the text; none for a document without a text."""
         return self._source.lines
 
     def problem(
@@ -52,12 +52,12 @@ class Document:
         offset: int = 0,
         severity: str = "error",
     ) -> Problem:
-        """What is wrong with the value at `path`, or with its key. Where the path ends early, its last value counts.
+        """Return a problem at the value of `path`, or at its key, or at the last value that exists on that path.
 
         `offset` is the number of characters into a text value where the mistake is.
         """
         if self._marks is None:
-            return Problem(message=message, file=self.file, path=spell_path(path), hint=hint, severity=severity)
+            return Problem(message=message, file=self.file, path=format_path(path), hint=hint, severity=severity)
         key, value, is_scalar = self._find(path)
         index = key if at_key else value
         if offset and is_scalar and not at_key:
@@ -65,7 +65,7 @@ class Document:
         return self._source.problem(message, index, path, hint=hint, severity=severity)
 
     def rename(self, path: Path, meant: str) -> None:
-        """Let the last key of `path` be found under the name that was meant too, unless that is there by itself."""
+        """Make the last key of `path` available under the intended name, unless that exists."""
         *outer, wrong = path
         mark = self._marks
         for part in outer:
@@ -79,7 +79,7 @@ class Document:
             inside.setdefault(meant, inside[str(wrong)])
 
     def _find(self, path: Path) -> tuple[int, int, bool]:
-        """The places of the key and of the value at `path`, and whether the path leads to a scalar."""
+        """Return the positions of the key and the value at `path`, and whether the value is a scalar."""
         mark = self._marks
         key = value = _start(mark)
         for part in path:
@@ -96,10 +96,10 @@ class Document:
 
 
 def read_document(source: str | bytes, file: str = "<text>") -> Document:
-    """The one YAML document in a text. WorkflowInvalid has all problems, with their places."""
+    """Return the YAML document in a text; raise WorkflowInvalid with all problems and their positions."""
     if len(source) > MAX_BYTES:
         raise _invalid(f"the text is larger than {_mebibytes()}", file)
-    text = _decoded(source, file) if isinstance(source, bytes) else source
+    text = _decode(source, file) if isinstance(source, bytes) else source
     if isinstance(source, str) and len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise _invalid(f"the text is larger than {_mebibytes()}", file)
     place = Source(text.removeprefix(_BYTE_ORDER_MARK), file)
@@ -108,7 +108,7 @@ def read_document(source: str | bytes, file: str = "<text>") -> Document:
 
 
 def read_file(path: pathlib.Path) -> Document:
-    """The one YAML document in a file."""
+    """Return the YAML document in a file."""
     file = str(path)
     try:
         status = path.stat()
@@ -117,7 +117,7 @@ def read_file(path: pathlib.Path) -> Document:
         if status.st_size > MAX_BYTES:
             raise _invalid(f"the file is larger than {_mebibytes()}: it has {status.st_size:,} bytes", file)
         with path.open("rb") as opened:
-            # A file can grow between the look and the reading.
+            # A file can grow between stat and read.
             content = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -125,17 +125,17 @@ def read_file(path: pathlib.Path) -> Document:
     return read_document(content, file)
 
 
-def document_of(data: Any, file: str = "<definition>") -> Document:
-    """A document without a text, such as a stored definition. It is checked as one that is read would be."""
+def document_from_data(data: Any, file: str = "<definition>") -> Document:
+    """Return a document without a text, such as a stored definition, checked like one that is read."""
     problems: list[Problem] = []
     left: list[tuple[Any, Path]] = [(data, ())]
     seen = 0
     while left and len(problems) < MAX_PROBLEMS:
         value, path = left.pop()
         seen += 1
-        wrong = _not_json(value, path) if seen <= MAX_VALUES else f"there are more than {MAX_VALUES:,} values"
+        wrong = _json_problem(value, path) if seen <= MAX_VALUES else f"there are more than {MAX_VALUES:,} values"
         if wrong:
-            problems.append(Problem(message=wrong, file=file, path=spell_path(path)))
+            problems.append(Problem(message=wrong, file=file, path=format_path(path)))
         elif type(value) is dict:
             left.extend((inner, (*path, key)) for key, inner in reversed(value.items()))
         elif type(value) is list:
@@ -154,7 +154,7 @@ def _start(mark: Mark | None) -> int:
 
 
 def _inside(source: Source, index: int, offset: int) -> int:
-    """The place `offset` characters into the text value that begins at `index`; its beginning where that is unclear."""
+    """Return the position `offset` characters into the text value at `index`; its start where that is unclear."""
     line, column = source.place(index)
     first = source.text[index : index + 1]
     if first == "|":
@@ -164,7 +164,7 @@ def _inside(source: Source, index: int, offset: int) -> int:
 
 
 def _inside_block(source: Source, line: int, offset: int, index: int) -> int:
-    """Walk down the lines of a literal block: each has the block's indentation before it and a line break after it."""
+    """Walk the lines of a literal block: each has the block's indentation and a line break."""
     lines = source.lines
     start = index + len(lines[line - 1]) - (source.place(index)[1] - 1)
     indentation = 0
@@ -180,7 +180,7 @@ def _inside_block(source: Source, line: int, offset: int, index: int) -> int:
     return index
 
 
-def _decoded(content: bytes, file: str) -> str:
+def _decode(content: bytes, file: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -193,15 +193,15 @@ def _decoded(content: bytes, file: str) -> str:
         raise WorkflowInvalid([problem]) from error
 
 
-def _not_json(value: Any, path: Path) -> str:
-    """Why a value cannot stand in a document; empty when it can. What is inside a container is asked one by one."""
+def _json_problem(value: Any, path: Path) -> str:
+    """Return why a value is not allowed in a document, or an empty text. Containers are checked item by item."""
     kind = type(value)
     if kind is dict or kind is list:
         if len(path) >= MAX_DEPTH:
-            return f"lists and mappings stand at most {MAX_DEPTH} deep in each other"
-        return next(filter(None, map(_not_a_key, value)), "") if kind is dict else ""
+            return f"lists and mappings are nested more than {MAX_DEPTH} levels deep"
+        return next(filter(None, map(_key_problem, value)), "") if kind is dict else ""
     if kind is str:
-        return _not_text(value)
+        return _text_problem(value)
     if kind is float and not math.isfinite(value):
         return f"{value} is not a number that JSON has"
     if kind is int and value.bit_length() > MAX_INTEGER_BITS:
@@ -211,11 +211,11 @@ def _not_json(value: Any, path: Path) -> str:
     return f"a value of type {kind.__name__} is not JSON"
 
 
-def _not_a_key(key: Any) -> str:
-    return _not_text(key) if type(key) is str else f"keys are text: write '{shortened(str(key))}'"
+def _key_problem(key: Any) -> str:
+    return _text_problem(key) if type(key) is str else f"keys are text: write '{truncate(str(key))}'"
 
 
-def _not_text(value: str) -> str:
+def _text_problem(value: str) -> str:
     if "\0" in value:
         return "text cannot have a NUL character"
     try:

@@ -1,4 +1,4 @@
-"""A text and the places in it: characters counted from its start become lines and columns for people.
+"""Map character offsets of a text to lines and columns.
 
 It knows neither YAML nor workflows.
 """
@@ -33,24 +33,24 @@ class Source:
 
     @property
     def lines(self) -> list[str]:
-        """All lines, without their ends."""
+        """Return all lines, without their ends."""
         self._split_to(len(self.text))
         return self._lines
 
     def place(self, index: int) -> tuple[int, int]:
-        """The line and the column, from 1, of the character at `index`. The end of the text is on its last line."""
+        """Return the line and column, from 1, of the character at `index`. The end of the text is on its last line."""
         self._split_to(index)
         line = bisect_right(self._starts, index)
         return (line, index - self._starts[line - 1] + 1) if line else (1, index + 1)
 
     def line(self, number: int) -> str:
-        """A line that has a place, counted from 1."""
+        """Return a line by its number, from 1."""
         return self._lines[number - 1] if self._lines else ""
 
     def _split_to(self, index: int) -> None:
-        """Split as far as is asked for: a good file is never split, nor are the millions of lines behind a mistake.
+        """Split lazily: a correct file is never split, nor are the millions of lines behind a mistake.
 
-        splitlines breaks where libyaml does; the other characters it breaks at are refused before a place is asked for.
+        splitlines breaks where libyaml does; the other line breaks are rejected earlier.
         """
         start = self._split
         if index < start or start == len(self.text):
@@ -62,44 +62,44 @@ class Source:
             start += len(line)
 
     def problem(self, message: str, index: int, path: Path = (), *, hint: str = "", severity: str = "error") -> Problem:
-        """What is wrong with the character at `index`."""
+        """Return a problem at the character at `index`."""
         line, column = self.place(index)
         return Problem(
             message=message,
             file=self.file,
             line=line,
             column=column,
-            path=spell_path(path),
-            text=shown(self.line(line), column),
+            path=format_path(path),
+            text=excerpt(self.line(line), column),
             hint=hint,
             severity=severity,
         )
 
 
-def spell_path(path: Path) -> str:
-    """The path as people write it: `nodes.validate.params.x[0]`, and `nodes["a b"]` where a dot would mislead."""
-    said = ""
+def format_path(path: Path) -> str:
+    """Format a path: `nodes.validate.params.x[0]`, or `nodes["a b"]` where a dot would be ambiguous."""
+    text = ""
     for part in path:
         if isinstance(part, int):
-            said += f"[{part}]"
+            text += f"[{part}]"
         elif _IDENTIFIER.fullmatch(part):
-            said += f".{shortened(part, MAX_SHOWN)}" if said else shortened(part, MAX_SHOWN)
+            text += f".{truncate(part, MAX_SHOWN)}" if text else truncate(part, MAX_SHOWN)
         else:
-            said += f'["{_escaped(shortened(part))}"]'
-    return said
+            text += f'["{_escaped(truncate(part))}"]'
+    return text
 
 
-def shown(line: str, column: int = 1) -> str:
-    """The line without its indentation; of a long one, the part around the column."""
+def excerpt(line: str, column: int = 1) -> str:
+    """Return the line without its indentation, or the part of a long line around the column."""
     if len(line) > MAX_SHOWN:
         start = max(0, min(column - MAX_SHOWN // 2, len(line) - MAX_SHOWN))
         line = line[start : start + MAX_SHOWN]
     return line.strip()
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """The text, or its beginning and three dots."""
-    return text if len(text) <= most else text[: most - 3] + "..."
+def truncate(text: str, limit: int = 60) -> str:
+    """Return the text, truncated with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The nearest right name for a wrong one. It knows spelling only, not what the names stand for."""
+"""Suggest the nearest valid name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# difflib's cost grows with the product of the lengths: past this, nobody mistyped a name.
+# difflib's cost grows with the product of the lengths: a longer text is no misspelt name.
 LONGEST_NAME = 100
-# An abbreviation shorter than this says too little: `de` could be anything.
+# A shorter abbreviation is ambiguous: `de` could be anything.
 SHORTEST_PREFIX = 3
 FEW_NAMES = 12
 
 
 def nearest(wrong: str, right: Iterable[str]) -> str | None:
-    """The name that was meant, or None when nothing is near. Case, and `-` or a space for `_`, are no difference."""
+    """Return the nearest name, or None. Case is ignored; `-` and spaces equal `_`."""
     if not wrong or len(wrong) > LONGEST_NAME:
         return None
     folded: dict[str, str] = {}
@@ -31,7 +31,7 @@ def nearest(wrong: str, right: Iterable[str]) -> str | None:
 
 
 def did_you_mean(wrong: str, right: Iterable[str]) -> str:
-    """A hint: `did you mean 'queue'?`, else the names when they are few, else nothing."""
+    """Return a hint: `did you mean 'queue'?`, the valid names if they are few, or nothing."""
     names = sorted(set(right))
     near = nearest(wrong, names)
     if near is not None:
@@ -46,7 +46,7 @@ def _folded(name: str) -> str:
 
 
 def _abbreviated(key: str, folded: dict[str, str]) -> str | None:
-    """`desc` for `description`, `retry_policy` for `retry`: the one name that begins the same."""
+    """Return the only name with the same beginning: `desc` for `description`, `retry_policy` for `retry`."""
     begins = [
         name
         for spelled, name in folded.items()

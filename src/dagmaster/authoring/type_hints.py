@@ -1,4 +1,4 @@
-"""Annotations as they were meant: resolved when they are text, taken apart when they are unions.
+"""Annotations as they were meant: resolve_annotations when they are text, taken apart when they are unions.
 
 It knows typing and pydantic models; of handlers it knows only what they may yield besides a result.
 """
@@ -28,21 +28,21 @@ _ITERATORS = (
     collections.abc.Iterator,
     collections.abc.Iterable,
 )
-# What stands beside a result in a return annotation and is none itself.
+# Types in a return annotation that are not the result.
 _BESIDES = (Progress, Checkpoint, HandlerResult)
 _RETURN_OF_GENERATOR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """An annotation whose names could not be found, as it was written, and why."""
+    """An annotation that could not be resolved: its source text and the reason."""
 
     text: str
     reason: str
 
 
-def resolved(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotations of a function as objects. One that cannot be resolved is `Unresolved` and spoils no other."""
+def resolve_annotations(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotations of a function as objects. One that cannot be resolved is `Unresolved`."""
     plain: Any = function
     while isinstance(plain, functools.partial):
         plain = plain.func
@@ -59,8 +59,8 @@ def resolved(function: Callable[..., Any], local_names: Mapping[str, Any]) -> di
     return hints
 
 
-def promised_output(annotation: Any) -> tuple[type[BaseModel] | None, frozenset[str] | None]:
-    """The model and the keys that a return annotation promises. None: nothing is known of them."""
+def output_type(annotation: Any) -> tuple[type[BaseModel] | None, frozenset[str] | None]:
+    """Return the model and the keys of a return annotation; None if unknown."""
     results = [one for one in _returned(annotation) if one not in _BESIDES]
     if len(results) != 1:
         return None, None
@@ -72,7 +72,7 @@ def promised_output(annotation: Any) -> tuple[type[BaseModel] | None, frozenset[
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the one type; what is `Annotated` counts as what it annotates."""
+    """Return the members of a union, or the type itself; `Annotated` is unwrapped."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         yield from alternatives(typing.get_args(annotation)[0])
@@ -84,12 +84,12 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def is_model(annotation: Any) -> typing.TypeGuard[type[BaseModel]]:
-    """Whether an annotation is a pydantic model."""
+    """Return whether an annotation is a pydantic model."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _returned(annotation: Any) -> Iterator[Any]:
-    """What a function returns, or what a generator yields and returns."""
+    """Return the types that a function returns, or a generator yields and returns."""
     if typing.get_origin(annotation) not in _ITERATORS:
         yield from alternatives(annotation)
         return

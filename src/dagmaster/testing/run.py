@@ -37,7 +37,7 @@ def run_workflow(
     put a double in the place of a handler that ships. Without a clock, waits and retry delays pass at once. Handlers
     that ask for storage, a catalog or tables get those of `services`: see `local_services`.
     """
-    registry = _registry(handlers).before(discover(SHIPPED_HANDLERS))
+    registry = _registry(handlers).overlay(discover(SHIPPED_HANDLERS))
     if isinstance(workflow, pathlib.Path):
         workflow = compile_file(workflow, handlers=registry).graph
     elif isinstance(workflow, str):

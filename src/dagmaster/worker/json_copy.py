@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dagmaster.authoring.source_map import shortened, spell_path
+from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
 from dagmaster.engine.json_size import MAX_OUTPUT_BYTES
 from dagmaster.errors import PermanentError
@@ -36,7 +36,7 @@ def json_copy(value: Any, *, kind: str, what: str) -> Any:
         if copier.at_most() > MAX_OUTPUT_BYTES:
             _measure(copied)
     except _NotJson as wrong:
-        path = shortened(spell_path(tuple(reversed(wrong.path))), MAX_PATH_SHOWN)
+        path = truncate(format_path(tuple(reversed(wrong.path))), MAX_PATH_SHOWN)
         subject = f"{what}: `{path}`" if path else what
         raise PermanentError(f"{subject} {wrong.sentence}", kind=kind, path=path) from None
     return copied

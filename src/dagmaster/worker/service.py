@@ -133,7 +133,7 @@ class Worker:
         }
         if self._processes is not None:
             self._lanes[Place.PROCESS] = TaskPool(runner, self._processes.limit, self._one_done, self._patience_seconds)
-            self._process_bound = self._registry.names_where(lambda spec: executor.place(spec) is Place.PROCESS)
+            self._process_bound = self._registry.names_matching(lambda spec: executor.place(spec) is Place.PROCESS)
         with capture():
             await self._live()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ValidationError
 
 from dagmaster.authoring import handler_decorator
-from dagmaster.authoring.source_map import shortened, spell_path
+from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
 from dagmaster.ports.storage import without_keys
@@ -173,9 +173,9 @@ def _as_promised(value: Any, model: type[BaseModel]) -> Any:
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
             listed = "; ".join(
-                f"`{spell_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found
+                f"`{format_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found
             )
-            path = spell_path(found[0]["loc"])
+            path = format_path(found[0]["loc"])
             raise PermanentError(
                 f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
             ) from None
@@ -254,4 +254,4 @@ def _number(value: Any) -> float | None:
 
 def _short(text: str, most: int) -> str:
     # Cut first: cleaning makes no text shorter, and a huge one is not to be copied.
-    return shortened(storable_text(said(text)[: most + 1]), most)
+    return truncate(storable_text(said(text)[: most + 1]), most)

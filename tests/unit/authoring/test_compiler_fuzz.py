@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagmaster.authoring.compiler.compile import compile_definition, compile_document, compile_text
 from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.authoring.source_document import document_of
+from dagmaster.authoring.source_document import document_from_data
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 from tests.unit.authoring.compiled_workflows import HANDLERS
 from tests.unit.authoring.compiler.test_compile import FILES, TWELVE, WHOLE, same, stored
@@ -164,7 +164,7 @@ def changed(data: Any, chance: random.Random) -> Any:
 
 @given(workflows())
 def test_a_workflow_as_data_as_text_and_as_it_is_stored_is_one_graph(data):
-    graph = compile_document(document_of(data)).graph
+    graph = compile_document(document_from_data(data)).graph
     outlives(graph)
     # JSON is YAML.
     for indent in (None, 1):
@@ -184,7 +184,7 @@ def test_the_order_of_keys_means_nothing(data, chance):
 
     mixed = shuffled(data)
     mixed["nodes"] = {node_id: mixed["nodes"][node_id] for node_id in data["nodes"]}
-    one, other = (compile_document(document_of(each)).graph for each in (data, mixed))
+    one, other = (compile_document(document_from_data(each)).graph for each in (data, mixed))
     assert same(one, other)
 
 
@@ -214,7 +214,7 @@ def test_any_data_compiles_or_is_refused(data):
 
 @given(workflows(), st.dictionaries(st.text(max_size=5), VALUES, max_size=3))
 def test_any_inputs_are_accepted_or_refused(data, given_inputs):
-    graph = compile_document(document_of(data)).graph
+    graph = compile_document(document_from_data(data)).graph
     names = list(graph.inputs)
     inputs = {
         names[number] if number < len(names) else name: value

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dagmaster.authoring.source_document import Document, Path, document_of, read_document
+from dagmaster.authoring.source_document import Document, Path, document_from_data, read_document
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.errors import Problem, WorkflowInvalid
 
@@ -76,7 +76,7 @@ def check_problems(problems: tuple[Problem, ...]) -> None:
 
 def check_plain(document: Document) -> None:
     """Everything in it is JSON, and has a place in the text."""
-    document_of(document.data)
+    document_from_data(document.data)
     for path in paths(document.data):
         for at_key in (False, True):
             problem = document.problem("here", path, at_key=at_key, offset=3)

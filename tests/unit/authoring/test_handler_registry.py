@@ -40,13 +40,13 @@ def test_a_registry_before_others_has_both_and_its_own_are_meant():
     @handler("cut_tiles", version="9")
     def double() -> None: ...
 
-    both = Registry([double]).before(Registry([join, cut]))
+    both = Registry([double]).overlay(Registry([join, cut]))
     assert both.names() == [spec.name for spec in both] == ["cut_tiles", "tiles.cut", "tiles.join"]
     assert len(both) == 3
     assert "tiles.join" in both
     assert (both.get("cut_tiles").function, both.get("tiles.cut").function) == (double, cut)
     assert both.versions() == {"cut_tiles": "9", "tiles.cut": "1", "tiles.join": "1"}
-    assert both.names_where(lambda spec: spec.function is cut) == {"tiles.cut"}
+    assert both.names_matching(lambda spec: spec.function is cut) == {"tiles.cut"}
     with pytest.raises(HandlerNotFound, match=r"did you mean 'tiles\.join'"):
         both.get("tiles.joint")
 
@@ -162,8 +162,8 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
 
 
 ANNOUNCING = """
-from dagmaster.authoring.handler_registry import Announced
-__handlers__ = {"far.away": Announced("far_away", "3", ("far",))}
+from dagmaster.authoring.handler_registry import LazyHandler
+__handlers__ = {"far.away": LazyHandler("far_away", "3", ("far",))}
 """
 FAR_AWAY = """
 from dagmaster import handler
@@ -188,12 +188,12 @@ def test_what_is_announced_is_known_before_it_is_imported(announcing):
     assert (announcing.names(), len(announcing)) == (["far.away"], 1)
     assert "far" in announcing
     assert announcing.versions() == {"far.away": "3", "far": "3"}
-    assert announcing.names_where(lambda _: False) == {"far.away", "far"}
+    assert announcing.names_matching(lambda _: False) == {"far.away", "far"}
     assert "far_away" not in sys.modules
     assert announcing.get("far").name == "far.away"
     assert (announcing.names(), len(announcing)) == (["far.away"], 1)
     assert announcing.versions() == {"far.away": "3", "far": "3"}
-    assert announcing.names_where(lambda _: False) == frozenset()
+    assert announcing.names_matching(lambda _: False) == frozenset()
     with pytest.raises(HandlerNotFound, match="far"):
         announcing.get("fer")
 

@@ -12,7 +12,7 @@ from dagmaster.authoring.compiler import availability
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
-from dagmaster.authoring.source_document import document_of
+from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from tests.unit.authoring.compiled_workflows import (
@@ -57,7 +57,7 @@ ENDING = [
 @pytest.mark.parametrize("pattern", ENDLESS)
 def test_a_pattern_that_may_never_end_is_refused_before_it_is_tried(pattern: str) -> None:
     problem = the_problem_of(with_input(f"{{pattern: '{pattern}', default: {'a' * 200}!}}"))
-    assert problem.message.startswith("this pattern may never end on some texts: do not repeat a repetition")
+    assert problem.message.startswith("matching this pattern may never end: do not repeat a repetition")
     assert problem.path == "inputs.x.pattern"
 
 
@@ -91,13 +91,13 @@ def test_of_very_many_problems_the_last_one_says_that_there_are_more(wrong: str)
 
 def test_what_is_wrong_is_copied_once_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[Any] = []
-    copy = model_reader._copied
+    copy = model_reader._copy
 
     def counted(value: Any) -> Any:
         copied.append(value)
         return copy(value)
 
-    monkeypatch.setattr(model_reader, "_copied", counted)
+    monkeypatch.setattr(model_reader, "_copy", counted)
     inputs = "".join(f"  i{n}: 5\n" for n in range(100))
     assert len(problems_of(f"workflow_id: w\nnodes: {{a: {{{TASK}}}}}\ninputs:\n{inputs}")) == 100
     assert len(copied) < 200
@@ -105,13 +105,13 @@ def test_what_is_wrong_is_copied_once_however_much_it_is(monkeypatch: pytest.Mon
 
 def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
     folded: list[int] = []
-    merge = availability.Certainty._merge
+    merge = availability.Availability._merge
 
-    def counted(self: availability.Certainty, found: set[Any]) -> bool:
+    def counted(self: availability.Availability, found: set[Any]) -> bool:
         folded.append(len(found))
         return merge(self, found)
 
-    monkeypatch.setattr(availability.Certainty, "_merge", counted)
+    monkeypatch.setattr(availability.Availability, "_merge", counted)
     lines = []
     for name in "xy":
         branches = ", ".join(f"{{name: b{n}, condition: '== {n}', next: {name}_end}}" for n in range(63))
@@ -159,8 +159,8 @@ def test_nothing_is_said_of_a_param_with_an_expression() -> None:
 def test_a_number_that_the_engine_cannot_hold_is_refused_where_it_is_read(number: str) -> None:
     assert messages(problems_of(with_input(f"{{type: integer, default: {number}}}"))) == ["the number is too large"]
     with pytest.raises(WorkflowInvalid, match="too large"):
-        document_of({"x": int(number, 0)})
-    assert document_of({"x": 2**1023 - 1}).data
+        document_from_data({"x": int(number, 0)})
+    assert document_from_data({"x": 2**1023 - 1}).data
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_nodes_joined_by_a_word_are_hinted_as_a_list(text: str, hint: str) -> No
 
 @pytest.mark.parametrize("word", ["tasks", "steps", "jobs"])
 def test_steps_under_another_word_are_hinted_to_stand_under_nodes(word: str) -> None:
-    assert the_problem_of(f"workflow_id: w\n{word}: {{a: {{{TASK}}}}}\n").hint == "the steps stand under nodes:"
+    assert the_problem_of(f"workflow_id: w\n{word}: {{a: {{{TASK}}}}}\n").hint == "write the steps under nodes:"
 
 
 def test_a_node_that_is_not_indented_is_hinted_to_be() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dagmaster.authoring.inputs import accept_inputs, parse_input, schema_of_inputs
+from dagmaster.authoring.inputs import accept_inputs, inputs_schema, parse_input
 from dagmaster.errors import InputsInvalid, Problem
 from tests.unit.authoring.compiled_workflows import TASK, flow, graph_of, messages, problems_of, said, the_problem_of
 
@@ -220,12 +220,12 @@ def test_a_default_of_null_is_told_what_to_do():
         ("{enum: []}", "enum needs at least one entry", "enum"),
         ("{type: integer, enum: [1, b]}", 'enum: "b" is not a whole number', "enum[1]"),
         ("{pattern: '('}", "pattern is not a regular expression: missing ), unterminated subpattern at position 0", "pattern"),
-        ("{type: integer, pattern: a}", "pattern goes with type date-time or string or uri, and this is of type integer", "pattern"),
-        ("{type: string, minimum: 1}", "minimum goes with type integer or number, and this is of type string", "minimum"),
+        ("{type: integer, pattern: a}", "pattern goes with type date-time or string or uri, not with integer", "pattern"),
+        ("{type: string, minimum: 1}", "minimum goes with type integer or number, not with string", "minimum"),
         ("{type: integer, minimum: a}", "minimum is a number, not the text 'a'", "minimum"),
         ("{type: integer, minimum: 3, maximum: 2}", "minimum is more than maximum: no number fits", "minimum"),
-        ("{type: string, items: {}}", "items goes with type array, and this is of type string", "items"),
-        ("{type: array, properties: {}}", "properties goes with type object, and this is of type array", "properties"),
+        ("{type: string, items: {}}", "items goes with type array, not with string", "items"),
+        ("{type: array, properties: {}}", "properties goes with type object, not with array", "properties"),
         ("{type: array, items: [a]}", "items is a mapping (key: value), not a list", "items"),
         ("{description: [a]}", "description is text, not a list", "description"),
         ("{default: a, secret: 1}", "secret is true or false, not the number 1", "secret"),
@@ -264,7 +264,7 @@ def test_a_schema_inside_a_declaration_is_checked(declaration):
 )
 def test_a_schema_inside_a_declaration_refers_to_nothing(declaration):
     assert the_problem_of(declared(f"{{x: {declaration}}}")).message.endswith(
-        "a schema here stands alone, without references"
+        "references are not allowed in this schema"
     )
 
 
@@ -312,7 +312,7 @@ def test_inputs_become_a_json_schema():
         e: {required: true, default: x, enum: [x, y]}, f: {type: object, properties: {n: {type: integer}}},
         g: {pattern: '^a'}, h: {type: boolean, default: false}, i: {type: date-time}}
     """)
-    schema = schema_of_inputs(graph.inputs)
+    schema = inputs_schema(graph.inputs)
     Draft202012Validator.check_schema(schema)
     assert schema["required"] == ["a"]
     assert schema["additionalProperties"] is False

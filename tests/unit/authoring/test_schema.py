@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from dagmaster.authoring.compiler.compile import compile_document
 from dagmaster.authoring.schema import NODE_MODELS, json_schema
-from dagmaster.authoring.source_document import document_of, read_document, read_file
+from dagmaster.authoring.source_document import document_from_data, read_document, read_file
 from tests.unit.authoring.compiler.test_compile import FILES, WHOLE
 from tests.unit.authoring.workflow_strategies import workflows
 
@@ -116,5 +116,5 @@ def test_an_editor_is_shown_the_problems_of_that_type_of_node_only():
 
 @given(workflows())
 def test_it_accepts_whatever_the_compiler_accepts(data):
-    compile_document(document_of(data))
+    compile_document(document_from_data(data))
     VALIDATOR.validate(data)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from dagmaster.authoring.schema_description import field_words, wants_text
+from dagmaster.authoring.schema_description import describe_fields, takes_text
 
 
 class Part(BaseModel):
@@ -31,7 +31,7 @@ class Params(BaseModel):
 
 TOLD = {
     "text": ("string", "", "required", ""),
-    "maybe": ("string", "at most 9 letters", "", "Or not."),
+    "maybe": ("string", "at most 9 characters", "", "Or not."),
     "word": ("a | b", "", "a", ""),
     "words": ("array of x | y", "", "", ""),
     "level": ("integer", "1 to 22", "", ""),
@@ -48,11 +48,11 @@ TOLD = {
 def test_a_field_tells_its_type_its_values_its_range_its_default_and_what_it_is():
     said = {
         one.name: (one.kind, one.limits, one.default, one.description)
-        for one in field_words(Params.model_json_schema())
+        for one in describe_fields(Params.model_json_schema())
     }
     assert said == TOLD
 
 
 @pytest.mark.parametrize("name", [*TOLD, "unknown"])
 def test_only_what_takes_text_alone_wants_text(name):
-    assert wants_text(Params.model_json_schema(), name) == (name in ("text", "maybe", "word"))
+    assert takes_text(Params.model_json_schema(), name) == (name in ("text", "maybe", "word"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagmaster.authoring.source_document import MAX_BYTES, document_of, read_document, read_file, spell_path
+from dagmaster.authoring.source_document import MAX_BYTES, document_from_data, format_path, read_document, read_file
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.yaml import reader
 from dagmaster.errors import Problem, WorkflowInvalid
@@ -116,13 +116,13 @@ def test_a_key_that_is_a_list_or_a_mapping_is_refused_and_the_rest_is_read():
 
 def test_a_duplicate_key_says_where_the_first_one_stands():
     first, second = problems_of("nodes:\n  a: 1\n  b: 2\n  a: 3\n  a: 4\n")
-    assert first.message == "the key 'a' stands twice: first at line 2, column 3"
+    assert first.message == "duplicate key 'a': first at line 2, column 3"
     assert (first.line, first.column, first.path, first.text) == (4, 3, "nodes.a", "a: 3")
-    assert second.message == "the key 'a' stands twice: first at line 2, column 3"
+    assert second.message == "duplicate key 'a': first at line 2, column 3"
 
 
 def test_keys_that_differ_in_quotes_only_are_duplicates():
-    assert "stands twice" in the_problem_of("a: 1\n'a': 2").message
+    assert "duplicate key" in the_problem_of("a: 1\n'a': 2").message
 
 
 # What YAML has beyond JSON
@@ -436,7 +436,7 @@ def test_of_a_long_line_the_part_around_the_place_is_shown():
     ],
 )
 def test_a_path_is_spelled_as_people_write_it(path, spelled):
-    assert spell_path(path) == spelled
+    assert format_path(path) == spelled
 
 
 # Size, depth, bombs
@@ -446,7 +446,7 @@ def test_a_path_is_spelled_as_people_write_it(path, spelled):
 def test_64_levels_are_read_and_65_are_refused(deepen):
     read_document(deepen(64))
     problem = the_problem_of(deepen(65))
-    assert "at most 64 deep" in problem.message
+    assert "more than 64 levels deep" in problem.message
     assert problem.column in (65, 129)
 
 
@@ -559,7 +559,7 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
 
 
 def test_a_definition_is_a_document_without_places():
-    document = document_of({"nodes": {"a b": [1]}}, "stored")
+    document = document_from_data({"nodes": {"a b": [1]}}, "stored")
     assert document.data == {"nodes": {"a b": [1]}}
     assert document.lines == []
     assert document.problem("wrong", ("nodes", "a b", 0), offset=3, hint="do") == Problem(
@@ -587,25 +587,25 @@ def nested(depth: int) -> object:
         ({"a": "\0"}, "text cannot have a NUL character", "a"),
         ({"a": "\ud800"}, "the text has half of a character (a lone surrogate)", "a"),
         ({"\0": 1}, "text cannot have a NUL character", ""),
-        (nested(65), "lists and mappings stand at most 64 deep in each other", "[0]" * 64),
+        (nested(65), "lists and mappings are nested more than 64 levels deep", "[0]" * 64),
     ],
 )
 def test_a_definition_that_is_not_json_is_refused(data, message, path):
     with pytest.raises(WorkflowInvalid) as caught:
-        document_of(data, "stored")
+        document_from_data(data, "stored")
     (problem,) = caught.value.problems
     assert (problem.message, problem.path, problem.file, problem.line) == (message, path, "stored", 0)
 
 
 def test_a_definition_of_64_levels_is_accepted():
-    assert document_of(nested(64)).data == nested(64)
+    assert document_from_data(nested(64)).data == nested(64)
 
 
 def test_a_definition_that_holds_itself_is_refused():
     data: list[object] = []
     data.append(data)
-    with pytest.raises(WorkflowInvalid, match="at most 64 deep"):
-        document_of(data)
+    with pytest.raises(WorkflowInvalid, match="more than 64 levels deep"):
+        document_from_data(data)
 
 
 def test_a_definition_that_shares_its_parts_without_end_is_refused(monkeypatch):
@@ -614,18 +614,18 @@ def test_a_definition_that_shares_its_parts_without_end_is_refused(monkeypatch):
     for _ in range(30):
         data = [data, data]
     with pytest.raises(WorkflowInvalid, match="more than 1,000 values"):
-        document_of(data)
+        document_from_data(data)
 
 
 def test_a_definition_has_at_most_fifty_problems():
     with pytest.raises(WorkflowInvalid) as caught:
-        document_of([b""] * 1000)
+        document_from_data([b""] * 1000)
     assert len(caught.value.problems) == 50
 
 
 def test_all_problems_of_a_definition_are_found_in_order():
     with pytest.raises(WorkflowInvalid) as caught:
-        document_of({"a": [b"", {2: 3}], "b": {"c": set()}})
+        document_from_data({"a": [b"", {2: 3}], "b": {"c": set()}})
     assert [problem.path for problem in caught.value.problems] == ["a[0]", "a[1]", "b.c"]
 
 

@@ -1,4 +1,4 @@
-"""The catalog in a directory: stac-geoparquet that anybody reads, and an index that DuckDB searches."""
+"""A STAC catalog in a directory: stac-geoparquet for any reader, and an index that DuckDB searches."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _SCHEMA: Final = pa.schema(
 
 
 class ParquetCatalog:
-    """`root` may be new. It has to lie where file locks work: on one machine, or on a file system that has them."""
+    """A catalog below `root`, which may be new and must support file locks."""
 
     def __init__(self, root: Path) -> None:
         self._parts = Parts(root)
-        # No extension is looked for on the network, and a search takes one core.
+        # No extension is downloaded, and a search uses one core.
         self._duckdb = duckdb.connect(
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
         )
@@ -75,7 +75,7 @@ class ParquetCatalog:
     # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:
-        """A file, made once."""
+        """Create its file, unless it exists."""
         text = check_collection(collection)
         name = str(collection["id"])
         if self.collection(name) is not None:
@@ -92,8 +92,8 @@ class ParquetCatalog:
 
     def collections(self) -> list[dict[str, Any]]:
         """Read all files."""
-        found = [self._read_collection(path) for path in self._parts.collections.glob("*.json")]
-        return sorted((one for one in found if one is not None), key=lambda one: str(one["id"]))
+        collections = [self._read_collection(path) for path in self._parts.collections.glob("*.json")]
+        return sorted((one for one in collections if one is not None), key=lambda one: str(one["id"]))
 
     def counts(self) -> dict[str, int]:
         """Count rows."""
@@ -103,7 +103,7 @@ class ParquetCatalog:
     # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
-        """Write the new and the changed ones as one part; the parts that held the changed ones are copied without."""
+        """Write new and changed items as one part; copy the parts of changed items without them."""
         known = check_items(items)
         if not known:
             return Registered()
@@ -119,17 +119,17 @@ class ParquetCatalog:
         return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(fresh) - len(changed))
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
-        """Look for its row."""
+        """Return one item."""
         rows = self._ask("SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id])
         return json.loads(rows[0][0]) if rows else None
 
-    def search(self, wanted: Search) -> list[dict[str, Any]]:
-        """Ask for rows whose bounds fit, in order; then look at the geometries themselves."""
-        read = parse_search(wanted)
+    def search(self, query_args: Search) -> list[dict[str, Any]]:
+        """Select rows by their bounds, in order, then test the geometries."""
+        read = parse_search(query_args)
         return [json.loads(text) for text in self._reading(lambda parts: self._search(parts, read))]
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
-        """Page by page, so that no catalog is too large. What is registered meanwhile may be among them."""
+        """Yield items page by page. Items registered meanwhile may be included."""
         last = ""
         while True:
             page = self._ask(
@@ -142,7 +142,7 @@ class ParquetCatalog:
             last = page[-1][0]
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
-        """Copy the parts without them."""
+        """Remove items by copying their parts without them."""
         with self._parts.writing() as parts:
             there = self._find(parts, [(collection_id, one) for one in dict.fromkeys(item_ids)])
             if there:
@@ -154,7 +154,7 @@ class ParquetCatalog:
 
     def _search(self, parts: Sequence[Part], read: ParsedSearch) -> list[str]:
         where, values = _conditions(read)
-        # The geometry of one that lies inside the box tells nothing more.
+        # An item whose bounds are inside the box needs no geometry test.
         inside = " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in read.boxes) or "true"
         query = (
             f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item FROM {{parts}} WHERE {where}"  # noqa: S608 - our words
@@ -167,19 +167,19 @@ class ParquetCatalog:
         shapely.prepare(shape)
         # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort them all 40
         # (November 2026).
-        most = 2 * read.limit + AT_FIRST
-        page = self._query(parts, f"{query} LIMIT ?", [*values, most]).fetchall()
-        found = _meeting(shape, page)
-        if len(found) < read.limit and len(page) == most:
-            found = []
+        page_size = 2 * read.limit + AT_FIRST
+        page = self._query(parts, f"{query} LIMIT ?", [*values, page_size]).fetchall()
+        items = _meeting(shape, page)
+        if len(items) < read.limit and len(page) == page_size:
+            items = []
             rows = self._query(parts, query, values)
-            while len(found) < read.limit and (page := rows.fetchmany(PAGE)):
-                found += _meeting(shape, page)
-        return found[: read.limit]
+            while len(items) < read.limit and (page := rows.fetchmany(PAGE)):
+                items += _meeting(shape, page)
+        return items[: read.limit]
 
     def _find(self, parts: Sequence[Part], keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-        """Which of these are there: their digest, and the name of their part."""
-        wanted = set(keys)
+        """Return the digest and part of those that exist."""
+        key_set = set(keys)
         rows = self._query(
             parts,
             "SELECT collection, id, digest, filename FROM {parts} WHERE id IN (SELECT unnest(?))",
@@ -188,14 +188,14 @@ class ParquetCatalog:
         return {
             (collection, item_id): (digest, file.rpartition("/")[2])
             for collection, item_id, digest, file in rows
-            if (collection, item_id) in wanted
+            if (collection, item_id) in key_set
         }
 
     def _ask(self, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
         return self._reading(lambda parts: self._query(parts, query, values).fetchall())
 
     def _reading(self, ask: Callable[[Sequence[Part]], list[T]]) -> list[T]:
-        """Ask the current parts. One that is gone was merged into another: there is a newer list."""
+        """Query the current parts. A missing part was merged into another: retry with the newer manifest."""
         for attempt in range(READ_ATTEMPTS):
             parts = self._parts.current()
             try:
@@ -223,7 +223,7 @@ class ParquetCatalog:
         return parts
 
     def _write(self, parts: Sequence[Part], known: Sequence[CheckedItem]) -> Part:
-        # Two thirds of what this module would take to import; who only searches writes nothing.
+        # Two thirds of this module's import time, and a search needs none of it.
         from dagmaster.adapters.catalog.stac_parquet import write_items
 
         newest_first = sorted(known, key=lambda one: (-_micros(one.start), one.id))
@@ -235,7 +235,7 @@ class ParquetCatalog:
     def _without(
         self, parts: Sequence[Part], keys: set[tuple[str, str]], names: set[str]
     ) -> tuple[list[Part], list[Part]]:
-        """The parts with copies of the named ones that lack these items; and the ones that they replace."""
+        """Return the parts with the named ones replaced by copies without these items, and the replaced ones."""
         kept = [part for part in parts if part.name not in names]
         gone = [part for part in parts if part.name in names]
         for part in gone:
@@ -253,7 +253,7 @@ class ParquetCatalog:
         return kept, gone
 
     def _merge(self, parts: list[Part]) -> None:
-        """Make one part of many small ones. Until it is committed, nothing has changed."""
+        """Merge small parts into one. Nothing changes before the commit."""
         levels: dict[int, list[Part]] = {}
         for part in parts:
             if part.rows < MOST_ROWS // 2 and part.size < MOST_BYTES // 2:
@@ -271,37 +271,37 @@ class ParquetCatalog:
                 return
 
     def _have_collections_reach(self, known: Sequence[CheckedItem]) -> None:
-        """Before the items are there: who dies in between leaves a collection that reaches too far, not too short."""
-        found = {name: self.collection(name) for name in sorted({one.collection for one in known})}
-        missing = [name for name, collection in found.items() if collection is None]
+        """Extend collection extents before the commit: after a crash an extent is too large, not too small."""
+        collections = {name: self.collection(name) for name in sorted({one.collection for one in known})}
+        missing = [name for name, collection in collections.items() if collection is None]
         if missing:
             raise invalid_input(
                 f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with"
                 " stac.ensure_collection"
             )
-        for collection in filter(None, found.values()):
+        for collection in filter(None, collections.values()):
             grown = extend_extent(collection, known)
             if grown is not collection:
                 self._parts.write_collection(grown, check_collection(grown))
 
     def _read_collection(self, path: Path) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
+            collection: dict[str, Any] = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise CatalogUnavailable(f"{path} cannot be read: {error}") from error
-        return found
+        return collection
 
 
 def _meeting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Of pairs of a geometry and an item, the items that meet a shape. One whose geometry was left out does."""
+    """Return the items whose geometry intersects a shape; a missing geometry was inside the box."""
     meets = shapely.intersects(shape, shapely.from_wkb([wkb for wkb, _ in rows])) if rows else []
     return [text for (wkb, text), met in zip(rows, meets, strict=True) if wkb is None or met]
 
 
 def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
-    """The rows that may be what is looked for, and the values of the question marks."""
+    """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[Any] = []
     for column, names in (("collection", read.collections), ("id", read.ids)):
@@ -342,7 +342,7 @@ def _write_table(rows: pa.Table, path: str) -> None:
 
 
 def _chunks(known: Sequence[CheckedItem]) -> Iterator[list[CheckedItem]]:
-    """Not too many rows, and not too many bytes."""
+    """Split items into chunks bounded by rows and bytes."""
     chunk: list[CheckedItem] = []
     size = 0
     for one in known:
@@ -362,6 +362,6 @@ def _micros(moment: datetime) -> int:
 
 
 def _quoted(text: str) -> str:
-    """A path as DuckDB reads it: a text in which no letter is a wildcard."""
+    """Quote a path for DuckDB, with wildcards escaped."""
     plain = re.sub(r"([*?\[])", r"[\1]", text)
     return "'" + plain.replace("'", "''") + "'"

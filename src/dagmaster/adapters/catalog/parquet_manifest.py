@@ -1,13 +1,13 @@
-"""The files of the embedded catalog: which parts are current, and how they change all at once.
+"""The manifest of the file catalog: which parts are current, and how they change atomically.
 
-    parts.json           the parts that are current; it is replaced by a rename, and that is the commit
+    parts.json           the manifest of current parts; renaming it is the commit
     collections/*.json   STAC collections
-    items/*.parquet      the items as stac-geoparquet, for others to read
-    index/*.parquet      the same rows in the same order: what a search asks for, and each item's JSON as it came
+    items/*.parquet      the items as stac-geoparquet, for other readers
+    index/*.parquet      the same rows in the same order: search columns and each item's exact JSON
 
-A part is never changed. Writers take turns by a lock on a file, so that the order of commits needs no clock; the
-kernel takes the lock from one that dies. What the list does not name was left by one that died, and the next writer
-sweeps it. Readers take no lock: a part that went away while they read means that there is a newer list.
+A part never changes. Writers are serialised by a file lock, so commits need no clock; the kernel releases the lock of
+a dead writer. Files that the manifest does not name are left-overs of a dead writer, removed by the next one. Readers
+take no lock: a part that disappears while they read means that there is a newer manifest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIST: Final = "parts.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Rows that were written together. `size` is that of their JSON."""
+    """Rows that were written together. `size` is the size of their JSON."""
 
     name: str
     rows: int
@@ -49,7 +49,7 @@ class Parts:
         self.items, self.index, self.collections = root / "items", root / "index", root / "collections"
 
     def current(self) -> tuple[Part, ...]:
-        """The parts that make up the catalog now."""
+        """Return the parts that make up the catalog now."""
         try:
             document = json.loads((self.root / LIST).read_bytes())
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class Parts:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[tuple[Part, ...]]:
-        """Be the only writer, and know the current parts. What a dead writer left is swept first."""
+        """Lock the catalog for writing and yield the current parts, after removing left-overs."""
         with self._in_words():
             for folder in (self.items, self.index, self.collections):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -76,12 +76,12 @@ class Parts:
                 yield parts
 
     def new_name(self, parts: Sequence[Part]) -> str:
-        """A name that no part has or had. Names sort by age."""
+        """Return a unique part name. Names sort by age."""
         newest = max((part.name for part in parts), default="0")
         return f"{int(newest.partition('-')[0]) + 1:09d}-{secrets.token_hex(4)}.parquet"
 
     def write(self, path: Path, fill: Callable[[str], None]) -> None:
-        """Have a file filled beside, make it durable, and put it in its place."""
+        """Fill a temporary file, sync it, and rename it."""
         beside = path.with_name(f".{path.name}.new")
         try:
             fill(str(beside))
@@ -89,12 +89,12 @@ class Parts:
                 os.fsync(file.fileno())
             beside.replace(path)
         except OSError:
-            # No room, perhaps: what is there of it takes some.
+            # The disk may be full: free the space.
             beside.unlink(missing_ok=True)
             raise
 
     def commit(self, parts: Sequence[Part], gone: Sequence[Part] = ()) -> None:
-        """Make these parts the catalog, in one step, and take away those that are replaced."""
+        """Commit these parts atomically, and remove the replaced ones."""
         for folder in (self.items, self.index):
             _make_durable(folder)
         text = json.dumps({"format": FORMAT, "parts": [asdict(part) for part in parts]}, indent=1)
@@ -105,11 +105,11 @@ class Parts:
                 (folder / part.name).unlink(missing_ok=True)
 
     def collection_path(self, collection_id: str) -> Path:
-        """The file of a collection."""
+        """Return the file of a collection."""
         return self.collections / collection_file_name(collection_id)
 
     def write_collection(self, collection: dict[str, Any], text: str) -> None:
-        """Put a collection in its place."""
+        """Write a collection."""
         self.write(self.collection_path(collection["id"]), lambda path: _write_text(path, text))
         _make_durable(self.collections)
 

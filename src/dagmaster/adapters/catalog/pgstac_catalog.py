@@ -1,8 +1,7 @@
-"""The catalog on a server: pgstac, with PostGIS. Others read it with pgstac's own tools and APIs.
+"""A STAC catalog on a server: pgstac with PostGIS. Other tools read it through pgstac's APIs.
 
-pgstac leaves out what is null, and writes coordinates anew. So an item that would not come back as it went in is kept
-beside itself, as text, in the column that pgstac has for what is private. Nothing here changes the schema: `migrate`
-does, and only `dagmaster stac init` calls it.
+pgstac drops nulls and rewrites coordinates. An item that would not be read back exactly is also kept as text in
+pgstac's `private` column. Only `migrate` changes the schema, and only `dagmaster stac init` calls it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _AGAIN: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.Lo
 _NOT_THERE: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction, errors.UndefinedColumn)
 _OF_THE_INPUT: Final = (errors.DataError, errors.IntegrityError, errors.RaiseException)
 
-# pgstac's functions name each other without their schema. Local: a pooler may give the next transaction to another.
+# pgstac's functions refer to each other without a schema. LOCAL: behind a pooler the session may change.
 _PATH: Final = "SET LOCAL search_path TO pgstac, public"
 _ITEM: Final = (
     "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL ELSE content_hydrate(i)::text END"
@@ -69,7 +68,7 @@ _KEEP_TEXT: Final = (
 
 
 class PgstacCatalog:
-    """`url` is that of PostgreSQL, and may hold a password: no error shows it."""
+    """A catalog in PostgreSQL. `url` may contain a password, which no error shows."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -77,7 +76,7 @@ class PgstacCatalog:
         self._one_at_a_time = threading.RLock()
 
     def close(self) -> None:
-        """Let the connection go. The next question opens another."""
+        """Close the connection; the next query opens another."""
         with self._one_at_a_time:
             if self._connection is not None:
                 self._connection.close()
@@ -90,18 +89,18 @@ class PgstacCatalog:
     # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:
-        """Insert it, unless one is there."""
+        """Insert a collection, unless it exists."""
         text = check_collection(collection)
         query = "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
         return bool(self._ask(query, [text]))
 
     def collection(self, collection_id: str) -> dict[str, Any] | None:
-        """Its content."""
+        """Return a collection."""
         rows = self._ask("SELECT content::text FROM collections WHERE id = %s", [_plain(collection_id)])
         return json.loads(rows[0][0]) if rows else None
 
     def collections(self) -> list[dict[str, Any]]:
-        """Their contents."""
+        """Return all collections."""
         return [
             json.loads(row[0]) for row in self._ask('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
         ]
@@ -114,32 +113,32 @@ class PgstacCatalog:
     # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
-        """One transaction that holds the collections' rows: who registers into one at the same time waits."""
+        """Register items in one transaction that locks the collections."""
         known = check_items(items)
         return self._doing(lambda cursor: _register(cursor, known)) if known else Registered()
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
-        """Ask for its row."""
+        """Return one item."""
         rows = self._ask(_THERE, [[_plain(collection_id)], [_plain(item_id)]])
         return _read(rows[0][2:]) if rows else None
 
-    def search(self, wanted: Search) -> list[dict[str, Any]]:
-        """One statement, in an order that does not depend on the server's language."""
-        where, values = _conditions(read := parse_search(wanted))
+    def search(self, search_request: Search) -> list[dict[str, Any]]:
+        """Search in one statement, in an order independent of the server's locale."""
+        condition, values = _conditions(read := parse_search(search_request))
         query = (
-            f"SELECT {_ITEM} FROM items i WHERE {where}"  # noqa: S608 - our words
+            f"SELECT {_ITEM} FROM items i WHERE {condition}"  # noqa: S608 - our words
             ' ORDER BY i.datetime DESC, i.id COLLATE "C", i.collection COLLATE "C" LIMIT %s'
         )
         return [_read(row) for row in self._ask(query, [*values, read.limit])]
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
-        """The ids first, then the items page by page. One that goes away meanwhile is left out."""
+        """Yield items page by page, from a snapshot of the ids. Items removed meanwhile are left out."""
         ids = sorted(row[0] for row in self._ask("SELECT id FROM items WHERE collection = %s", [_plain(collection_id)]))
         for begin in range(0, len(ids), PAGE):
             page = ids[begin : begin + PAGE]
             rows = self._ask(_THERE, [[collection_id] * len(page), page])
-            found = {row[1]: row[2:] for row in rows}
-            yield from (_read(found[item_id]) for item_id in page if item_id in found)
+            rows_by_id = {row[1]: row[2:] for row in rows}
+            yield from (_read(rows_by_id[item_id]) for item_id in page if item_id in rows_by_id)
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
         """Delete rows."""
@@ -152,7 +151,7 @@ class PgstacCatalog:
         return self._doing(lambda cursor: cursor.execute(query, values).fetchall())
 
     def _doing(self, work: Callable[[Cursor], T]) -> T:
-        """Work in one transaction. What can be done twice is tried again when it was cut off."""
+        """Run work in one transaction; retry idempotent work after a lost connection."""
         with self._one_at_a_time:
             for attempt in range(1, ATTEMPTS + 1):
                 was_open = self._connection is not None
@@ -165,7 +164,7 @@ class PgstacCatalog:
                     lost = self._connection is None or self._connection.broken or self._connection.closed
                     if lost:
                         self.close()
-                    # A connection that lay idle may be gone, and a new one works; a new one that fails tells the truth.
+                    # An idle connection may be gone; an error of a new one is real.
                     if attempt == ATTEMPTS or not ((lost and was_open) or _may_pass(error)):
                         raise self._in_words(error) from None
                     time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - so that two do not meet again
@@ -173,7 +172,7 @@ class PgstacCatalog:
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is None:
-            # Nothing is prepared on the server: a pooler may stand between.
+            # No prepared statements: there may be a pooler.
             self._connection = psycopg.connect(
                 self._url,
                 autocommit=True,
@@ -188,12 +187,12 @@ class PgstacCatalog:
 
 
 def _may_pass(error: psycopg.Error) -> bool:
-    """Whether others were in the way: a deadlock, or a partition that was not made because of one."""
+    """Return whether the error is transient: a deadlock, or a partition that was not created because of one."""
     return isinstance(error, _AGAIN) or (isinstance(error, errors.UndefinedTable) and '"_items_' in str(error))
 
 
 def migrate(url: str) -> str:
-    """Bring the database's pgstac to the version that is installed here, by its own migrations. Gives the version."""
+    """Migrate the database's pgstac to the installed version; return the version."""
     from pypgstac.db import PgstacDB
     from pypgstac.migrate import Migrate
 
@@ -213,29 +212,29 @@ def migrate(url: str) -> str:
 
 
 def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
-    """What went wrong, without the password."""
+    """Return the error, without the password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
         parts = {"host": "@"}
     if "@" in str(parts.get("host", "")):
-        # The driver's own words hold what it could not read, and that may be of the password.
+        # The driver's message may contain a part of the password.
         return CatalogUnavailable(
-            "DAGMASTER_CATALOG_URL is no address of PostgreSQL: write postgresql://user:password@host:5432/database,"
-            " and what is special in a password as %40 for @"
+            "DAGMASTER_CATALOG_URL is not a PostgreSQL URL: write postgresql://user:password@host:5432/database,"
+            " with special characters of the password escaped (%40 for @)"
         )
     place = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     password = parts.get("password")
     if password:
-        said = said.replace(str(password), "***")
+        reason = reason.replace(str(password), "***")
     if isinstance(error, _NOT_THERE):
         return CatalogUnavailable(
-            f"the database {place} has no pgstac, or an old one ({said}): run dagmaster stac init"
+            f"the database {place} has no pgstac, or an old one ({reason}): run dagmaster stac init"
         )
     if isinstance(error, _OF_THE_INPUT):
-        return invalid_input(f"pgstac refuses this: {said}")
-    return CatalogUnavailable(f"the catalog on {place} does not answer: {said}")
+        return invalid_input(f"pgstac rejected the request: {reason}")
+    return CatalogUnavailable(f"the catalog on {place} does not answer: {reason}")
 
 
 def _register(cursor: Cursor, known: Sequence[CheckedItem]) -> Registered:
@@ -248,8 +247,8 @@ def _register(cursor: Cursor, known: Sequence[CheckedItem]) -> Registered:
             f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with stac.ensure_collection"
         )
     if not all(held.values()):
-        # The first item of a collection makes its partition, and that locks all items. Two who do so and have read
-        # items wait for each other; and pgstac does not tell that PostgreSQL ended its attempt to make the table.
+        # The first item of a collection creates its partition, which locks all items. Two such transactions that have
+        # read items deadlock, and pgstac does not report that PostgreSQL aborted the creation.
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONING])
     there = _digests(cursor, known)
     fresh = [one for one in known if one.key not in there]
@@ -271,7 +270,7 @@ def _keep_as_they_came(cursor: Cursor, written: Sequence[CheckedItem]) -> None:
     back = _digests(cursor, written)
     lost = [one for one in written if one.key not in back]
     if lost:
-        raise CatalogUnavailable(f"pgstac did not take the item {lost[0].id!r} of {lost[0].collection!r}")
+        raise CatalogUnavailable(f"pgstac did not store the item {lost[0].id!r} of {lost[0].collection!r}")
     odd = [one for one in written if back[one.key] != one.digest]
     if odd:
         texts = [one.text for one in odd]
@@ -284,7 +283,7 @@ def _digests(cursor: Cursor, known: Sequence[CheckedItem]) -> dict[tuple[str, st
 
 
 def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
-    """The rows that are looked for, and the values of the placeholders."""
+    """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[Any] = []
     for column, names in (("collection", read.collections), ("id", read.ids)):
@@ -304,12 +303,12 @@ def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
 
 
 def _read(row: Sequence[Any]) -> dict[str, Any]:
-    """The text that was kept, or else what pgstac gives."""
+    """Return the exact text if kept, else pgstac's own."""
     kept, hydrated = row
     item: dict[str, Any] = json.loads(hydrated if kept is None else kept)
     return item
 
 
 def _plain(text: str) -> str:
-    """No id has a NUL, and PostgreSQL refuses to look for one."""
+    """Remove NUL, which no id has and PostgreSQL rejects."""
     return text.replace("\x00", "\ufffd")

@@ -111,13 +111,13 @@ def _core(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _moments(item: dict[str, Any]) -> dict[str, str]:
-    """When it is, in microseconds: Arrow refuses finer ones."""
-    given = {name: item["properties"].get(name) for name in _MOMENTS}
-    return {name: parse_datetime(text).isoformat() for name, text in given.items() if text is not None}
+    """Return when it is, in microseconds: Arrow refuses finer ones."""
+    times = {name: item["properties"].get(name) for name in _MOMENTS}
+    return {name: parse_datetime(text).isoformat() for name, text in times.items() if text is not None}
 
 
 def _fits(schema: pa.Schema) -> bool:
-    """Whether Parquet takes it. `to_parquet` itself leaves out empty structs at the top."""
+    """Return whether Parquet takes it. `to_parquet` itself leaves out empty structs at the top."""
     fields = [field for field in schema if not (pa.types.is_struct(field.type) and field.type.num_fields == 0)]
     return len(fields) <= MOST_COLUMNS + len(_TOP_LEVEL) and all(_has_type(field.type) for field in fields)
 

@@ -44,7 +44,7 @@ _SECRET_PARTS: Final = (
 
 
 def open_store(scheme: str, container: str) -> Any:
-    """A container as obstore knows it. Its credentials are the environment's."""
+    """Return a container as obstore knows it. Its credentials are the environment's."""
     if scheme == "memory":
         return MemoryStore()
     client: Any = dict(_CLIENT)
@@ -67,7 +67,7 @@ def open_store(scheme: str, container: str) -> Any:
 
 
 def gdal_path(uri: BlobUri) -> GdalPath:
-    """The path of GDAL's own reader for this scheme, and its options in GDAL's names."""
+    """Return the path of GDAL's own reader for this scheme, and its options in GDAL's names."""
     match uri.scheme:
         case "file":
             return GdalPath(path=f"/{uri.name}")
@@ -81,7 +81,7 @@ def gdal_path(uri: BlobUri) -> GdalPath:
 
 
 def secrets_hidden(text: str) -> str:
-    """An error of others, without the environment's secrets and without what looks like one; on one line."""
+    """Return an error of others, without the environment's secrets and without what looks like one; on one line."""
     for name, value in os.environ.items():
         if len(value) >= SHORTEST_SECRET and _SECRET_NAMES.search(name):
             text = text.replace(value, "***")
@@ -116,20 +116,22 @@ def _s3_options() -> dict[str, str]:
 
 
 def _azure() -> dict[str, str]:
-    """What a connection string says. obstore reads the other names of the environment, and not this one."""
+    """Return what a connection string says. obstore reads the other names of the environment, and not this one."""
     text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
-    said = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in text.split(";"))}
-    account = said.get("accountname", "")
-    endpoint = said.get("blobendpoint", "")
-    if account and not endpoint and "endpointsuffix" in said:
-        endpoint = f"{said.get('defaultendpointsprotocol', 'https')}://{account}.blob.{said['endpointsuffix']}"
-    found = {
+    settings = {
+        name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in text.split(";"))
+    }
+    account = settings.get("accountname", "")
+    endpoint = settings.get("blobendpoint", "")
+    if account and not endpoint and "endpointsuffix" in settings:
+        endpoint = f"{settings.get('defaultendpointsprotocol', 'https')}://{account}.blob.{settings['endpointsuffix']}"
+    options = {
         "account_name": account,
-        "account_key": said.get("accountkey", ""),
-        "sas_key": said.get("sharedaccesssignature", ""),
+        "account_key": settings.get("accountkey", ""),
+        "sas_key": settings.get("sharedaccesssignature", ""),
         "endpoint": endpoint.rstrip("/"),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
 def _azure_options() -> dict[str, str]:

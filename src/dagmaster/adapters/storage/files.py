@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from dagmaster.adapters import atomic_files
-from dagmaster.adapters.byte_streams import Passing, keep, pieces_of, said
+from dagmaster.adapters.byte_streams import Passing, error_text, keep, pieces_of
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.ports.storage import BlobInfo, BlobUri, may_be_named
 
@@ -41,7 +41,7 @@ class BlobFiles:
         self._roots = [Path(os.path.realpath(root)) for root in roots]
 
     def path(self, uri: BlobUri, *, to_write: bool = False) -> Path:
-        """Where it lies. `BlobNameInvalid`: it is none of ours."""
+        """Return where it lies. `BlobNameInvalid`: it is none of ours."""
         path = Path(f"/{uri.name}")
         if not self._is_ours(path, self._homes if to_write else [*self._homes, *self._roots]):
             if to_write and self._is_ours(path, self._roots):
@@ -56,12 +56,12 @@ class BlobFiles:
         """Look at it."""
         path = self.path(uri)
         try:
-            found = path.stat()
+            status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise _refused("be read", uri, error) from error
-        return _info(uri, found) if stat.S_ISREG(found.st_mode) else None
+        return _info(uri, status) if stat.S_ISREG(status.st_mode) else None
 
     def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
         """Folder by folder, so that no more than one path of them is in memory."""
@@ -69,7 +69,7 @@ class BlobFiles:
         yield from self._in_folder(uri, folder)
 
     def read(self, uri: BlobUri) -> bytes:
-        """All of it."""
+        """Return all of it."""
         path = self.path(uri)
         try:
             return path.read_bytes()
@@ -149,7 +149,7 @@ class BlobFiles:
             raise _refused("be read", uri, error) from error
 
     def _described(self, uri: BlobUri) -> BlobInfo:
-        """What is there, with its checksum."""
+        """Return what is there, with its checksum."""
         passing = Passing()
         with self._opened(uri) as file:
             for _ in passing.see(pieces_of(file)):
@@ -161,7 +161,7 @@ class BlobFiles:
             with os.scandir(folder) as entries:
                 # With its slash a folder stands where all that is in it stands among full names.
                 inside = sorted(
-                    (f"{each.name}/" if each.is_dir(follow_symlinks=False) else each.name) for each in entries
+                    (f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name) for entry in entries
                 )
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -174,25 +174,25 @@ class BlobFiles:
             if name.endswith("/"):
                 yield from self._in_folder(child, folder / name)
             elif self._is_ours(folder / name, [*self._homes, *self._roots]):
-                found = self.find(child)
-                if found is not None:
-                    yield found
+                info = self.find(child)
+                if info is not None:
+                    yield info
 
 
-def _info(uri: BlobUri, found: os.stat_result, *, sha256: str = "", created: bool = False) -> BlobInfo:
+def _info(uri: BlobUri, status: os.stat_result, *, sha256: str = "", created: bool = False) -> BlobInfo:
     return BlobInfo(
         uri=uri,
-        size=found.st_size,
-        etag=f"{found.st_mtime_ns:x}-{found.st_size:x}",
-        modified=found.st_mtime,
+        size=status.st_size,
+        etag=f"{status.st_mtime_ns:x}-{status.st_size:x}",
+        modified=status.st_mtime,
         sha256=sha256,
         created=created,
     )
 
 
-def _refused(what: str, uri: BlobUri, error: OSError) -> Exception:
+def _refused(action: str, uri: BlobUri, error: OSError) -> Exception:
     if isinstance(error, FileNotFoundError):
         return BlobNotFound(f"there is nothing at {uri}")
     if error.errno in _NO_NAME:
-        return BlobNameInvalid(f"{uri} cannot {what}: {_NO_NAME[error.errno]}")
-    return BlobsUnavailable(f"{uri} cannot {what}: {said(error)}")
+        return BlobNameInvalid(f"{uri} cannot {action}: {_NO_NAME[error.errno]}")
+    return BlobsUnavailable(f"{uri} cannot {action}: {error_text(error)}")

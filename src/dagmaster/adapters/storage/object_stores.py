@@ -71,14 +71,14 @@ class BlobStores:
     def find(self, uri: BlobUri) -> BlobInfo | None:
         """Ask for its size."""
         try:
-            found = _info(uri, obstore.head(self._store(uri), uri.name))
+            info = _info(uri, obstore.head(self._store(uri), uri.name))
         except FileNotFoundError:
             self._require_container(uri, BlobNotFound)
             return None
         except (BaseError, OSError) as error:
             raise self._refused("be read", uri, error) from error
         self._seen.add((uri.scheme, uri.container))
-        return found
+        return info
 
     def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
         """As the store lists it: all of them list by name, some thousand at a time."""
@@ -93,7 +93,7 @@ class BlobStores:
             raise self._refused("be listed", uri, error) from error
 
     def read(self, uri: BlobUri) -> bytes:
-        """All of it."""
+        """Return all of it."""
         try:
             return bytes(obstore.get(self._store(uri), uri.name).bytes())
         except FileNotFoundError:
@@ -181,7 +181,7 @@ class BlobStores:
                 obstore.delete(self._store(uri), beside)
 
     def _unfinished(self, uri: BlobUri) -> str:
-        """Where names beside go: one folder a zone, so that a rule of the store may clear it too."""
+        """Return where names beside go: one folder a zone, so that a rule of the store may clear it too."""
         zones = [home.name for home in self._homes if _is_in(uri, home)]
         folder = max(zones, key=len) if zones else uri.name.rpartition("/")[0]
         return f"{folder}/{UNFINISHED}".lstrip("/")
@@ -207,13 +207,13 @@ class BlobStores:
             raise BlobsUnavailable(f"{uri} cannot be written: {error}") from error
 
     def _published(self, uri: BlobUri, passing: Passing) -> BlobInfo:
-        found = self.find(uri)
-        if found is None or found.size != passing.done:
+        info = self.find(uri)
+        if info is None or info.size != passing.done:
             raise BlobsUnavailable(f"{uri} was written, and then changed or taken away by somebody")
-        return replace(found, sha256=passing.sha256, created=True)
+        return replace(info, sha256=passing.sha256, created=True)
 
     def _described(self, uri: BlobUri) -> BlobInfo:
-        """What is there, with its checksum."""
+        """Return what is there, with its checksum."""
         passing = Passing()
 
         def drain(pieces: Iterator[Any]) -> None:
@@ -243,7 +243,7 @@ class BlobStores:
         return BlobNotFound(f"there is nothing at {uri}")
 
     def _require_container(self, uri: BlobUri, kind: type[E]) -> None:
-        """A store says of a missing blob and of a missing bucket the same. A list tells which; once is enough."""
+        """Raise if the bucket is missing: stores answer alike for a missing blob and a missing bucket."""
         key = (uri.scheme, uri.container)
         if key in self._seen:
             return
@@ -267,24 +267,24 @@ class BlobStores:
             self._stores[key] = open_store(uri.scheme, uri.container)
         return self._stores[key]
 
-    def _refused(self, what: str, uri: BlobUri, error: BaseException) -> BlobsUnavailable:
+    def _refused(self, action: str, uri: BlobUri, error: BaseException) -> BlobsUnavailable:
         text = str(error)
         if any(place in text for place in _ASKED_FOR_KEYS):
             why = f"there are no credentials. They come from {_KEYS.get(uri.scheme)}"
         elif _status(error) in (UNAUTHORIZED, FORBIDDEN):
             why = f"the storage refuses the credentials. They come from {_KEYS.get(uri.scheme)}"
         elif _status(error) == 0 and "HTTP error" in text:
-            found = re.search(r"https?://([^/@\s]+)/", text)
-            why = f"there is no connection to the storage{f' at {found[1]}' if found else ''}"
+            match = re.search(r"https?://([^/@\s]+)/", text)
+            why = f"there is no connection to the storage{f' at {match[1]}' if match else ''}"
         else:
             why = f"the storage does not answer as it should: {secrets_hidden(text)}"
-        return BlobsUnavailable(f"{uri} cannot {what}: {why}")
+        return BlobsUnavailable(f"{uri} cannot {action}: {why}")
 
 
 def _status(error: BaseException) -> int:
-    """What the server answered. A missing bucket is no error of its own in obstore when it is listed."""
-    found = re.search(r"status code: (\d{3})", str(error))
-    return int(found[1]) if found else 0
+    """Return what the server answered. A missing bucket is no error of its own in obstore when it is listed."""
+    match = re.search(r"status code: (\d{3})", str(error))
+    return int(match[1]) if match else 0
 
 
 def _is_in(uri: BlobUri, home: BlobUri) -> bool:

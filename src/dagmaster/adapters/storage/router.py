@@ -39,7 +39,7 @@ class ObjectStorage:
         self._stores: BlobStores | None = None
 
     def resolve(self, text: str, *, container: str | None = None) -> BlobUri:
-        """A URI as it is; a name in its container or in bronze; a path, where the directory is allowed."""
+        """Return a URI as it is; a name in its container or in bronze; a path, where the directory is allowed."""
         if container is not None:
             return self._allowed(self._in_container(container, text))
         if "://" in text:
@@ -54,7 +54,7 @@ class ObjectStorage:
         return in_bronze
 
     def in_zone(self, zone: str, name: str = "") -> BlobUri:
-        """The zone's place, and the name below it."""
+        """Return the zone's place, and the name below it."""
         if zone not in self._zones:
             raise BlobNameInvalid(f"there is no zone {zone!r}: the zones are {', '.join(self._zones)}")
         home = self._zones[zone]
@@ -70,7 +70,7 @@ class ObjectStorage:
         return self._room(uri).under(uri)
 
     def read(self, uri: BlobUri) -> bytes:
-        """All of it."""
+        """Return all of it."""
         return self._room(uri).read(uri)
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
@@ -94,11 +94,11 @@ class ObjectStorage:
         return self._room(uri).delete(uri)
 
     def local_path(self, uri: BlobUri) -> Path | None:
-        """The file itself."""
+        """Return the file itself."""
         return self._files.path(uri) if uri.scheme == "file" else None
 
     def gdal_path(self, uri: BlobUri) -> GdalPath:
-        """A file's path, or that of GDAL's own reader for this scheme."""
+        """Return a file's path, or that of GDAL's own reader for this scheme."""
         from dagmaster.adapters.storage.config import gdal_path
 
         return gdal_path(self._allowed(uri))
@@ -118,11 +118,11 @@ class ObjectStorage:
         """As with a file: what bronze does not have may lie below a directory that may be read."""
         if bronze.scheme != "file" or Path(f"/{bronze.name}", container).exists():
             return None
-        found = (root for root in self._roots if (root / container).is_dir())
-        return next((BlobUri("file", "", str(root / joined)[1:]) for root in found), None)
+        roots = (root for root in self._roots if (root / container).is_dir())
+        return next((BlobUri("file", "", str(root / joined)[1:]) for root in roots), None)
 
     def _allowed(self, uri: BlobUri) -> BlobUri:
-        """A file has to lie in a zone or below a root, wherever links lead; a blob in a container that is allowed.
+        """Check that a file is in a zone or below a root, links resolved, and a blob in an allowed container.
 
         The worker's credentials may open many more than its users have a right to.
         """
@@ -154,6 +154,6 @@ def _is_below(uri: BlobUri, place: BlobUri) -> bool:
 
 
 def _place(url: str) -> BlobUri:
-    """A zone's place: of what stands for a whole bucket the name is empty."""
+    """Return a zone's place: of what stands for a whole bucket the name is empty."""
     inside = BlobUri.parse(f"{url.rstrip('/')}/x")
     return BlobUri(inside.scheme, inside.container, inside.name[:-1].rstrip("/"))

@@ -1,8 +1,8 @@
-"""Tables of features as GeoParquet in a directory: a folder a table, a file a chunk. No server is needed.
+"""Feature tables as GeoParquet in a directory: one folder per table, one file per chunk, no server.
 
-What DuckDB (`read_parquet('…/*.parquet')`), geopandas (`read_parquet('…')`) and QGIS read is what is here. A chunk is
-written beside its place and moved there in one step, so readers see the old rows or the new ones. Names that begin with
-a dot or an underscore are no chunks, here and for those readers.
+DuckDB (`read_parquet('…/*.parquet')`), geopandas (`read_parquet('…')`) and QGIS read the files directly. A chunk is
+replaced atomically, so readers see the old rows or the new ones. Names that start with a dot or an underscore are not
+chunks, here and for those readers.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class ParquetTables:
         self._place = place
 
     def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
-        """Make the folder, and the file that says what it holds, unless that is there."""
-        said = arrow_features.spec_to_json(spec)
+        """Create the folder and its description, unless they exist."""
+        description = arrow_features.spec_to_json(spec)
         arrow_features.crs_to_projjson(spec.srid)
         with self._working():
             folder = self._folder(spec.name)
             folder.mkdir(parents=True, exist_ok=True)
             beside = self._beside(folder, "table")
-            beside.write_text(json.dumps({**said, "source": spec.source}), encoding="utf-8")
+            beside.write_text(json.dumps({**description, "source": spec.source}), encoding="utf-8")
             try:
-                # A link, not a move: of many that make the same table at once, one does.
+                # A link, not a rename: of concurrent creators exactly one succeeds.
                 os.link(beside, folder / ABOUT)
                 return True
             except FileExistsError:
@@ -60,7 +60,7 @@ class ParquetTables:
                 beside.unlink(missing_ok=True)
 
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
-        """Write the chunk beside, and move it into its place."""
+        """Write the chunk to a temporary file and rename it."""
         check_chunk(chunk)
         with self._working(), self._held(table, fcntl.LOCK_SH) as folder:
             spec = self._known(table)
@@ -76,7 +76,7 @@ class ParquetTables:
             return written.rows
 
     def keep_only(self, table: str, chunks: Sequence[str]) -> int:
-        """Wait for the uploads that are under way, and remove the other files, and what a killed process left."""
+        """Wait for uploads in progress, then remove the other chunks and left-overs of killed processes."""
         with self._working(), self._held(table, fcntl.LOCK_EX):
             self._known(table)
             gone = 0
@@ -123,7 +123,7 @@ class ParquetTables:
             return pa.concat_tables([arrow_features.arrow_schema(spec).empty_table(), *parts])
 
     def drop(self, table: str) -> bool:
-        """Move the folder away, then remove it: nobody sees half a table."""
+        """Rename the folder, then delete it: no reader sees half a table."""
         with self._working():
             folder = self._folder(table)
             away = self._place / f".{table}.{secrets.token_hex(8)}.gone"
@@ -141,7 +141,7 @@ class ParquetTables:
 
     @contextlib.contextmanager
     def _held(self, table: str, how: int) -> Iterator[Path]:
-        """The folder of a table, locked. The kernel drops the locks of the dead."""
+        """Yield the locked folder of a table. The kernel releases the locks of dead processes."""
         folder = self._folder(table)
         try:
             number = os.open(folder, os.O_RDONLY)
@@ -180,7 +180,7 @@ class ParquetTables:
 
 
 def around(boxes: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, float, float] | None:
-    """The box around boxes."""
+    """Return the box around boxes."""
     if not boxes:
         return None
     west, south, east, north = zip(*boxes, strict=True)
@@ -188,16 +188,16 @@ def around(boxes: Sequence[tuple[float, float, float, float]]) -> tuple[float, f
 
 
 def unknown(table: str) -> PermanentError:
-    """There is no such table."""
+    """Return the error for a missing table."""
     return PermanentError(f"there is no table {table}: create it first", kind="invalid_input")
 
 
 def has_new_source(spec: TableSpec, there: TableSpec | None, *, replace: bool) -> bool:
-    """Whether a table that is there has to remember another source. One that holds something else is refused."""
+    """Return whether an existing table gets a new source; raise if it holds something else."""
     if there is not None and spec.source and there.source not in ("", spec.source) and not replace:
         raise PermanentError(
-            f"the table {spec.name} is made of {there.source}, and this is {spec.source}: name another `table`, or say"
-            " `replace: true` to have this in its place",
+            f"the table {spec.name} was made from {there.source}, not from {spec.source}: name another `table`, or set"
+            " `replace: true` to replace it",
             kind="invalid_input",
         )
     if there is None or arrow_features.spec_to_json(there) != arrow_features.spec_to_json(spec):
@@ -206,18 +206,18 @@ def has_new_source(spec: TableSpec, there: TableSpec | None, *, replace: bool) -
 
 
 def differs(spec: TableSpec, there: TableSpec | None) -> PermanentError:
-    """A table of this name holds something else."""
-    said = "it is none of dagmaster's" if there is None else _difference(spec, there)
+    """Return the error for a table that holds something else."""
+    reason = "it was not created by dagmaster" if there is None else _difference(spec, there)
     return PermanentError(
-        f"the table {spec.name} is there and differs: {said}. Name another table, or drop it first",
+        f"the table {spec.name} exists and differs: {reason}. Name another table, or drop it first",
         kind="invalid_input",
     )
 
 
 def _difference(spec: TableSpec, there: TableSpec) -> str:
     parts = [
-        f"its {what} is {old}, not {new}"
-        for what, old, new in (
+        f"its {property_name} is {old}, not {new}"
+        for property_name, old, new in (
             ("geometry type", there.geometry_type, spec.geometry_type),
             ("coordinate system", f"EPSG:{there.srid}", f"EPSG:{spec.srid}"),
             ("geometry column", there.geometry_column, spec.geometry_column),
@@ -227,4 +227,4 @@ def _difference(spec: TableSpec, there: TableSpec) -> str:
     old, new = dict(there.columns), dict(spec.columns)
     odd = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     parts += [f"its column {name!r} is {old.get(name, 'not there')}, not {new.get(name, 'there')}" for name in odd[:5]]
-    return "; ".join(parts) or "its columns stand in another order"
+    return "; ".join(parts) or "its columns are in another order"

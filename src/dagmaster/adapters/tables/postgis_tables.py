@@ -1,10 +1,10 @@
-"""Tables of features in PostGIS: a table a table, a chunk by its column `_chunk`. For a server that others read too.
+"""Feature tables in PostGIS: chunks are identified by the column `_chunk`.
 
-psycopg, not asyncpg: the port blocks, since handlers do, and libpq reads every form of an address that an operator has
-(services, TLS, several hosts). The rows go over as one binary COPY, put together here from Arrow's columns.
+psycopg, not asyncpg: the port is synchronous, like handlers, and libpq reads every form of connection string (services,
+TLS, several hosts). Rows are sent as one binary COPY, built from Arrow columns.
 
-Locks are taken in one order: the table's, then the schema's or the chunk's. A chunk that two workers upload at once is
-there once, and no two transactions wait for each other. A worker that dies takes its transaction with it.
+Locks are taken in one order: the table's, then the schema's or the chunk's. So a chunk that two workers upload at once
+exists once, and transactions cannot deadlock. A worker that dies rolls back its transaction.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TYPES: Final = {
     "json": "jsonb",
 }
 _SESSION: Final = (
-    # Not as options of the connection: poolers refuse those. A worker whose machine is gone is noticed within a minute.
+    # Not as connection options: poolers reject those. A lost worker machine is noticed within a minute.
     f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
     " SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL tcp_keepalives_count = 3"
 )
@@ -53,16 +53,16 @@ _OTHERS: Final = (pg.OperationalError, pg.InterfaceError, pg.ReadOnlySqlTransact
 
 
 class PostgisTables:
-    """Tables on one server. Each call has a connection of its own: a call moves a chunk, which takes longer."""
+    """Tables on one server. Each call opens its own connection: moving a chunk takes much longer."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
-        """Make the table with a spatial index, unless it is there."""
+        """Create the table with a spatial index, unless it exists."""
         if len(spec.columns) + 2 > MAX_COLUMNS:
             raise PermanentError(
-                f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL has room for {MAX_COLUMNS - 2:,};"
+                f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL allows {MAX_COLUMNS - 2:,};"
                 " leave some out, or keep it as GeoParquet",
                 kind="invalid_input",
             )
@@ -71,7 +71,7 @@ class PostgisTables:
             _lock(connection, spec.name)
             if "." in spec.name:
                 schema = spec.name.partition(".")[0]
-                # Two that make a schema at once: one of them fails, IF NOT EXISTS or not.
+                # Of two concurrent CREATE SCHEMA one fails, despite IF NOT EXISTS.
                 _lock(connection, f"schema {schema}")
                 connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
             if _is_there(connection, spec.name):
@@ -109,7 +109,7 @@ class PostgisTables:
             return int(fitting.num_rows)
 
     def keep_only(self, table: str, chunks: Sequence[str]) -> int:
-        """Wait for the uploads that are under way, and delete the other chunks."""
+        """Wait for uploads in progress, then delete the other chunks."""
         with self._connected() as connection:
             _lock(connection, check_table(table))
             _known(connection, table)
@@ -118,7 +118,7 @@ class PostgisTables:
             return connection.execute(command.format(_quoted(table), mark), [list(chunks)]).rowcount
 
     def describe(self, table: str) -> TableInfo | None:
-        """Count the rows of each chunk, and measure how far they reach."""
+        """Return the row count and extent of each chunk."""
         with self._connected() as connection:
             spec = _spec(connection, table)
             if spec is None:
@@ -128,14 +128,14 @@ class PostgisTables:
                 " FROM (SELECT {} AS chunk, count(*) AS rows, ST_Extent({}) AS box FROM {} GROUP BY 1) AS chunks"
                 ' ORDER BY chunk COLLATE "C"'
             ).format(sql.Identifier(CHUNK_COLUMN), sql.Identifier(spec.geometry_column), _quoted(table))
-            found = connection.execute(command).fetchall()
+            rows = connection.execute(command).fetchall()
         return TableInfo(
             name=table,
             href=self._href(table),
-            rows=sum(row[1] for row in found),
-            chunks=tuple(row[0] for row in found),
+            rows=sum(row[1] for row in rows),
+            chunks=tuple(row[0] for row in rows),
             srid=spec.srid,
-            bbox=around([(row[2], row[3], row[4], row[5]) for row in found if row[2] is not None]),
+            bbox=around([(row[2], row[3], row[4], row[5]) for row in rows if row[2] is not None]),
             columns=dict(spec.columns),
             geometry_type=spec.geometry_type,
             geometry_column=spec.geometry_column,
@@ -148,21 +148,21 @@ class PostgisTables:
 
         with self._connected() as connection:
             spec = _known(connection, table)
-            wanted = [
+            columns_sql = [
                 sql.SQL("{}::text").format(sql.Identifier(name)) if kind == "json" else sql.Identifier(name)
                 for name, kind in spec.columns.items()
             ]
-            wanted.append(sql.SQL("ST_AsBinary({})").format(sql.Identifier(spec.geometry_column)))
-            command = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(wanted), _quoted(table))
+            columns_sql.append(sql.SQL("ST_AsBinary({})").format(sql.Identifier(spec.geometry_column)))
+            command = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns_sql), _quoted(table))
             with connection.cursor(binary=True) as cursor:
-                found = cursor.execute(command).fetchall()
+                rows = cursor.execute(command).fetchall()
         schema = arrow_features.arrow_schema(spec)
-        columns = list(zip(*found, strict=True)) or [()] * len(schema)
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         arrays = [pa.array(values, one.type) for values, one in zip(columns, schema, strict=True)]
         return pa.table(arrays, schema=schema)
 
     def drop(self, table: str) -> bool:
-        """Drop it, if it is one of ours."""
+        """Drop the table, if dagmaster created it."""
         with self._connected() as connection:
             _lock(connection, check_table(table))
             if not _is_there(connection, table):
@@ -175,7 +175,7 @@ class PostgisTables:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection[Any]]:
-        """A connection and a transaction. What the server says becomes ours."""
+        """Yield a connection in a transaction; translate driver errors."""
         try:
             with psycopg.connect(self._url, connect_timeout=10, prepare_threshold=None) as connection:
                 connection.execute(_SESSION)
@@ -185,7 +185,7 @@ class PostgisTables:
         except _OTHERS as error:
             raise TablesUnavailable(f"PostGIS at {self._place()} does not answer: {_said(error)}") from error
         except (pg.DataError, pg.IntegrityError, pg.ProgrammingError, pg.NotSupportedError, pg.InternalError) as error:
-            raise PermanentError(f"PostGIS refuses this: {_said(error)}", kind="invalid_input") from error
+            raise PermanentError(f"PostGIS rejected the request: {_said(error)}", kind="invalid_input") from error
 
     def _have_postgis(self, connection: Connection[Any]) -> None:
         command = "SELECT 1 FROM pg_extension WHERE extname = 'postgis'"
@@ -196,25 +196,25 @@ class PostgisTables:
             connection.execute("CREATE EXTENSION IF NOT EXISTS postgis")
         except (pg.InsufficientPrivilege, pg.FeatureNotSupported, pg.UndefinedFile) as error:
             raise TablesUnavailable(
-                f"the database at {self._place()} has no PostGIS, and it cannot be made here ({_said(error)}): let an"
-                " administrator run CREATE EXTENSION postgis"
+                f"the database at {self._place()} has no PostGIS, and it cannot be created ({_said(error)}): ask an"
+                " administrator to run CREATE EXTENSION postgis"
             ) from error
 
     def _href(self, table: str) -> str:
         return f"postgresql://{self._place()}/{table}"
 
     def _place(self) -> str:
-        """Where the server is, without who asks and how it is let in."""
-        said = conninfo_to_dict(self._url)
-        host = str(said.get("host") or "localhost").rpartition("/")[2]
-        return f"{host}:{said.get('port') or 5432}/{said.get('dbname') or ''}"
+        """Return the server's address without credentials."""
+        conninfo = conninfo_to_dict(self._url)
+        host = str(conninfo.get("host") or "localhost").rpartition("/")[2]
+        return f"{host}:{conninfo.get('port') or 5432}/{conninfo.get('dbname') or ''}"
 
 
-def _lock(connection: Connection[Any], what: str, *, shared: bool = False) -> None:
-    """Hold this until the transaction ends."""
+def _lock(connection: Connection[Any], name: str, *, shared: bool = False) -> None:
+    """Take an advisory lock until the transaction ends."""
     function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
     command = sql.SQL("SELECT {}(hashtextextended(%s, 0))").format(sql.SQL(function))
-    connection.execute(command, [f"dagmaster.tables {what}"])
+    connection.execute(command, [f"dagmaster.tables {name}"])
 
 
 def _quoted(table: str) -> sql.Composable:
@@ -222,8 +222,8 @@ def _quoted(table: str) -> sql.Composable:
 
 
 def _is_there(connection: Connection[Any], table: str) -> bool:
-    found = connection.execute("SELECT to_regclass(%s)", [_quoted(table).as_string(connection)]).fetchone()
-    return found is not None and found[0] is not None
+    row = connection.execute("SELECT to_regclass(%s)", [_quoted(table).as_string(connection)]).fetchone()
+    return row is not None and row[0] is not None
 
 
 def _known(connection: Connection[Any], table: str) -> TableSpec:
@@ -234,24 +234,24 @@ def _known(connection: Connection[Any], table: str) -> TableSpec:
 
 
 def _remember(connection: Connection[Any], spec: TableSpec) -> None:
-    """Note the source, unless somebody else wrote a comment there."""
+    """Record the source as a comment, unless there is another comment."""
     there = _comment(connection, spec.name)
     if spec.source and (not there or there.startswith(MADE_OF)):
-        said = sql.Literal(f"{MADE_OF}{spec.source}")
-        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(_quoted(spec.name), said))
+        comment = sql.Literal(f"{MADE_OF}{spec.source}")
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(_quoted(spec.name), comment))
 
 
 def _comment(connection: Connection[Any], table: str) -> str:
     command = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
-    found = connection.execute(command, [_quoted(table).as_string(connection)]).fetchone()
-    return str(found[0]) if found else ""
+    row = connection.execute(command, [_quoted(table).as_string(connection)]).fetchone()
+    return str(row[0]) if row else ""
 
 
 def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
-    """What a table holds, as the server knows it. None: it is not there, or none of ours."""
+    """Return the spec of a table from the server's catalog; None if it is missing or not ours."""
     if not _is_there(connection, table):
         return None
-    found = connection.execute(
+    rows = connection.execute(
         """
         SELECT a.attname, format_type(a.atttypid, NULL), postgis_typmod_type(a.atttypmod),
                postgis_typmod_srid(a.atttypmod), postgis_typmod_dims(a.atttypmod)
@@ -262,20 +262,22 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
         [_quoted(table).as_string(connection)],
     ).fetchall()
     ours = {type_: kind for kind, type_ in _TYPES.items()}
-    shapes = [row for row in found if row[1].rpartition(".")[2] == "geometry"]
-    columns = {row[0]: ours.get(row[1]) for row in found if row not in shapes and row[0] != CHUNK_COLUMN}
+    shapes = [row for row in rows if row[1].rpartition(".")[2] == "geometry"]
+    columns = {row[0]: ours.get(row[1]) for row in rows if row not in shapes and row[0] != CHUNK_COLUMN}
     known = {name: kind for name, kind in columns.items() if kind is not None}
-    if len(shapes) != 1 or len(known) != len(columns) or CHUNK_COLUMN not in [row[0] for row in found]:
+    if len(shapes) != 1 or len(known) != len(columns) or CHUNK_COLUMN not in [row[0] for row in rows]:
         return None
     name, _, kind, srid, _ = shapes[0]
-    said = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
+    geometry_type = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
     comment = _comment(connection, table)
     source = comment.removeprefix(MADE_OF) if comment.startswith(MADE_OF) else ""
-    return TableSpec(name=table, columns=known, geometry_type=said, srid=srid, geometry_column=name, source=source)
+    return TableSpec(
+        name=table, columns=known, geometry_type=geometry_type, srid=srid, geometry_column=name, source=source
+    )
 
 
 def _said(error: psycopg.Error) -> str:
-    """The server's sentence, and the one below it."""
-    told = error.diag.message_primary or str(error).strip()
+    """Return the server's message with its detail."""
+    message = error.diag.message_primary or str(error).strip()
     detail = error.diag.message_detail or error.diag.context
-    return " ".join(f"{told} ({detail})".split())[:500] if detail else told[:500]
+    return " ".join(f"{message} ({detail})".split())[:500] if detail else message[:500]

@@ -1,4 +1,4 @@
-"""Rows of Arrow as PostgreSQL's binary COPY: column by column, then woven into rows, a piece at a time."""
+"""Encode Arrow rows as PostgreSQL's binary COPY: column by column, then interleaved into rows, in chunks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FROM_2000_MICROSECONDS: Final = _FROM_2000_DAYS * 86_400_000_000
 
 
 def copy_pieces(rows: pa.Table, spec: TableSpec, chunk: str) -> Iterator[bytes]:
-    """The stream of a COPY of these rows, each with its chunk last."""
+    """Yield the COPY stream of these rows, each with its chunk name last."""
     count = rows.num_columns + 1
     start = struct.pack(">h", count)
     last = _field(chunk.encode())
@@ -58,7 +58,7 @@ def _field(data: bytes) -> bytes:
 
 
 def _geometries(column: pa.Array, srid: int) -> list[bytes]:
-    """EWKB of WKB: the SRID stands behind the type. What is EWKB already goes as it is."""
+    """Convert WKB to EWKB: the SRID follows the type. EWKB is passed through."""
     tail = struct.pack("<I", srid), struct.pack(">I", srid)
     heads: dict[bytes, bytes | None] = {}
     pack = struct.Struct(">i").pack
@@ -108,7 +108,7 @@ def _fields(column: pa.Array, kind: str) -> Sequence[bytes]:
 
 
 def _fixed(column: pa.Array, as_type: pa.DataType, code: str, since: int = 0) -> Sequence[bytes]:
-    """Fields of one length: all at once, then cut."""
+    """Encode fixed-length fields at once."""
     values = pc.fill_null(column.cast(as_type), pa.scalar(since, as_type) if since else pa.scalar(0, as_type))
     numbers = values.to_numpy(zero_copy_only=False)
     made = np.empty(len(numbers), dtype=[("length", ">i4"), ("value", code)])

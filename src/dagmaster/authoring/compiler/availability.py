@@ -1,7 +1,7 @@
-"""Which values are certain to be there: what has ended when a node starts, and on which branches a node runs.
+"""Value availability: which nodes have finished when a node starts, and on which branches a node runs.
 
-A node's *cubes* say when it runs: each cube is a set of branches that must all be taken; it runs if one cube holds.
-`{∅}` means always. The cubes of all branches of one conditional fold into one, so a join of them is certain again.
+A node's *cubes* describe when it runs: a cube is a set of branches that must all be taken; the node runs if one cube
+holds. `{∅}` means always. The cubes of all branches of a conditional fold into one: a join after it is certain again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Cube = frozenset[tuple[str, str]]
 Cubes = frozenset[Cube]
 
 ALWAYS: Final[Cubes] = frozenset({frozenset()})
-# Past this many, a node's condition becomes a word of its own: less is proven, nothing wrong is.
+# Beyond this many, a node's condition becomes opaque: less is proven, nothing wrong is accepted.
 MAX_CUBES: Final = 64
-# So many are folded, in the hope that few are left. A conditional has at most 1,000 branches.
+# How many cubes are folded at once. A conditional has at most 1,000 branches.
 MAX_UNFOLDED: Final = 4096
 # Two conditions that must both hold make a product, which seldom folds: 64 by 64 took 9 ms for each node.
 MAX_PRODUCT: Final = 512
 
 
-class Certainty:
-    """What is known of every node before anything runs. `asked` has, for a node, the sources that it refers to."""
+class Availability:
+    """What is known of every node before the run. `asked` maps a node to the sources that it refers to."""
 
     def __init__(
         self,
@@ -46,26 +46,26 @@ class Certainty:
         self._walk(list(order), requires, asked)
 
     def is_before(self, source: str, node_id: str) -> bool:
-        """Say whether `source` is upstream of the node."""
+        """Return whether `source` is upstream of the node."""
         return (source, node_id) in self._before
 
     def is_certain(self, source: str, node_id: str) -> bool:
-        """Say whether `source` has run and ended whenever the node starts (unless its own failure was allowed)."""
+        """Return whether `source` has always finished when the node starts (unless its failure was allowed)."""
         if (source, node_id) not in self._ended:
             return False
         needed = self._runs[source]
         return all(any(cube >= part for part in needed) for cube in self._runs[node_id])
 
     def always_runs(self, node_id: str) -> bool:
-        """Say whether a job that completes has run this node."""
+        """Return whether a job that completes has run this node."""
         return self._runs.get(node_id) == ALWAYS
 
-    def never_runs(self, node_id: str) -> bool:
-        """Say whether no choice of branches lets this node run."""
+    def can_never_run(self, node_id: str) -> bool:
+        """Return whether no choice of branches lets this node run."""
         return self._runs.get(node_id) == frozenset()
 
     def _walk(self, order: list[str], requires: Mapping[str, Gate], asked: Mapping[str, Collection[str]]) -> None:
-        """Go through the nodes once. What comes before a node is a bit set, kept only until its last follower."""
+        """Visit the nodes once. A node's ancestors are a bit set, kept only until its last follower."""
         places = {node_id: place for place, node_id in enumerate(order)}
         followers = Counter(
             source for node_id in order if node_id in requires for source in _nodes_of(requires[node_id])
@@ -80,9 +80,9 @@ class Certainty:
                 continue
             sources = _nodes_of(gate)
             before[node_id] = reduce(or_, (before[source] | 1 << places[source] for source in sources))
-            ended[node_id] = _certainly_ended(gate, ended, places)
+            ended[node_id] = _always_finished(gate, ended, places)
             cubes = self._when(gate)
-            # The word is no branch of the node: it has one of those besides.
+            # The opaque literal is no branch of the node.
             self._runs[node_id] = frozenset({frozenset({(f"{node_id} runs", "")})}) if cubes is None else cubes
             for source in asked.get(node_id, ()):
                 bit = 1 << places.get(source, len(places))
@@ -91,12 +91,12 @@ class Certainty:
                 if ended[node_id] & bit:
                     self._ended.add((source, node_id))
             followers.subtract(sources)
-            for each in (node_id, *sources):
-                if not followers[each]:
-                    del before[each], ended[each]
+            for finished in (node_id, *sources):
+                if not followers[finished]:
+                    del before[finished], ended[finished]
 
     def _when(self, gate: Gate | Leaf) -> Cubes | None:
-        """Give the cubes of a gate; None when they are too many."""
+        """Return the cubes of a gate; None when they are too many."""
         if isinstance(gate, Leaf):
             runs = self._runs[gate.node]
             if gate.branch is None:
@@ -119,39 +119,39 @@ class Certainty:
         return cubes
 
     def _product(self, cubes: Cubes, others: Cubes) -> Cubes | None:
-        """Give when both hold. Nodes that wait for the same are many: each product is made once."""
+        """Return the cubes under which both hold. Products are cached: many nodes wait for the same."""
         key = (cubes, others)
         if key not in self._products:
             self._products[key] = self._fold((one | other for one in cubes for other in others), MAX_PRODUCT)
         return self._products[key]
 
-    def _fold(self, cubes: Iterable[Cube], most: int = MAX_UNFOLDED) -> Cubes | None:
+    def _fold(self, cubes: Iterable[Cube], limit: int = MAX_UNFOLDED) -> Cubes | None:
         """Drop the impossible, merge what covers all branches of a conditional, absorb what another cube implies."""
-        found: set[Cube] = set()
+        kept: set[Cube] = set()
         for cube in cubes:
             if len({node for node, _ in cube}) == len(cube):
-                found.add(cube)
-                if len(found) > most:
+                kept.add(cube)
+                if len(kept) > limit:
                     return None
-        while self._merge(found):
+        while self._merge(kept):
             pass
-        if len(found) > MAX_CUBES:
+        if len(kept) > MAX_CUBES:
             return None
-        return frozenset(cube for cube in found if not any(other < cube for other in found))
+        return frozenset(cube for cube in kept if not any(other < cube for other in kept))
 
-    def _merge(self, found: set[Cube]) -> bool:
-        """Merge cubes that differ in one conditional only and have all of its branches; say whether there were any."""
+    def _merge(self, cubes: set[Cube]) -> bool:
+        """Merge cubes that differ in one conditional only and cover all its branches; return whether there were any."""
         groups: dict[tuple[Cube, str], list[Cube]] = {}
-        for cube in found:
+        for cube in cubes:
             for node, branch in cube:
                 groups.setdefault((cube - {(node, branch)}, node), []).append(cube)
         merged = False
         for (rest, node), group in groups.items():
-            if len(group) == len(self._branches.get(node, ())) and rest not in found:
-                found.add(rest)
+            if len(group) == len(self._branches.get(node, ())) and rest not in cubes:
+                cubes.add(rest)
                 merged = True
         if merged:
-            found -= {cube for cube in found if any(cube - {literal} in found for literal in cube)}
+            cubes -= {cube for cube in cubes if any(cube - {literal} in cubes for literal in cube)}
         return merged
 
 
@@ -159,8 +159,8 @@ def _nodes_of(gate: Gate) -> list[str]:
     return list(dict.fromkeys(leaf.node for leaf in gate.leaves()))
 
 
-def _certainly_ended(gate: Gate | Leaf, ended: Mapping[str, int], places: Mapping[str, int]) -> int:
+def _always_finished(gate: Gate | Leaf, ended: Mapping[str, int], places: Mapping[str, int]) -> int:
     if isinstance(gate, Leaf):
         return ended[gate.node] | 1 << places[gate.node]
-    sets = (_certainly_ended(member, ended, places) for member in gate.members)
+    sets = (_always_finished(member, ended, places) for member in gate.members)
     return reduce(and_ if gate.kind is GateKind.ANY else or_, sets)

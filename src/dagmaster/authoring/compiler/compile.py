@@ -1,7 +1,7 @@
-"""A document becomes a Graph, or all of its problems at once.
+"""Compile a document into a Graph, or report all its problems at once.
 
-The same way for a YAML file and for a stored definition. What is stored is complete: a handler's own queue, timeout and
-retry are written into the definition, so that it compiles anywhere, without the handlers, to the same graph.
+YAML files and stored definitions take the same path. A stored definition is complete: the handler's queue, timeout and
+retry are part of it, so it compiles to the same graph anywhere, without the handlers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring import schema
-from dagmaster.authoring.compiler.availability import Certainty
-from dagmaster.authoring.compiler.edges import Links
-from dagmaster.authoring.compiler.node_outputs import output_keys_of
-from dagmaster.authoring.compiler.node_specs import SpecMaker
-from dagmaster.authoring.compiler.node_templates import OUTPUTS, in_order
-from dagmaster.authoring.compiler.reference_checks import References
-from dagmaster.authoring.inputs import problems_of_inputs
-from dagmaster.authoring.model_reader import UNREAD, read_part
-from dagmaster.authoring.source_document import Document, document_of, read_document, read_file, spell_path
-from dagmaster.authoring.source_map import shortened
+from dagmaster.authoring.compiler.availability import Availability
+from dagmaster.authoring.compiler.edges import Edges
+from dagmaster.authoring.compiler.node_outputs import output_keys
+from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
+from dagmaster.authoring.compiler.node_templates import OUTPUTS, sort_keys
+from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
+from dagmaster.authoring.inputs import check_inputs
+from dagmaster.authoring.model_reader import UNREADABLE, read_model
+from dagmaster.authoring.source_document import Document, document_from_data, format_path, read_document, read_file
+from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest
-from dagmaster.authoring.validation_messages import MAX_PROBLEMS, unlike
+from dagmaster.authoring.validation_messages import MAX_PROBLEMS, but_got
 from dagmaster.engine.graph import Graph, Kind, OnFailure, Wiring
 from dagmaster.errors import Problem, WorkflowInvalid
 
@@ -44,7 +44,7 @@ _MAX_ID: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A graph, and what its author should know all the same."""
+    """A graph and the warnings for its author."""
 
     graph: Graph
     warnings: tuple[Problem, ...]
@@ -54,35 +54,35 @@ def compile_file(
     path: pathlib.Path, *, handlers: Registry | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
     """Compile a workflow file."""
-    with _no_collection():
+    with _without_gc():
         return compile_document(read_file(path), handlers=handlers, allow_missing_handlers=allow_missing_handlers)
 
 
 def compile_text(
     text: str, file: str = "<text>", *, handlers: Registry | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
-    """Compile a workflow that is given as YAML."""
-    with _no_collection():
+    """Compile YAML text."""
+    with _without_gc():
         return compile_document(
             read_document(text, file), handlers=handlers, allow_missing_handlers=allow_missing_handlers
         )
 
 
 def compile_definition(definition: Mapping[str, Any]) -> Graph:
-    """Compile a stored definition. Handlers are not asked: what they gave stands in it."""
-    return compile_document(document_of(dict(definition))).graph
+    """Compile a stored definition, which contains the handlers' defaults."""
+    return compile_document(document_from_data(dict(definition))).graph
 
 
 def compile_document(
     document: Document, *, handlers: Registry | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
-    """Check a document and compile it; `WorkflowInvalid` has every problem that was found."""
+    """Check a document and compile it; raise `WorkflowInvalid` with every problem."""
     return _Compilation(document, handlers, allow_missing_handlers=allow_missing_handlers).run()
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the cyclic collector out: all that is made here stays, and going through it over and over was half the cost.
+def _without_gc() -> Iterator[None]:
+    """Disable the cyclic garbage collector: everything allocated here stays, and rescanning it was half the cost.
 
     A file of 10,000 nodes took 2.3 s of CPU with it and takes 1.3 s without (2026-11, `bench/language.py`).
     """
@@ -93,63 +93,63 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             if gc.get_freeze_count() == 0:
-                # What was made is old now: else the first collection would look at all of it, for another 0.2 s.
+                # Move new objects to the oldest generation: else the first collection scans them for another 0.2 s.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 class _Compilation:
-    """One document on its way to a graph."""
+    """The compilation of one document."""
 
     def __init__(self, document: Document, handlers: Registry | None, *, allow_missing_handlers: bool) -> None:
         self.document = document
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
         self.problems: list[Problem] = []
-        self.patience = MAX_PROBLEMS
+        self.problem_limit = MAX_PROBLEMS
         self.wrong_inputs: set[str] = set()
-        # Nodes of which it is not known where they lead.
-        self.misread: set[str] = set()
+        # Nodes whose targets are unknown.
+        self.unreadable: set[str] = set()
 
     def run(self) -> Compiled:
         workflow = self._read_workflow()
         if workflow is None:
-            raise WorkflowInvalid(_as_in_file(self.problems))
+            raise WorkflowInvalid(_in_file_order(self.problems))
         self._check_identity(workflow)
-        self.problems += problems_of_inputs(self.document, workflow.inputs, self.wrong_inputs)
-        self._stop_at_many(self.problems)
+        self.problems += check_inputs(self.document, workflow.inputs, self.wrong_inputs)
+        self._stop_if_too_many(self.problems)
         models = self._read_nodes(workflow)
         ids = list(workflow.nodes)
-        links = Links(self.document, ids, models, self.misread)
+        links = Edges(self.document, ids, models, self.unreadable)
         self.problems += links.problems
-        self._stop_at_many(self.problems)
-        maker = SpecMaker(self.document, links, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
+        self._stop_if_too_many(self.problems)
+        maker = NodeSpecBuilder(self.document, links, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
         for node_id, model in models.items():
             maker.make(node_id, model)
-            self._stop_at_many(maker.problems)
+            self._stop_if_too_many(maker.problems)
         outputs = None if workflow.outputs is None else maker.values.template(workflow.outputs, ("outputs",), OUTPUTS)
         self.problems += maker.problems
         if ids:
             self.problems += self._check_references(workflow, models, links, maker)
         errors = [problem for problem in self.problems if problem.severity == "error"]
         if errors or len(maker.specs) < len(ids):
-            raise WorkflowInvalid(_as_in_file(self.problems))
+            raise WorkflowInvalid(_in_file_order(self.problems))
         graph = self._graph(workflow, links, maker, outputs)
-        return Compiled(graph, tuple(_as_in_file(self.problems)))
+        return Compiled(graph, tuple(_in_file_order(self.problems)))
 
     def _read_workflow(self) -> schema.WorkflowModel | None:
         data = self.document.data
         if not isinstance(data, dict):
             hint = "a workflow file has the keys workflow_id, inputs, nodes, outputs …"
-            message = f"a workflow file is a mapping (key: value){unlike(data)}"
+            message = f"a workflow file is a mapping (key: value){but_got(data)}"
             self.problems.append(self.document.problem(message, hint=hint))
             return None
-        workflow, self.problems = read_part(self.document, schema.WorkflowModel, data, ())
+        workflow, self.problems = read_model(self.document, schema.WorkflowModel, data, ())
         inputs = data.get("inputs")
-        wrong = {found for problem in self.problems for found in _with_outer(problem.path)}
+        wrong = {path for problem in self.problems for path in _with_prefixes(problem.path)}
         for name in inputs if isinstance(inputs, dict) else ():
-            if spell_path(("inputs", name)) in wrong:
+            if format_path(("inputs", name)) in wrong:
                 self.wrong_inputs.add(name)
         if workflow is not None and data.get("nodes") == {}:
             self._problem("a workflow has at least one node", ("nodes",))
@@ -183,9 +183,9 @@ class _Compilation:
                 message = f"a node id is made of letters, digits and _, at most {_MAX_ID}, and starts with no digit"
                 self._problem(message, path, at_key=True)
             model = self._read_node(node_id, raw, path)
-            self._stop_at_many(self.problems)
+            self._stop_if_too_many(self.problems)
             if model is None:
-                self.misread.add(node_id)
+                self.unreadable.add(node_id)
             else:
                 models[node_id] = model
         return models
@@ -194,38 +194,40 @@ class _Compilation:
         """Read one node by its type; where the type is wrong, by the one that was meant."""
         if not isinstance(raw, dict):
             hint = f"for example: {{handler: {raw}}}" if isinstance(raw, str) and raw.isidentifier() else ""
-            message = f"a node is a mapping (type, handler, params, next …){unlike(raw)}"
+            message = f"a node is a mapping (type, handler, params, next …){but_got(raw)}"
             self._problem(message, path, hint=hint)
             return None
         kind = raw.get("type", "task")
         if not isinstance(kind, str) or kind not in schema.NODE_MODELS:
             hint = did_you_mean(str(kind), schema.NODE_MODELS)
-            said = f"unknown node type {shortened(kind)!r}" if isinstance(kind, str) else f"type is text{unlike(kind)}"
-            self._problem(said, (*path, "type"), hint=hint)
+            message = (
+                f"unknown node type {truncate(kind)!r}" if isinstance(kind, str) else f"type is text{but_got(kind)}"
+            )
+            self._problem(message, (*path, "type"), hint=hint)
             kind = nearest(str(kind), schema.NODE_MODELS) or ""
             known = {key: raw[key] for key in ("depends_on", "next") if key in raw}
-            raw = {**raw, "type": kind} if kind else {**known, "handler": UNREAD}
+            raw = {**raw, "type": kind} if kind else {**known, "handler": UNREADABLE}
             if not kind:
-                self.misread.add(node_id)
-        model, problems = read_part(self.document, schema.NODE_MODELS[kind or "task"], raw, path)
+                self.unreadable.add(node_id)
+        model, problems = read_model(self.document, schema.NODE_MODELS[kind or "task"], raw, path)
         self.problems += problems
-        if isinstance(model, schema.ConditionalModel) and schema.BranchModel(condition=UNREAD) in model.branches:
-            self.misread.add(node_id)
+        if isinstance(model, schema.ConditionalModel) and schema.BranchModel(condition=UNREADABLE) in model.branches:
+            self.unreadable.add(node_id)
         return model
 
     def _check_references(
         self,
         workflow: schema.WorkflowModel,
         models: Mapping[str, schema.AnyNodeModel],
-        links: Links,
-        maker: SpecMaker,
+        links: Edges,
+        maker: NodeSpecBuilder,
     ) -> list[Problem]:
         asked: dict[str, set[str]] = {}
         for use, _, node_id, _ in maker.values.uses:
             if node_id is not None and use.keys[0] == "nodes":
                 asked.setdefault(node_id, set()).add(str(use.keys[1]))
-        certainty = Certainty(links.order, links.requires, links.branch_names, asked)
-        references = References(
+        certainty = Availability(links.order, links.requires, links.branch_names, asked)
+        references = ReferenceChecker(
             self.document,
             inputs=workflow.inputs,
             optional_inputs=[
@@ -233,15 +235,15 @@ class _Compilation:
                 for name, model in workflow.inputs.items()
                 if not model.required and "default" not in model.model_fields_set and name not in self.wrong_inputs
             ],
-            # A node that could not be read has its own problem: what refers to it is not one more.
+            # A node that could not be read is already a problem: references to it are not reported again.
             kinds={
-                node_id: Kind.FAN_OUT if node_id in self.misread else Kind(models[node_id].type)
+                node_id: Kind.FAN_OUT if node_id in self.unreadable else Kind(models[node_id].type)
                 for node_id in links.ids
             },
             output_keys={
-                node_id: output_keys_of(model, self.handlers)
+                node_id: output_keys(model, self.handlers)
                 for node_id, model in models.items()
-                if node_id not in self.misread
+                if node_id not in self.unreadable
             },
             may_fail=frozenset(node_id for node_id, model in models.items() if getattr(model, "allow_failure", False)),
             links=links,
@@ -249,22 +251,24 @@ class _Compilation:
         )
         for use, path, node_id, nesting in maker.values.uses:
             references.check(use, path, node_id=node_id, nesting=nesting)
-        return references.problems + self._never_running(links, certainty)
+        return references.problems + self._check_unreachable(links, certainty)
 
-    def _never_running(self, links: Links, certainty: Certainty) -> list[Problem]:
-        """Find nodes that wait for two branches of which only one is ever taken. What follows them is not named."""
-        found: list[Problem] = []
+    def _check_unreachable(self, links: Edges, certainty: Availability) -> list[Problem]:
+        """Report nodes that need two branches of which only one is ever taken, without their followers."""
+        problems: list[Problem] = []
         for node_id in links.order:
-            if node_id in links.doubtful or not certainty.never_runs(node_id):
+            if node_id in links.unresolved or not certainty.can_never_run(node_id):
                 continue
-            if not any(certainty.never_runs(leaf.node) for leaf in links.requires[node_id].leaves()):
-                message = f"node {node_id!r} never runs: no choice of branches gives all that it depends on"
-                hint = "depends_on wants all of a list: write any_of, or lead edges to it (next), which join what ran"
+            if not any(certainty.can_never_run(leaf.node) for leaf in links.requires[node_id].leaves()):
+                message = f"node {node_id!r} never runs: no choice of branches satisfies its dependencies"
+                hint = "a depends_on list needs all its nodes: use any_of, or edges (next), which join what ran"
                 where = ("nodes", node_id, "depends_on")
-                found.append(self.document.problem(message, where, hint=hint, severity="warning"))
-        return found
+                problems.append(self.document.problem(message, where, hint=hint, severity="warning"))
+        return problems
 
-    def _graph(self, workflow: schema.WorkflowModel, links: Links, maker: SpecMaker, outputs: Template | None) -> Graph:
+    def _graph(
+        self, workflow: schema.WorkflowModel, links: Edges, maker: NodeSpecBuilder, outputs: Template | None
+    ) -> Graph:
         specs = maker.specs
         ends = [node_id for node_id, spec in specs.items() if spec.kind is Kind.END]
         before_end = {leaf.node for end in ends if end in links.requires for leaf in links.requires[end].leaves()}
@@ -287,46 +291,48 @@ class _Compilation:
             max_active_jobs=workflow.max_active_jobs,
             tags=tuple(workflow.tags),
             definition=definition,
-            content_hash=hash_of(definition),
+            content_hash=content_hash(definition),
             wiring=Wiring(specs.values()),
         )
 
-    def _definition(self, workflow: schema.WorkflowModel, maker: SpecMaker) -> dict[str, Any]:
+    def _definition(self, workflow: schema.WorkflowModel, maker: NodeSpecBuilder) -> dict[str, Any]:
         whole = workflow.model_dump(exclude_defaults=True, exclude={"nodes"})
         whole["workflow_id"] = workflow.workflow_id or workflow.name
         whole["version"] = workflow.version
         # The order of nodes is part of the meaning: a fan-in takes its sources in file order. No other order is.
-        nodes = {node_id: in_order(maker.definitions[node_id]) for node_id in maker.specs}
-        return {**in_order(whole), "nodes": nodes}
+        nodes = {node_id: sort_keys(maker.definitions[node_id]) for node_id in maker.specs}
+        return {**sort_keys(whole), "nodes": nodes}
 
-    def _stop_at_many(self, found: list[Problem]) -> None:
-        """Give up on a file of more problems than anybody reads: looking for all of them takes long."""
-        if len(found) <= self.patience:
+    def _stop_if_too_many(self, problems: list[Problem]) -> None:
+        """Stop at more problems than anyone reads: finding all of them is slow."""
+        if len(problems) <= self.problem_limit:
             return
-        if sum(problem.severity == "error" for problem in found) > MAX_PROBLEMS:
-            raise WorkflowInvalid(_as_in_file(self.problems if found is self.problems else self.problems + found))
-        self.patience = 2 * len(found)
+        if sum(problem.severity == "error" for problem in problems) > MAX_PROBLEMS:
+            raise WorkflowInvalid(
+                _in_file_order(self.problems if problems is self.problems else self.problems + problems)
+            )
+        self.problem_limit = 2 * len(problems)
 
     def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
 
-def hash_of(definition: Mapping[str, Any]) -> str:
-    """Give the content hash of a definition."""
+def content_hash(definition: Mapping[str, Any]) -> str:
+    """Return the content hash of a definition."""
     text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _as_in_file(problems: list[Problem]) -> list[Problem]:
-    """Order problems as they stand in the file, each once. Of too many, the last one says that there are more."""
-    found = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity != "error")
-    kept = sorted(found[:MAX_PROBLEMS], key=lambda problem: (problem.line, problem.column))
-    if len(found) > len(kept):
+def _in_file_order(problems: list[Problem]) -> list[Problem]:
+    """Order problems by position, without duplicates. If there are too many, the last one says so."""
+    unique = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity != "error")
+    kept = sorted(unique[:MAX_PROBLEMS], key=lambda problem: (problem.line, problem.column))
+    if len(unique) > len(kept):
         more = f"there are more problems: these are {MAX_PROBLEMS} of them"
-        kept.append(Problem(message=more, file=kept[-1].file, severity=found[0].severity))
+        kept.append(Problem(message=more, file=kept[-1].file, severity=unique[0].severity))
     return kept
 
 
-def _with_outer(path: str) -> list[str]:
-    """Give a spelled path, and those of what it stands in."""
-    return [path, *(path[: found.start()] for found in re.finditer(r"[.\[]", path))]
+def _with_prefixes(path: str) -> list[str]:
+    """Return a formatted path and its prefixes."""
+    return [path, *(path[: match.start()] for match in re.finditer(r"[.\[]", path))]

@@ -1,6 +1,6 @@
-"""How the nodes of a file hang together: edges, dependency expressions, cycles, and what can be reached.
+"""Edges, dependency expressions, cycles and reachability of the nodes of a file.
 
-Every mistake is a problem of the document, and reading goes on.
+Every mistake becomes a problem of the document, and reading continues.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _JOINTS: Final = (
 )
 
 
-class Links:
+class Edges:
     """The dependencies of each node, with the problems found on the way.
 
-    `misread` names nodes of which it is not known where they lead. `doubtful` are the nodes of which, because of some
-    problem, it is not known what they wait for: whoever checks more says nothing about those.
+    `unreadable` names nodes whose targets are unknown. `unresolved` are nodes whose dependencies are unknown because of
+    another problem: later checks report nothing about them.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Links:
         document: Document,
         ids: list[str],
         models: Mapping[str, AnyNodeModel],
-        misread: AbstractSet[str] = frozenset(),
+        unreadable: AbstractSet[str] = frozenset(),
     ) -> None:
         self.document = document
         self.ids = ids
-        self.misread = misread
-        self.doubtful: set[str] = set(misread)
+        self.unreadable = unreadable
+        self.unresolved: set[str] = set(unreadable)
         self.known = set(ids)
         self.models = models
         self.problems: list[Problem] = []
@@ -64,7 +64,7 @@ class Links:
     # ── Edges ──
 
     def _edges(self) -> dict[str, list[tuple[Leaf, Path]]]:
-        """Read every `next`. Gives, for each target, where its edges come from."""
+        """Read every `next`; return the sources of the edges into each target."""
         edges: dict[str, list[tuple[Leaf, Path]]] = {}
         for node_id, model in self.models.items():
             if isinstance(model, ConditionalModel):
@@ -85,7 +85,7 @@ class Links:
         return edges
 
     def _follow(self, node_id: str, targets: list[tuple[str, Path]]) -> list[str]:
-        """Keep the targets that are nodes. `next: END` needs no declared END: it only says where the result is."""
+        """Keep the targets that are nodes. `next: END` needs no declared END: it only marks the result."""
         for target, _ in targets:
             if target == END and END not in self.known:
                 self.to_end[node_id] = None
@@ -96,26 +96,26 @@ class Links:
         if value is None:
             return []
         items = value if isinstance(value, list) else [value]
-        found: dict[str, Path] = {}
+        targets: dict[str, Path] = {}
         for place, item in enumerate(items):
             where = (*path, place) if isinstance(value, list) else path
             if not isinstance(item, str):
                 self._problem("next is the name of a node, or a list of names", where)
             elif item not in self.known and item != END:
                 meant = self._unknown_node(item, where)
-                self.doubtful.update([meant] if meant else [])
-            elif item in found:
+                self.unresolved.update([meant] if meant else [])
+            elif item in targets:
                 self._problem(f"node {item!r} is named twice", where)
             else:
-                found[item] = where
-        return list(found.items())
+                targets[item] = where
+        return list(targets.items())
 
     def _names_of_branches(self, node_id: str, model: ConditionalModel) -> list[str]:
         names: list[str] = []
         for place, branch in enumerate(model.branches):
             name = branch.name or ("default" if branch.default else f"branch_{place + 1}")
             if name in names and not (branch.default and branch.name is None):
-                self._problem(f"branch {name!r} is there twice", ("nodes", node_id, "branches", place))
+                self._problem(f"branch {name!r} appears twice", ("nodes", node_id, "branches", place))
             names.append(name)
         defaults = [place for place, branch in enumerate(model.branches) if branch.default]
         for place in defaults[1:]:
@@ -134,7 +134,7 @@ class Links:
             elif written is not None:
                 gate = self._gate(written, ("nodes", node_id, "depends_on"), 0)
                 if gate is None:
-                    self.doubtful.add(node_id)
+                    self.unresolved.add(node_id)
                 else:
                     self.requires[node_id] = gate if isinstance(gate, Gate) else Gate(GateKind.ALL, (gate,))
                     self._edges_are_named(node_id, incoming)
@@ -186,11 +186,11 @@ class Links:
             return None
         places = ((*path, place) if listed else path for place in range(len(values)))
         members = [self._gate(value, where, depth + 1) for value, where in zip(values, places, strict=True)]
-        found = tuple(member for member in members if member is not None)
-        if len(found) < len(members):
+        known = tuple(member for member in members if member is not None)
+        if len(known) < len(members):
             return None
-        # One gate inside another means what it means by itself.
-        return found[0] if len(found) == 1 and isinstance(found[0], Gate) else Gate(kind, found)
+        # A gate with one member equals that member.
+        return known[0] if len(known) == 1 and isinstance(known[0], Gate) else Gate(kind, known)
 
     def _leaf(self, text: str, path: Path) -> Leaf | None:
         node, dot, branch = text.partition(".")
@@ -201,11 +201,11 @@ class Links:
             return Leaf(node)
         names = self.branch_names.get(node)
         if names is None:
-            if node not in self.misread:
+            if node not in self.unreadable:
                 hint = "write the name of the node alone"
                 self._problem(f"{node!r} is no conditional: it has no branch {branch!r}", path, hint=hint)
             return None
-        if branch not in names and node in self.misread:
+        if branch not in names and node in self.unreadable:
             return None
         if branch not in names:
             self._problem(f"{node!r} has no branch {branch!r}", path, hint=did_you_mean(branch, names))
@@ -215,34 +215,34 @@ class Links:
     # ── The whole ──
 
     def _topological_order(self) -> list[str]:
-        """Order the nodes so that each comes after what it depends on; spell out the cycles where there is none."""
+        """Sort the nodes topologically; report the cycles if there are any."""
         sources = {
             node_id: list(dict.fromkeys(leaf.node for leaf in gate.leaves())) for node_id, gate in self.requires.items()
         }
-        order = _ordered(self.ids, sources)
+        order = _topological_order(self.ids, sources)
         left = self.known.difference(order)
-        self.doubtful |= left
+        self.unresolved |= left
         for _ in range(MAX_HINTS):
             if not left:
                 break
             tangled = {node_id: sources[node_id] for node_id in self.ids if node_id in left}
-            cycle = _cycle(tangled)
+            cycle = _find_cycle(tangled)
             spelled = " → ".join([*cycle, cycle[0]])
             self._problem(f"cycle: {spelled}", ("nodes", cycle[0]), at_key=True, hint="one of these must not wait")
             left = left.difference(cycle)
-            tangled = {node_id: [each for each in tangled[node_id] if each in left] for node_id in tangled}
-            left = left.difference(_ordered([node_id for node_id in tangled if node_id in left], tangled))
+            tangled = {node_id: [target for target in tangled[node_id] if target in left] for node_id in tangled}
+            left = left.difference(_topological_order([node_id for node_id in tangled if node_id in left], tangled))
         return order
 
     def _spread_doubts(self) -> None:
-        """What follows a doubtful node is doubtful too. Any node that nothing leads to may follow a misread one."""
-        if self.misread:
+        """Mark followers of unresolved nodes as unresolved; a node without edges may follow an unreadable one."""
+        if self.unreadable:
             starts = (node_id for node_id, model in self.models.items() if isinstance(model, StartModel))
-            self.doubtful |= self.known.difference(self.requires, starts)
+            self.unresolved |= self.known.difference(self.requires, starts)
         for node_id in self.order:
             gate = self.requires.get(node_id)
-            if gate is not None and any(leaf.node in self.doubtful for leaf in gate.leaves()):
-                self.doubtful.add(node_id)
+            if gate is not None and any(leaf.node in self.unresolved for leaf in gate.leaves()):
+                self.unresolved.add(node_id)
 
     def _reachability(self) -> None:
         starts = [node_id for node_id, model in self.models.items() if isinstance(model, StartModel)]
@@ -251,7 +251,7 @@ class Links:
             self._problem(f"a workflow has one start: {starts[0]!r} is it", ("nodes", extra), at_key=True, hint=hint)
         if not starts:
             return
-        reached = {*starts, *self.doubtful}
+        reached = {*starts, *self.unresolved}
         for node_id in self.order:
             gate = self.requires.get(node_id)
             if gate is not None and any(leaf.node in reached for leaf in gate.leaves()):
@@ -266,7 +266,7 @@ class Links:
                 )
 
     def _unknown_node(self, name: str, path: Path) -> str | None:
-        """Say that there is no such node. Give the one that was meant, if there is one like it."""
+        """Report an unknown node, with the nearest name."""
         # A hint costs the number of nodes, so a file of many mistakes gets it for the first ones only.
         if len(self.problems) >= MAX_HINTS:
             self._problem(f"unknown node {name!r}", path)
@@ -279,7 +279,7 @@ class Links:
         return nearest(name, self.known)
 
     def _several(self, text: str) -> str:
-        """Say how several nodes are written, if that is what the text names: `x, y`, `x and y`, `x or y`."""
+        """Return how to write several nodes, if the text names several: `x, y`, `x and y`, `x or y`."""
         for joint, written in _JOINTS:
             names = joint.split(text.strip())
             if len(names) > 1 and all(name.partition(".")[0] in self.known for name in names):
@@ -290,8 +290,8 @@ class Links:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
 
-def _ordered(ids: list[str], sources: Mapping[str, list[str]]) -> list[str]:
-    """Order nodes so that each comes after its sources; leave out what waits for itself."""
+def _topological_order(ids: list[str], sources: Mapping[str, list[str]]) -> list[str]:
+    """Sort nodes topologically, without those on a cycle."""
     waiting = {node_id: len(sources.get(node_id, ())) for node_id in ids}
     followers: dict[str, list[str]] = {}
     for node_id in ids:
@@ -306,8 +306,8 @@ def _ordered(ids: list[str], sources: Mapping[str, list[str]]) -> list[str]:
     return order
 
 
-def _cycle(sources: Mapping[str, list[str]]) -> list[str]:
-    """Find a cycle among nodes that all wait for one another, in the order the work would flow, first in file first."""
+def _find_cycle(sources: Mapping[str, list[str]]) -> list[str]:
+    """Find a cycle among nodes that wait for one another, in flow order, starting with the first in the file."""
     places = {node_id: place for place, node_id in enumerate(sources)}
     node_id = next(iter(sources))
     seen: dict[str, int] = {}

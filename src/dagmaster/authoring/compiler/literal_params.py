@@ -1,7 +1,7 @@
-"""Params that are written out, checked before anything runs against what their handler takes.
+"""Check literal params against their handler's model before anything runs.
 
-What has an expression in it is known in the run only, and nothing is said about it. Which params there are, and which
-are missing, is not looked at: see `specs`.
+A value with an expression is known only at run time and is not checked. Unknown and missing params are checked in
+`node_specs`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.errors import Problem
 
-# Rules that people write can look at other params, which may be unknown yet.
+# Custom validators may look at other params, which may be unknown yet.
 _RULES: Final = frozenset({"value_error", "assertion_error"})
-# The files that count are those of the worker.
+# File paths are checked on the worker.
 _FILES: Final = frozenset({"path_not_file", "path_not_directory", "path_exists"})
 
 
-def of_constants(
+def check_literal_params(
     document: Document, model: type[BaseModel] | None, params: Mapping[str, Any], path: Path
 ) -> list[Problem]:
-    """Give a problem for each constant param that does not fit, at its place."""
+    """Return a problem for each literal param that does not fit."""
     constant = {name for name, value in params.items() if not _has_expression(value)}
     if model is None or not constant:
         return []
@@ -42,19 +42,19 @@ def of_constants(
             for item in error.errors(include_url=False)[: says.MAX_PROBLEMS + 1]
             if item["loc"] and item["loc"][0] in constant and item["type"] not in ignored
         ]
-    except Exception:  # noqa: BLE001 - a validator of the handler stumbled over an expression, or is wrong itself
+    except Exception:  # noqa: BLE001 - a custom validator may raise anything
         return []
     else:
         return []
     by_place: dict[Path, list[ErrorDetails]] = {}
     for item in items:
         if len(item["loc"]) > 1 or item["type"] not in ("missing", "extra_forbidden"):
-            by_place.setdefault(_written(params, item["loc"]), []).append(item)
-    return [_problem(document, found, (*path, *place)) for place, found in by_place.items()]
+            by_place.setdefault(_location_in_file(params, item["loc"]), []).append(item)
+    return [_problem(document, errors, (*path, *place)) for place, errors in by_place.items()]
 
 
 def _problem(document: Document, items: list[ErrorDetails], path: Path) -> Problem:
-    """Say what is wrong with one value. Of a choice of types, each says why it is not that."""
+    """Describe what is wrong with one value; for a union, why it matches no member."""
     if len(items) > 1:
         reasons = dict.fromkeys(item["msg"][:1].lower() + item["msg"][1:] for item in items)
         return document.problem(f"{path[-1]} does not fit: {'; '.join(reasons)}", path)
@@ -63,12 +63,12 @@ def _problem(document: Document, items: list[ErrorDetails], path: Path) -> Probl
         return document.problem(f"missing key {str(item['loc'][-1])!r}", path)
     if item["type"] == "extra_forbidden":
         return document.problem(f"unknown key {str(item['loc'][-1])!r}", path, at_key=True)
-    message, hint = says.said({**item, "loc": path})
+    message, hint = says.describe_error({**item, "loc": path})
     return document.problem(message, path, hint=hint)
 
 
-def _written(params: Any, loc: Path) -> Path:
-    """Give the part of a place that is in the file: pydantic names the types of a choice too."""
+def _location_in_file(params: Any, loc: Path) -> Path:
+    """Return the part of a location that is in the file: pydantic adds the members of a union."""
     value, place = params, 0
     for key in loc:
         inside = isinstance(value, dict) and key in value

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
 
 
-def output_keys_of(model: schema.AnyNodeModel, handlers: Registry | None) -> frozenset[str] | None:
-    """Give the keys that a node's output can have; None when nobody knows."""
+def output_keys(model: schema.AnyNodeModel, handlers: Registry | None) -> frozenset[str] | None:
+    """Return the keys that a node's output can have; None if unknown."""
     if isinstance(model, schema.TaskModel):
         handler = None if handlers is None else handlers.find(model.handler)
         return None if handler is None else handler.output_keys()

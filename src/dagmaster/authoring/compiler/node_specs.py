@@ -1,4 +1,4 @@
-"""One node of a file becomes a Spec: templates compiled, defaults of its handler filled in, limits read."""
+"""Build the Spec of a node: compile its templates, apply its handler's defaults, read its limits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring import schema
 from dagmaster.authoring.compiler.edges import MAX_HINTS
-from dagmaster.authoring.compiler.literal_params import of_constants
-from dagmaster.authoring.compiler.node_templates import DECISION, PARAMS, Values, last_key
-from dagmaster.authoring.model_reader import UNREAD, read_part
+from dagmaster.authoring.compiler.literal_params import check_literal_params
+from dagmaster.authoring.compiler.node_templates import DECISION, PARAMS, TemplateCompiler, last_key
+from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.suggestions import did_you_mean, nearest
-from dagmaster.authoring.validation_messages import unlike
+from dagmaster.authoring.validation_messages import but_got
 from dagmaster.engine.graph import (
     DEFAULT_TIMEOUT_SECONDS,
     Aggregation,
@@ -33,7 +33,7 @@ from dagmaster.engine.graph import (
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.compiler.edges import Links
+    from dagmaster.authoring.compiler.edges import Edges
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import Expression
@@ -45,25 +45,25 @@ _CHILD_KINDS: Final = ("task", "fan_out", "workflow")
 _WHERE: Final = "name the module or file that has it: --handlers, or handlers= in a test"
 
 
-class SpecMaker:
-    """Makes the specs of one document, and notes every path that their expressions use."""
+class NodeSpecBuilder:
+    """Build the specs of one document, and record every path that their expressions use."""
 
     def __init__(
-        self, document: Document, links: Links, handlers: Registry | None, *, allow_missing_handlers: bool
+        self, document: Document, links: Edges, handlers: Registry | None, *, allow_missing_handlers: bool
     ) -> None:
         self.document = document
         self.links = links
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
-        self.values = Values(document)
+        self.values = TemplateCompiler(document)
         self.problems = self.values.problems
         self.specs: dict[str, Spec] = {}
         self.definitions: dict[str, dict[str, Any]] = {}
 
     def make(self, node_id: str, model: schema.AnyNodeModel) -> Spec | None:
-        """Make the spec of a node, and its complete definition."""
+        """Build the spec of a node and its complete definition."""
         self.values.node_id = node_id
-        definition = _plain(model)
+        definition = _definition(model)
         spec = self._spec(node_id, model, ("nodes", node_id), definition)
         self.values.node_id = None
         if spec is not None:
@@ -114,7 +114,7 @@ class SpecMaker:
         if params is None or queue is None or retry is None:
             return None
         timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else float(timeout)
-        definition |= {"queue": queue, "timeout_seconds": timeout, "retry": _definition_of(retry)}
+        definition |= {"queue": queue, "timeout_seconds": timeout, "retry": _retry_definition(retry)}
         return TaskSpec(
             **self._common(node_id, model),
             handler=model.handler,
@@ -128,11 +128,11 @@ class SpecMaker:
         )
 
     def _is_wrong(self, handler: str) -> bool:
-        """Say whether it is an error that there is no such handler. The right one might have the rest."""
-        return handler == UNREAD or (self.handlers is not None and not self.allow_missing_handlers)
+        """Return whether a missing handler is an error of its own: the right one may have the other values."""
+        return handler == UNREADABLE or (self.handlers is not None and not self.allow_missing_handlers)
 
     def _handler(self, name: str, path: Path) -> HandlerSpec | None:
-        if self.handlers is None or name == UNREAD:
+        if self.handlers is None or name == UNREADABLE:
             return None
         handler = self.handlers.find(name)
         if handler is None:
@@ -145,7 +145,7 @@ class SpecMaker:
         return handler
 
     def _check_params(self, handler: HandlerSpec, model: schema.TaskModel, path: Path) -> None:
-        self.problems.extend(of_constants(self.document, handler.params_model, model.params, (*path, "params")))
+        self.problems.extend(check_literal_params(self.document, handler.params_model, model.params, (*path, "params")))
         known = handler.known_params()
         if known is None:
             return
@@ -170,9 +170,9 @@ class SpecMaker:
             return NO_RETRY
         if not isinstance(value, dict):
             hint = "for example: {max_attempts: 3}"
-            self.values.problem(f"retry is a mapping (key: value) or none{unlike(value)}", path, hint=hint)
+            self.values.problem(f"retry is a mapping (key: value) or none{but_got(value)}", path, hint=hint)
             return None
-        model, problems = read_part(self.document, schema.RetryModel, value, path)
+        model, problems = read_model(self.document, schema.RetryModel, value, path)
         self.problems.extend(problems)
         if model is None:
             return None
@@ -192,7 +192,7 @@ class SpecMaker:
         for place, branch in enumerate(model.branches):
             where: Path = (*path, "branches", place, "condition")
             condition = None
-            if branch.condition == UNREAD:
+            if branch.condition == UNREADABLE:
                 continue
             if branch.condition is not None:
                 condition = self.values.condition(branch.condition, where, frozenset(roots), name)
@@ -276,7 +276,7 @@ class SpecMaker:
             self.values.problem(f"fan-outs nest at most {MAX_NESTING} deep", path, at_key=True)
             return None
         if kind not in _CHILD_KINDS:
-            message = f"a fan-out runs a task, a fan_out or a workflow{unlike(kind)}"
+            message = f"a fan-out runs a task, a fan_out or a workflow{but_got(kind)}"
             near = nearest(str(kind), _CHILD_KINDS) if str(kind) not in schema.NODE_MODELS else None
             self.values.problem(message, (*path, "type"), hint=f"did you mean {near!r}?" if near else "")
             if near is None:
@@ -291,35 +291,35 @@ class SpecMaker:
             where = (*path, "allow_failure")
             self.values.problem("a fan-out's task has no 'allow_failure'", where, at_key=True, hint=hint)
         raw = {key: value for key, value in raw.items() if key not in ("depends_on", "next")} | {"type": kind}
-        model, problems = read_part(self.document, schema.NODE_MODELS[kind], raw, path)
+        model, problems = read_model(self.document, schema.NODE_MODELS[kind], raw, path)
         self.problems.extend(problems)
         if model is None:
             return None
-        definition["task"] = _plain(model)
+        definition["task"] = _definition(model)
         spec = self._spec(node_id, model, path, definition["task"])
         return spec if isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec) else None
 
     def _tolerance(self, value: Any, path: Path) -> Tolerance | None:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= schema.MAX_COUNT:
             return Tolerance(count=value)
-        found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-        if found is not None and float(found[1]) <= 100:  # noqa: PLR2004 - percent
-            return Tolerance(percent=float(found[1]))
+        match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+        if match is not None and float(match[1]) <= 100:  # noqa: PLR2004 - percent
+            return Tolerance(percent=float(match[1]))
         if value is not None:
-            message = f"tolerate_failures is a count, or a share from '0%' to '100%'{unlike(value)}"
+            message = f"tolerate_failures is a count, or a share from '0%' to '100%'{but_got(value)}"
             self.values.problem(message, path)
         return None
 
     def _fan_in(self, node_id: str, model: schema.FanInModel, path: Path) -> FanInSpec | None:
         gate = self.links.requires.get(node_id)
         if gate is None:
-            if node_id not in self.links.doubtful:
-                hint = "lead an edge to it (next), or give it depends_on"
-                self.values.problem("a fan_in aggregates what comes before it, and nothing does", path, hint=hint)
+            if node_id not in self.links.unresolved:
+                hint = "add an edge to it (next), or give it depends_on"
+                self.values.problem("a fan_in aggregates the nodes before it, and there are none", path, hint=hint)
             return None
         before = {leaf.node for leaf in gate.leaves()}
-        sources = tuple(each for each in self.links.ids if each in before)
-        fan_outs = [each for each in sources if isinstance(self.links.models.get(each), schema.FanOutModel)]
+        sources = tuple(source for source in self.links.ids if source in before)
+        fan_outs = [source for source in sources if isinstance(self.links.models.get(source), schema.FanOutModel)]
         return FanInSpec(
             **self._common(node_id, model),
             aggregation=Aggregation(model.aggregation),
@@ -328,11 +328,11 @@ class SpecMaker:
         )
 
 
-def _plain(model: schema.AnyNodeModel) -> dict[str, Any]:
+def _definition(model: schema.AnyNodeModel) -> dict[str, Any]:
     return {"type": model.type, **model.model_dump(exclude_defaults=True)}
 
 
-def _definition_of(retry: RetryPolicy) -> Any:
+def _retry_definition(retry: RetryPolicy) -> Any:
     return {
         "max_attempts": retry.max_attempts,
         "backoff": retry.backoff.value,

@@ -1,6 +1,6 @@
-"""The values of nodes: texts with expressions in them, compiled, with every path that they use.
+"""Compile the templates of nodes, and record every path that they use.
 
-What the paths lead to is not known here: see `checks`.
+Whether the paths exist is checked in `reference_checks`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.authoring.source_map import shortened
-from dagmaster.authoring.validation_messages import unlike
+from dagmaster.authoring.source_map import truncate
+from dagmaster.authoring.validation_messages import but_got
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
 from dagmaster.engine.expressions.templates import Template, compile_template_all
@@ -33,7 +33,7 @@ _PLAIN_FIELD: Final = re.compile(r"\{\{[\w\s.\[\]'\"]+(\|\s*default\b.*)?\}\}", 
 
 
 class Use(NamedTuple):
-    """A path that an expression uses: where it stands, which node uses it, how deep inside fan-outs."""
+    """A path used by an expression: its location, the node that uses it, and its fan-out nesting."""
 
     use: PathUse
     path: Path
@@ -41,8 +41,8 @@ class Use(NamedTuple):
     nesting: int
 
 
-class Values:
-    """Compiles the values of one document. Whoever uses it says which node they belong to, and how deep it is."""
+class TemplateCompiler:
+    """Compile the values of one document. The caller sets the node and the nesting they belong to."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -52,17 +52,17 @@ class Values:
         self.nesting = 0
 
     def template(self, value: Any, path: Path, roots: frozenset[str]) -> Template | None:
-        """Compile a value; its mistakes become problems, its references are noted."""
+        """Compile a value; record its problems and its references."""
         if self.nesting:
             roots |= {"item", "index", "outer"} if self.nesting > 1 else {"item", "index"}
-        # A stored definition has its keys in order: what is compiled from the file is the same to the last detail.
-        template, mistakes = compile_template_all(in_order(value), roots)
+        # A stored definition has sorted keys: a file compiles to exactly the same.
+        template, mistakes = compile_template_all(sort_keys(value), roots)
         for mistake in mistakes:
             self._mistake(mistake, (*path, *mistake.path))
         if template is not None:
             self._note(template, path)
         elif isinstance(value, dict | list):
-            # The strings that are right are looked at all the same.
+            # The correct strings are recorded all the same.
             for inside, text in _strings(value):
                 whole, _ = compile_template_all(text, roots)
                 if whole is not None:
@@ -71,8 +71,8 @@ class Values:
 
     def _note(self, template: Template, path: Path, *, shift: int = 0) -> None:
         for inside, use in template.uses:
-            found = replace(use, offset=use.offset + shift) if shift else use
-            self.uses.append(Use(found, (*path, *inside), self.node_id, self.nesting))
+            placed = replace(use, offset=use.offset + shift) if shift else use
+            self.uses.append(Use(placed, (*path, *inside), self.node_id, self.nesting))
 
     def condition_field(self, text: str, path: Path) -> Template | None:
         """Compile what `value` is. Its braces may be left out."""
@@ -110,10 +110,10 @@ class Values:
         if value is None:
             return None
         if not isinstance(value, str | list):
-            self.problem(f"source is a list, or an expression that gives one{unlike(value)}", path)
+            self.problem(f"source is a list, or an expression that gives one{but_got(value)}", path)
             return None
         if isinstance(value, str) and "{{" not in value:
-            hint = f"write '{{{{ {shortened(value)} }}}}'"
+            hint = f"write '{{{{ {truncate(value)} }}}}'"
             self.problem("source is a list, or an expression that gives one", path, hint=hint)
             return None
         return self.template(value, path, DECISION)
@@ -126,25 +126,25 @@ class Values:
             return None
         if not is_number and not (isinstance(value, str) and "{{" in value):
             hint = "write the number of seconds" if isinstance(value, str) else ""
-            self.problem(f"seconds is a number or an expression{unlike(value)}", path, hint=hint)
+            self.problem(f"seconds is a number or an expression{but_got(value)}", path, hint=hint)
             return None
         return self.template(value, path, DECISION)
 
     def until(self, value: str, path: Path) -> Template | None:
         """Compile when a wait ends."""
-        if "{{" not in value and not _is_moment(value):
+        if "{{" not in value and not _is_datetime(value):
             hint = "for example: 2026-12-31T18:00:00Z"
-            self.problem(f"until is a date-time with its zone, or an expression{unlike(value)}", path, hint=hint)
+            self.problem(f"until is a date-time with its zone, or an expression{but_got(value)}", path, hint=hint)
             return None
         return self.template(value, path, DECISION)
 
     def _mistake(self, mistake: ExpressionInvalid, path: Path) -> None:
         hint = next((hint for root, hint in _ELSEWHERE.items() if f"there is no `{root}` here" == str(mistake)), "")
-        found = self.document.problem(str(mistake), path, hint=hint or mistake.hint, offset=mistake.offset)
-        self.problems.append(found)
+        problem = self.document.problem(str(mistake), path, hint=hint or mistake.hint, offset=mistake.offset)
+        self.problems.append(problem)
 
     def problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
-        """Note what is wrong with the value at a place, or with its key."""
+        """Report a problem with the value at a path, or with its key."""
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
 
@@ -158,15 +158,15 @@ _ELSEWHERE: Final = {
 }
 
 
-def in_order(value: Any) -> Any:
-    """Give the value with all keys in order."""
+def sort_keys(value: Any) -> Any:
+    """Return the value with all keys in order."""
     if isinstance(value, dict):
         inside = ((key, value[key]) for key in sorted(value))
-        return {key: in_order(item) if isinstance(item, dict | list) else item for key, item in inside}
-    return [in_order(item) for item in value] if isinstance(value, list) else value
+        return {key: sort_keys(item) if isinstance(item, dict | list) else item for key, item in inside}
+    return [sort_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def _is_moment(text: str) -> bool:
+def _is_datetime(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
@@ -174,16 +174,16 @@ def _is_moment(text: str) -> bool:
 
 
 def _strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Give every text in a value, with its place."""
+    """Yield every string in a value with its path."""
     if isinstance(value, str):
         yield path, value
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in inside:
-        yield from _strings(each, (*path, key))
+    for key, item in inside:
+        yield from _strings(item, (*path, key))
 
 
 def last_key(field: Template | None) -> str:
-    """Give the name of the field that a conditional looks at, when it is a plain path."""
+    """Return the name of the field that a conditional looks at, when it is a plain path."""
     if field is None or len(field.uses) != 1 or not _PLAIN_FIELD.fullmatch(field.source.strip()):
         return ""
     return str(field.uses[0][1].keys[-1])

@@ -1,6 +1,6 @@
-"""Every reference in a workflow, checked before anything runs.
+"""Check every reference in a workflow before anything runs.
 
-A reference is right if what it names exists, lies upstream, has that key, and is certain to be there or has a default.
+A reference is valid if its target exists, is upstream, has that key, and is certainly available or has a default.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dagmaster.engine.graph import GateKind, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dagmaster.authoring.compiler.availability import Certainty
-    from dagmaster.authoring.compiler.edges import Links
+    from dagmaster.authoring.compiler.availability import Availability
+    from dagmaster.authoring.compiler.edges import Edges
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import PathUse
     from dagmaster.errors import Problem
@@ -27,7 +27,7 @@ _JOB_KEYS: Final = ("id",)
 _ALWAYS_READABLE: Final = frozenset({"status", "error"})
 
 
-class References:
+class ReferenceChecker:
     """Checks the paths that expressions use."""
 
     def __init__(
@@ -39,8 +39,8 @@ class References:
         kinds: Mapping[str, Kind],
         output_keys: Mapping[str, frozenset[str] | None],
         may_fail: frozenset[str],
-        links: Links,
-        certainty: Certainty,
+        links: Edges,
+        certainty: Availability,
     ) -> None:
         self.document = document
         self.inputs = frozenset(inputs)
@@ -49,13 +49,13 @@ class References:
         self.output_keys = output_keys
         self.may_fail = may_fail
         self.requires = links.requires
-        # Nodes of which it is not known what they wait for: that is a problem by itself, and enough.
-        self.doubtful = links.doubtful
+        # Nodes whose dependencies are unknown: that is reported already.
+        self.unresolved = links.unresolved
         self.certainty = certainty
         self.problems: list[Problem] = []
 
     def check(self, use: PathUse, path: Path, *, node_id: str | None, nesting: int = 0) -> None:
-        """Check one use, at a place of the document, by a node (None: the workflow's outputs)."""
+        """Check one use by a node (None: the workflow's outputs)."""
         root, *rest = use.keys
         if root == "inputs" and rest:
             self._input(use, path, rest)
@@ -67,7 +67,7 @@ class References:
             self._key(rest, _JOB_KEYS, use, path, "job has")
         elif root == "outer" and next(place for place, key in enumerate(use.keys) if key != "outer") + 1 > nesting:
             hint = f"this task is inside {nesting} fan-outs"
-            self._problem(f"{_spell(use)}: there is no fan-out that far out", use, path, hint)
+            self._problem(f"{_format_reference(use)}: there is no fan-out that far out", use, path, hint)
 
     def _input(self, use: PathUse, path: Path, rest: list[Any]) -> None:
         name = str(rest[0])
@@ -85,9 +85,9 @@ class References:
             hint = did_you_mean(source, self.kinds) if self._is_early() else ""
             self._problem(f"unknown node {source!r}", use, path, hint)
             return
-        is_doubtful = node_id in self.doubtful
+        is_doubtful = node_id in self.unresolved
         if node_id is not None and not is_doubtful and not self.certainty.is_before(source, node_id):
-            hint = f"add {source!r} to depends_on of {node_id!r}, or lead an edge from it"
+            hint = f"add {source!r} to depends_on of {node_id!r}, or add an edge from it"
             what = "itself" if source == node_id else f"{source!r}, which is not upstream of it"
             self._problem(f"node {node_id!r} refers to {what}", use, path, "" if source == node_id else hint)
             return
@@ -97,7 +97,7 @@ class References:
         if rest[1] in _ALWAYS_READABLE or not self._output_key(source, rest[1:], use, path):
             return
         if not use.guarded:
-            self._is_certain(source, use, path, node_id, is_doubtful=is_doubtful or source in self.doubtful)
+            self._is_certain(source, use, path, node_id, is_doubtful=is_doubtful or source in self.unresolved)
 
     def _is_certain(
         self, source: str, use: PathUse, path: Path, node_id: str | None, *, is_doubtful: bool = False
@@ -112,12 +112,12 @@ class References:
             why = f"{source!r} may be skipped or still open when {node_id!r} runs"
         else:
             return
-        self._problem(f"{_spell(use)} may be missing: {why}", use, path, "write `| default(…)` behind it")
+        self._problem(f"{_format_reference(use)} may be missing: {why}", use, path, "write `| default(…)` behind it")
 
     def _upstream(self, use: PathUse, path: Path, rest: list[Any], node_id: str | None) -> None:
         gate = None if node_id is None else self.requires.get(node_id)
         if gate is None:
-            if node_id not in self.doubtful:
+            if node_id not in self.unresolved:
                 self._problem("there is no upstream here: the node depends on nothing", use, path)
             return
         leaves = gate.leaves()
@@ -135,7 +135,7 @@ class References:
             if not self._output_key(source, rest, use, path):
                 return
             if source in self.may_fail and not use.guarded:
-                message = f"{_spell(use)} may be missing: {source!r} may fail (allow_failure)"
+                message = f"{_format_reference(use)} may be missing: {source!r} may fail (allow_failure)"
                 self._problem(message, use, path, "write `| default(…)` behind it")
                 return
 
@@ -164,11 +164,11 @@ class References:
         return len(self.problems) < MAX_HINTS
 
     def _problem(self, message: str, use: PathUse, path: Path, hint: str = "", severity: str = "error") -> None:
-        found = self.document.problem(message, path, hint=hint, offset=use.offset, severity=severity)
-        self.problems.append(found)
+        problem = self.document.problem(message, path, hint=hint, offset=use.offset, severity=severity)
+        self.problems.append(problem)
 
 
-def _spell(use: PathUse) -> str:
+def _format_reference(use: PathUse) -> str:
     return ".".join(str(key) for key in use.keys)
 
 

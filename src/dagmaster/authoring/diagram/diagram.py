@@ -1,4 +1,4 @@
-"""A graph as a picture: Mermaid text for documents, SVG for pages.
+"""Draw a graph: Mermaid text for documents, SVG for pages.
 
 Shows each node with what it runs, each dependency and each branch, as the workflow was written; a start or an end that
 nobody wrote is not drawn. Refuses to know jobs, and how a picture is drawn.
@@ -93,7 +93,7 @@ def _node(spec: Spec, waits_for_any: set[str]) -> CardNode:
 
 
 def _detail(spec: Spec) -> str:
-    """What a node does, in a few words. Of a start or an end there is nothing to say."""
+    """Describe a node in a few words; empty for a start or an end."""
     match spec:
         case TaskSpec():
             return spec.handler
@@ -114,7 +114,7 @@ def _detail(spec: Spec) -> str:
 
 
 def _each(spec: FanOutSpec) -> str:
-    """What runs for each item. How many is known only of a list that stands in the file."""
+    """Describe what runs for each item, with the count if the list is literal."""
     items = spec.source.source
     times = len(items) if spec.source.is_constant and isinstance(items, list) else "N"
     inner = _each(spec.child) if isinstance(spec.child, FanOutSpec) else _detail(spec.child)
@@ -130,7 +130,7 @@ def _pause(spec: WaitSpec) -> str:
 
 
 def _written(template: Template) -> str:
-    """A value as its author wrote it, without the braces of a lone expression."""
+    """Return a value as written, without the braces of a single expression."""
     lone = re.fullmatch(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", str(template.source), re.DOTALL)
     return lone[1].strip() if lone else str(template.source)
 
@@ -139,7 +139,7 @@ def _written(template: Template) -> str:
 
 
 class _Need(NamedTuple):
-    """All that one node wants of another. `any_of`: something else would do as well."""
+    """The dependencies of one node on another. `any_of`: alternatives exist."""
 
     source: str
     target: str
@@ -152,14 +152,14 @@ class _Need(NamedTuple):
 
 
 def _needs(graph: Graph) -> list[_Need]:
-    """What is wanted, by source, and of a conditional in the order of its branches."""
-    found: dict[tuple[str, str], list[tuple[str | None, bool]]] = {}
+    """Return the dependencies by source; those on a conditional in branch order."""
+    edges: dict[tuple[str, str], list[tuple[str | None, bool]]] = {}
     for spec in graph.specs.values():
         for leaf, any_of in _leaves(spec.requires):
-            found.setdefault((leaf.node, spec.id), []).append((leaf.branch, any_of))
+            edges.setdefault((leaf.node, spec.id), []).append((leaf.branch, any_of))
     ranks = {node_id: _ranks(number, spec) for number, (node_id, spec) in enumerate(graph.specs.items())}
     needs: list[tuple[tuple[int, int], _Need]] = []
-    for (source, target), ways in found.items():
+    for (source, target), ways in edges.items():
         rank = ranks[source]
         names = sorted({name for name, _ in ways if name is not None}, key=rank.__getitem__)
         need = _Need(source, target, tuple(names), all(any_of for _, any_of in ways))
@@ -168,7 +168,7 @@ def _needs(graph: Graph) -> list[_Need]:
 
 
 def _leaves(gate: Gate | None, *, any_of: bool = False) -> Iterator[tuple[Leaf, bool]]:
-    """Each leaf, and whether an `any_of` stands somewhere above it."""
+    """Yield each leaf, and whether it is inside an `any_of`."""
     if gate is None:
         return
     any_of = any_of or gate.kind is GateKind.ANY
@@ -185,7 +185,7 @@ def _ranks(number: int, spec: Spec) -> dict[str | None, tuple[int, int]]:
 
 
 def _title_of(graph: Graph, need: _Need) -> str:
-    """An arrow in words, with the conditions of its branches."""
+    """Describe an arrow, with the conditions of its branches."""
     spec = graph.specs[need.source]
     title = f"{need.source} → {need.target}" + (" (any of)" if need.any_of else "")
     if isinstance(spec, ConditionalSpec):
@@ -196,7 +196,7 @@ def _title_of(graph: Graph, need: _Need) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    """Letters and digits as they are; by its number whatever could mean something to Mermaid."""
+    """Escape everything but letters and digits, which Mermaid could interpret."""
     line = " ".join(plain_text(text).split())
     shown = "".join(char if char.isalnum() or char in " ,._-" else f"#{ord(char)};" for char in line)
     # Mermaid 11 reads labels as Markdown, even what is written by numbers, and refuses to draw a list. A word joiner,

@@ -1,8 +1,8 @@
-"""Where boxes and arrows go when a graph is drawn from top to bottom.
+"""Lay out boxes and arrows of a graph drawn from top to bottom.
 
-In layers: each box below all that it follows, layers sorted so that few arrows cross, boxes near the middle of their
-neighbours. An arrow over several layers keeps a lane free in each of them: no arrow runs over a box. Knows sizes and
-links by number. Refuses to know workflows, text, colours and SVG; trusts that links make no cycle.
+A layered layout: each box below its predecessors, layers sorted so that few arrows cross, boxes near their neighbours.
+An arrow across several layers reserves a lane in each of them, so that no arrow crosses a box. It knows sizes and links
+by number, not workflows, text, colours or SVG, and expects links without cycles.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Each for two boxes, a box and a lane, two lanes: the space between, and how much an arrow wants to be straight.
+# For two boxes, a box and a lane, two lanes: the space between, and the weight of straight arrows.
 _SPACE: Final = (28.0, 22.0, 14.0)
 _STRAIGHT: Final = (1.0, 2.0, 8.0)
-# Between layers: with and without labels, at most, and what is added for each unit that an arrow goes to the side.
+# Between layers: with and without labels, the maximum, and the addition per unit of sideways distance.
 _GAP: Final = 44.0
 _LABELLED_GAP: Final = 68.0
 _WIDEST_GAP: Final = 150.0
 _SLOPE: Final = 0.08
-# Effort. Lanes are bounded because they can grow with the square of a graph; sweeps, so that 10,000 nodes take 2 s.
+# Effort limits. Lanes can grow with the square of a graph; sweeps are bounded so that 10,000 nodes take 2 s.
 _LANES: Final = 4_000
 _SWEEPS: Final = 16
 _SWEEP_BUDGET: Final = 160_000
@@ -32,7 +32,7 @@ _SMALL: Final = 2_500
 
 
 class Link(NamedTuple):
-    """An arrow from one box to another; a label that wide stands near its beginning."""
+    """An arrow from one box to another, with the width of the label near its start."""
 
     source: int
     target: int
@@ -40,7 +40,7 @@ class Link(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Where a box stands: its upper left corner and its size."""
+    """The position and size of a box."""
 
     x: float
     y: float
@@ -49,7 +49,7 @@ class Box(NamedTuple):
 
 
 class Column(NamedTuple):
-    """An upright part of an arrow. From one to the next it swings through the free space between two layers."""
+    """A vertical segment of an arrow. Between two of them the arrow curves through the gap between layers."""
 
     x: float
     top: float
@@ -57,7 +57,7 @@ class Column(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A finished drawing. Boxes stand in the order of sizes, routes in the order of links."""
+    """A finished layout. Boxes are in the order of sizes, routes in the order of links."""
 
     width: float
     height: float
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
 
 
 def arrange(sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> Layout:
-    """Lay out boxes of these widths and heights. Parts that hang together are laid out alone and put on shelves."""
+    """Lay out boxes of these sizes. Connected components are laid out separately and placed side by side."""
     boxes = [Box(0.0, 0.0, *size) for size in sizes]
     routes: list[list[Column]] = [[] for _ in links]
     parts = _parts(len(sizes), links)
@@ -91,7 +91,7 @@ def arrange(sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> Layo
 
 
 def _parts(count: int, links: Sequence[Link]) -> list[tuple[list[int], list[int]]]:
-    """The boxes and the links of each part that hangs together."""
+    """Return the boxes and links of each connected component."""
     root = list(range(count))
 
     def find(node: int) -> int:
@@ -111,7 +111,7 @@ def _parts(count: int, links: Sequence[Link]) -> list[tuple[list[int], list[int]
 
 
 class _Part:
-    """Boxes that hang together, on their way to a layout. Lanes are numbered after the boxes."""
+    """The layout of one connected component. Lanes are numbered after the boxes."""
 
     def __init__(self, sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> None:
         self.sizes = sizes
@@ -134,7 +134,7 @@ class _Part:
         return self._finish()
 
     def _lay_lanes(self) -> None:
-        """Keep lanes for arrows over several layers, short ones first. Past the budget an arrow has none."""
+        """Reserve lanes for arrows across layers, short ones first, up to the budget."""
         budget = _LANES + len(self.sizes)
         spans = [self.layer[link.target] - self.layer[link.source] for link in self.links]
         for arrow in sorted(range(len(self.links)), key=spans.__getitem__):
@@ -153,7 +153,7 @@ class _Part:
                 self.up[lower].append(upper)
 
     def _first_rows(self) -> list[list[int]]:
-        """Sort each layer by when a walk along the arrows comes by: what hangs together stands together."""
+        """Sort each layer by traversal order, so that connected boxes are adjacent."""
         rows: list[list[int]] = [[] for _ in range(max(self.layer) + 1)]
         seen = [False] * len(self.layer)
         for root in sorted(range(len(self.layer)), key=self.layer.__getitem__):
@@ -173,14 +173,14 @@ class _Part:
                 self.place[vertex] = place
 
     def _reduce_crossings(self) -> None:
-        """Sweep down and up, sorting each layer by the middle of its neighbours, and keep the best that was seen."""
+        """Sweep down and up, sorting each layer by the median of its neighbours; keep the best order."""
         best, fewest, since = [list(row) for row in self.rows], self._crossings(), 0
         for sweep in range(self.sweeps):
             if not fewest or since == _PATIENCE:
                 break
             for around, rows in ((self.up, self.rows[1:]), (self.down, self.rows[-2::-1])):
                 for row in rows:
-                    if sweep % 2:  # Ties the other way round, in case they stood badly.
+                    if sweep % 2:  # Break ties the other way round.
                         row.reverse()
                     row.sort(key={vertex: self._barycenter(vertex, around[vertex]) for vertex in row}.__getitem__)
                     self._number([row])
@@ -205,7 +205,7 @@ class _Part:
                     self.place[left], self.place[right] = place + 1, place
 
     def _tangles(self, left: int, right: int) -> int:
-        """How many arrows of two that stand side by side cross in this order."""
+        """Count the crossings of the arrows of two adjacent vertices."""
         total = 0
         for around in (self.up, self.down):
             ends = sorted([self.place[other] for other in around[right]])
@@ -224,7 +224,7 @@ class _Part:
         return total
 
     def _settle(self) -> None:
-        """Move each layer towards its neighbours above, then below, and so on."""
+        """Move each layer towards its neighbours above, then below, repeatedly."""
         levels = [(row, [self._apart(left, right) for left, right in pairwise(row)]) for row in self.rows]
         for row, apart in levels:
             at = list(accumulate(apart, initial=0.0))
@@ -233,13 +233,13 @@ class _Part:
         for turn in range(self.sweeps):
             around = self.up if turn % 2 else self.down
             for row, apart in levels if turn % 2 else reversed(levels):
-                wanted = [self._median(vertex, around[vertex]) for vertex in row]
+                targets = [self._median(vertex, around[vertex]) for vertex in row]
                 weights = [sum([_STRAIGHT[self._lanes_in(v, other)] for other in around[v]], 0.01) for v in row]
-                for vertex, x in zip(row, _nearest(wanted, weights, apart), strict=True):
+                for vertex, x in zip(row, _nearest(targets, weights, apart), strict=True):
                     self.x[vertex] = x
 
     def _median(self, vertex: int, near: Sequence[int]) -> float:
-        """Where most arrows are straight, those between boxes first. A mean would bend all of them a little."""
+        """Return the position where most arrows are straight. A mean would bend all of them a little."""
         boxes = [other for other in near if other < len(self.sizes)]
         at = sorted([self.x[other] for other in boxes or near]) or [self.x[vertex]]
         return (at[(len(at) - 1) // 2] + at[len(at) // 2]) / 2
@@ -251,7 +251,7 @@ class _Part:
         return (self.width[left] + self.width[right]) / 2 + _SPACE[self._lanes_in(left, right)]
 
     def _straighten(self) -> None:
-        """Where there is room: boxes right above those that follow or below those they follow, lanes on one line."""
+        """Align boxes with their successors or predecessors, and lanes on one line, where there is room."""
         boxes = sorted(range(len(self.sizes)), key=self.layer.__getitem__)
         for box in reversed(boxes):
             self._move([box], self._median(box, self.down[box]))
@@ -263,8 +263,8 @@ class _Part:
                 source, target, _ = self.links[arrow]
                 self._move(lanes, sorted((self.x[source], self.x[target], self.x[lanes[len(lanes) // 2]]))[1])
 
-    def _move(self, vertices: Sequence[int], wanted: float) -> None:
-        """Put these on one line, as near to the wanted one as their neighbours allow; if they allow none, nothing."""
+    def _move(self, vertices: Sequence[int], target: float) -> None:
+        """Align vertices as near to the target as their neighbours allow, if they do."""
         low, high = -math.inf, math.inf
         for vertex in vertices:
             row, place = self.rows[self.layer[vertex]], self.place[vertex]
@@ -274,7 +274,7 @@ class _Part:
                 high = min(high, self.x[row[place + 1]] - self._apart(vertex, row[place + 1]))
         if low <= high:
             for vertex in vertices:
-                self.x[vertex] = min(max(wanted, low), high)
+                self.x[vertex] = min(max(target, low), high)
 
     def _finish(self) -> Layout:
         left = min(self.x[row[0]] - self.width[row[0]] / 2 for row in self.rows)
@@ -296,14 +296,14 @@ class _Part:
             route = [Column(self.x[source], boxes[source].y + boxes[source].height, ends[upper])]
             if arrow in self.lanes:
                 route += [Column(self.x[v], tops[self.layer[v]], ends[self.layer[v]]) for v in self.lanes[arrow]]
-            else:  # Beside everything, on one line for all that leave one box.
+            else:  # Beside everything, on one line for all arrows of a box.
                 side = outside.setdefault(source, right + _SPACE[2] * (len(outside) + 1))
                 route.append(Column(side, tops[upper + 1], ends[lower - 1]))
             routes.append([*route, Column(self.x[target], tops[lower], boxes[target].y)])
         return Layout(max([right, *outside.values()]), ends[-1], boxes, routes)
 
     def _gaps(self) -> list[float]:
-        """The space below each layer but the last: more for labels, and more where arrows go far to the side."""
+        """Return the gap below each layer but the last: wider for labels and long sideways arrows."""
         gaps = [_GAP] * (len(self.rows) - 1)
         for link in self.links:
             if link.label_width:
@@ -315,7 +315,7 @@ class _Part:
 
 
 def _layers_of(count: int, links: Sequence[Link]) -> list[int]:
-    """The longest way from a box that follows none; then boxes with more arrows out than in go down to meet them."""
+    """Return the layer of each box: the longest path from a root; boxes with more outgoing arrows move down."""
     after: list[list[int]] = [[] for _ in range(count)]
     before = [0] * count
     for link in links:
@@ -339,15 +339,15 @@ def _layers_of(count: int, links: Sequence[Link]) -> list[int]:
     return layer
 
 
-def _nearest(wanted: Sequence[float], weights: Sequence[float], apart: Sequence[float]) -> list[float]:
-    """The positions nearest to the wanted ones (least squares) that keep their order and their distances.
+def _nearest(targets: Sequence[float], weights: Sequence[float], apart: Sequence[float]) -> list[float]:
+    """Return the positions nearest to the targets (least squares) that keep order and distances.
 
     Less the distances this is isotonic regression: pooling those in each other's way solves it exactly, in linear time.
     """
     offsets = list(accumulate(apart, initial=0.0))
     pools: list[tuple[float, float, int]] = []
-    for want, weight, offset in zip(wanted, weights, offsets, strict=True):
-        mean, total, size = want - offset, weight, 1
+    for target, weight, offset in zip(targets, weights, offsets, strict=True):
+        mean, total, size = target - offset, weight, 1
         while pools and pools[-1][0] > mean:
             other, more, members = pools.pop()
             mean = (mean * total + other * more) / (total + more)

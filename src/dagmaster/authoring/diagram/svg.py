@@ -1,6 +1,6 @@
-"""Cards and arrows as SVG that stands alone: no script, no font, no address. Whatever a node is called stays text.
+"""Draw cards and arrows as self-contained SVG: no script, no font, no URL. Node names are always escaped.
 
-Refuses to know graphs and jobs (a page finds a card by its `data-node`), and how places on the page are found.
+It knows neither graphs nor jobs (a page finds a card by its `data-node`), nor the layout.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _DARK: Final = (
 
 
 class CardNode(NamedTuple):
-    """A node to draw. `title` is all there is to say, `chips` are short remarks."""
+    """A node to draw. `title` is the full text, `chips` are short remarks."""
 
     name: str
     kind: Kind
@@ -109,7 +109,7 @@ class CardNode(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """An arrow to draw, between nodes by their place."""
+    """An arrow to draw, between nodes by index."""
 
     source: int
     target: int
@@ -119,7 +119,7 @@ class Arrow(NamedTuple):
 
 
 def draw(title: str, description: str, nodes: Sequence[CardNode], arrows: Sequence[Arrow]) -> str:
-    """Draw nodes and arrows. What does not fit is shortened, and its title has all of it."""
+    """Draw nodes and arrows. Text that does not fit is truncated, with the full text as its title."""
     cards = [_Card.of(node) for node in nodes]
     labels = [_Line.of(arrow.label, size=_LABEL_SIZE, limit=_LABEL_LIMIT) for arrow in arrows]
     links = [
@@ -137,7 +137,7 @@ def draw(title: str, description: str, nodes: Sequence[CardNode], arrows: Sequen
     lines += [
         f'<text class="label" x="{x:.1f}" y="{y + _LABEL_SIZE * 0.35:.1f}">{_titled(arrow.title)}'
         f"{_escaped(label.text)}</text>"
-        for arrow, label, (x, y) in zip(arrows, labels, _places_of_labels(links, layout.routes), strict=True)
+        for arrow, label, (x, y) in zip(arrows, labels, _label_positions(links, layout.routes), strict=True)
         if label.text
     ]
     return "\n".join([*lines, "</g>", "</svg>"]) + "\n"
@@ -175,25 +175,25 @@ def _edge(arrow: Arrow, route: Sequence[Column]) -> str:
             steps.append(f"V{y:.1f}C{x:.1f} {middle:.1f} {column.x:.1f} {middle:.1f} {column.x:.1f} {column.top:.1f}")
             x = column.x
         y = column.bottom
-    # No last step of no length: the head would look where the last bit of rounding looks.
+    # No zero-length last segment: it would turn the arrow head by rounding errors.
     if y - route[-1].top > _STRAIGHT_ENOUGH or abs(route[-1].x - route[-2].x) <= _STRAIGHT_ENOUGH:
         steps.append(f"V{y:.1f}")
     style = "edge any" if arrow.dashed else "edge"
     return f'<path class="{style}" marker-end="url(#dagmaster-head)" d="{"".join(steps)}">{_titled(arrow.title)}</path>'
 
 
-def _places_of_labels(links: Sequence[Link], routes: Sequence[Sequence[Column]]) -> list[tuple[float, float]]:
-    """A place for each label on the first swing of its arrow, where no other label is yet, if there is one."""
+def _label_positions(links: Sequence[Link], routes: Sequence[Sequence[Column]]) -> list[tuple[float, float]]:
+    """Return a free position for each label on the first curve of its arrow, if there is one."""
     taken: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
-    found: list[tuple[float, float]] = []
+    points: list[tuple[float, float]] = []
     for link, route in zip(links, routes, strict=True):
         places = [_on_swing(route[0], route[1], part) for part in _ALONG]
         if link.label_width:
             places = [at for at in places if not _hits(at, link.label_width, taken)] or places
             x, y = places[0]
             taken.setdefault((int(x // _CELL), int(y // _CELL)), []).append((x, y, link.label_width))
-        found.append(places[0])
-    return found
+        points.append(places[0])
+    return points
 
 
 def _hits(
@@ -209,7 +209,7 @@ def _hits(
 
 
 def _on_swing(upper: Column, lower: Column, part: float) -> tuple[float, float]:
-    """A point of the cubic that `_edge` draws: it leaves and arrives upright, with its handles at half the height."""
+    """Return a point of the cubic curve that `_edge` draws, with its handles at half the height."""
     across = part * part * (3 - 2 * part)
     down = 1.5 * part * (1 - part) + part**3
     return upper.x + (lower.x - upper.x) * across, upper.bottom + (lower.top - upper.bottom) * down
@@ -281,7 +281,7 @@ class _Card(NamedTuple):
 
 
 def _outline(kind: Kind, width: float, height: float) -> str:
-    """The shape of a card: a hexagon decides, round sides pause, a stack is many, double sides hold a workflow."""
+    """Return the card outline: hexagon for conditional, round for pause, stack for fan-out, double for workflow."""
     if kind is Kind.CONDITIONAL:
         right = f"H{width - _POINT:g}l{_POINT:g} {height / 2:g}l-{_POINT:g} {height / 2:g}"
         return f'<path class="card" d="M{_POINT:g} 0{right}H{_POINT:g}L0 {height / 2:g}z"/>'
@@ -299,7 +299,7 @@ def _outline(kind: Kind, width: float, height: float) -> str:
 
 
 class _Line(NamedTuple):
-    """A line of text that fits, and how wide it probably is: the reader's font is not known."""
+    """A line of text that fits, with its estimated width: the reader's font is unknown."""
 
     text: str
     width: float
@@ -342,7 +342,7 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def plain_text(text: str) -> str:
-    """Without the characters that XML has no way to write."""
+    """Remove the characters that XML cannot represent."""
     return _NOT_XML.sub("\ufffd", text)
 
 

@@ -1,4 +1,4 @@
-"""What to do about a YAML mistake: libyaml says what it expected, this says what people usually meant.
+"""Hints for YAML mistakes: libyaml reports what it expected, this what people usually meant.
 
 It reads the line around the mistake as text and never changes what is accepted.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from dagmaster.authoring.source_map import shortened
+from dagmaster.authoring.source_map import truncate
 
 # An expression without quotes where a value begins, on a line with no quote or comment before it.
 _BARE_EXPRESSION = re.compile(r"""[^"'#]*?(?:^\s*|[-:?]\s+|[\[,]\s*)(\{\{)""")
@@ -16,7 +16,7 @@ _COMMENT = re.compile(r"\s#.*")
 # Nobody wrote a longer line by hand; guessing about it would take longer than reading it.
 _LONGEST_LINE = 1_000
 
-# libyaml's words, and what to do. The first that is found counts.
+# libyaml's messages and the remedy. The first match wins.
 _HINTS = (
     ("block sequence entries are not allowed", "begin a list on the line below its key"),
     ("expected '-' indicator", "this line is not a part of the list above: check its indentation"),
@@ -33,7 +33,7 @@ _HINTS = (
 
 
 def hint_for(problem: str, line: str, column: int) -> str:
-    """What to do about libyaml's `problem` at this line and column (from 1)."""
+    """Return what to do about libyaml's `problem` at this line and column (from 1)."""
     line = line[:_LONGEST_LINE]
     before, character = line[: column - 1], line[column - 1 : column]
     if "\t" in line[: len(line) - len(line.lstrip())] or character == "\t" or "tab character" in problem:
@@ -49,7 +49,7 @@ def hint_for(problem: str, line: str, column: int) -> str:
 
 
 def expression_hint(line: str, start: int) -> str:
-    """How to write the unquoted `{{ … }}` that begins at `start` (from 0)."""
+    """Return how to write the unquoted `{{ … }}` that begins at `start` (from 0)."""
     line = line[:_LONGEST_LINE]
     expression = _EXPRESSION.match(line, start)
     if expression is None:
@@ -68,8 +68,8 @@ def _colon_hint(line: str, before: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text in the quotes that it does not use itself."""
-    text = shortened(text, 100)
+    """Return the text in the kind of quotes that it does not contain."""
+    text = truncate(text, 100)
     if '"' in text or "\\" in text:
         return "'" + text.replace("'", "''") + "'"
     return f'"{text}"'

@@ -1,4 +1,4 @@
-"""A YAML text becomes plain data and the places of its values; what YAML has beyond JSON is refused where it stands.
+"""Read YAML into plain data with the position of every value; reject everything that YAML has beyond JSON.
 
 libyaml reads, and this builds from its events: no node graph, no constructors, no recursion, so that a hostile text
 costs what its first few hundred characters cost. It knows neither files nor workflows.
@@ -21,7 +21,7 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from dagmaster.authoring.source_map import Path, Source, shortened
+from dagmaster.authoring.source_map import Path, Source, truncate
 from dagmaster.authoring.yaml.hints import expression_hint, hint_for
 from dagmaster.authoring.yaml.scalars import MAY_BE_MORE_THAN_TEXT, resolve
 from dagmaster.errors import Problem, WorkflowInvalid
@@ -46,7 +46,7 @@ _ENDS = (MappingEndEvent, SequenceEndEvent)
 
 
 def read_yaml(source: Source) -> tuple[Any, Mark]:
-    """The data and its marks. WorkflowInvalid has every problem that could be found in one pass."""
+    """Return the data and its marks. WorkflowInvalid has every problem that could be found in one pass."""
     reader = _Reader(source)
     try:
         read = reader.read()
@@ -58,7 +58,7 @@ def read_yaml(source: Source) -> tuple[Any, Mark]:
 
 
 class _Enough(Exception):
-    """There are enough problems, or what follows cannot be read."""
+    """Enough problems were found, or the rest cannot be read."""
 
 
 class _Reader:
@@ -127,7 +127,7 @@ class _Reader:
                 index = mark = event.start_mark.index
                 value, inside = "*", None
                 self._refuse(
-                    f"aliases are not accepted: *{shortened(event.anchor)}",
+                    f"aliases are not accepted: *{truncate(event.anchor)}",
                     index,
                     self._path(here, key),
                     hint="write the value again",
@@ -171,11 +171,11 @@ class _Reader:
         elif not word:
             self._refuse("a key is missing before ':'", index, self._path_of_open())
         elif word[0] in MAY_BE_MORE_THAN_TEXT and not _is_text(word):
-            self._refuse(f"keys are text: write '{shortened(word)}'", index, self._path(here, word))
+            self._refuse(f"keys are text: write '{truncate(word)}'", index, self._path(here, word))
         return word
 
     def _skip_key(self, kind: type, index: int) -> str:
-        """Refuse the container that stands where a key belongs, pass over it, and answer a word to stand for it."""
+        """Reject a container in the place of a key, skip it, and return a placeholder key."""
         text, path = self.source.text, self._path_of_open()
         start = next((at for at in (index, index - 1) if at >= 0 and text.startswith("{{", at)), None)
         if start is not None:
@@ -194,17 +194,17 @@ class _Reader:
         return "?"
 
     def _path(self, here: Any, key: str | None) -> Path:
-        """Where the value that comes next stands, or the mapping when a key comes next."""
+        """Return the path of the next value, or of the mapping when a key comes next."""
         path = self._path_of_open()
         if not self._open or (key is None and isinstance(here, dict)):
             return path
         return (*path, len(here) if key is None else key)
 
     def _path_of_open(self) -> Path:
-        """Where the container stands that is being filled. The outermost list is no part of the document."""
+        """Return the path of the container being filled, without the outermost list."""
         return tuple(len(held) - 1 if key is None else key for held, _, _, key, _ in self._open[1:])
 
-    # What is refused
+    # Rejections
 
     def _refuse(self, message: str, index: int, path: Path = (), *, hint: str = "") -> None:
         self.problems.append(self.source.problem(message, index, path, hint=hint))
@@ -216,18 +216,18 @@ class _Reader:
         raise _Enough
 
     def _check_characters(self) -> None:
-        """Refuse what no text of ours has. Nothing else is read then: libyaml would stop at the first of them."""
-        for found in _FORBIDDEN.finditer(self.source.text):
-            name = f"U+{ord(found[0]):04X}"
-            hint = f'in double quotes it can be written "\\u{ord(found[0]):04x}"'
-            if found[0] == "\0" or "\ud800" <= found[0] <= "\udfff":
+        """Reject forbidden characters. Nothing else is read then: libyaml would stop at the first of them."""
+        for match in _FORBIDDEN.finditer(self.source.text):
+            name = f"U+{ord(match[0]):04X}"
+            hint = f'in double quotes it can be written "\\u{ord(match[0]):04x}"'
+            if match[0] == "\0" or "\ud800" <= match[0] <= "\udfff":
                 hint = "remove it"
-            self._refuse(f"the character {name} is not accepted", found.start(), hint=hint)
+            self._refuse(f"the character {name} is not accepted", match.start(), hint=hint)
         if self.problems:
             raise _Enough
 
     def _without_directives(self) -> str:
-        """Refuse %YAML and %TAG, and make comments of them, so that the rest can be read.
+        """Reject %YAML and %TAG, and turn them into comments, so that the rest can be read.
 
         libyaml must not see them: it compares each %TAG with all before it. 20,000 take 0.7 s, 80,000 take 11 s.
         """
@@ -236,12 +236,12 @@ class _Reader:
         if text.find("%", 0, end) < 0:
             return text
         head = text[:end]
-        for found in _DIRECTIVE.finditer(head):
-            self._refuse("directives are not accepted", found.start(), hint="leave out the line that begins with '%'")
+        for match in _DIRECTIVE.finditer(head):
+            self._refuse("directives are not accepted", match.start(), hint="leave out the line that begins with '%'")
         return _DIRECTIVE.sub("#", head) + text[end:]
 
     def _check_the_rest(self, index: int) -> None:
-        """Refuse what follows the document. libyaml is asked only where it will not read directives."""
+        """Reject what follows the document. libyaml is asked only where it will not read directives."""
         text = self.source.text
         rest = _NOTHING.match(text, index).end()  # type: ignore[union-attr] # it matches the empty text
         if rest == len(text):
@@ -254,26 +254,26 @@ class _Reader:
         index = event.start_mark.index
         if event.anchor is not None:
             self._refuse(
-                f"anchors are not accepted: &{shortened(event.anchor)}",
+                f"anchors are not accepted: &{truncate(event.anchor)}",
                 index,
                 path,
                 hint="leave it out, and write the value again where it is used",
             )
         if event.tag is not None:
             self._refuse(
-                f"tags are not accepted: {shortened(event.tag)}",
+                f"tags are not accepted: {truncate(event.tag)}",
                 index,
                 path,
                 hint="leave out the word that begins with '!'; quotes make text of a value",
             )
 
     def _refuse_depth(self, index: int, path: Path) -> NoReturn:
-        self._stop(f"lists and mappings stand at most {MAX_DEPTH} deep in each other", index, path)
+        self._stop(f"lists and mappings are nested more than {MAX_DEPTH} levels deep", index, path)
 
     def _refuse_duplicate(self, key: str, first: int, index: int, here: Any) -> None:
         line, column = self.source.place(first)
         self._refuse(
-            f"the key {shortened(key)!r} stands twice: first at line {line}, column {column}",
+            f"duplicate key {truncate(key)!r}: first at line {line}, column {column}",
             index,
             self._path(here, key),
         )
@@ -288,13 +288,13 @@ class _Reader:
         line, column = place(index)
         if line in self._expression_lines:
             raise _Enough
-        said = str(error.problem)
-        message = f"not valid YAML: {said}"
+        reason = str(error.problem)
+        message = f"not valid YAML: {reason}"
         if error.context is not None:
             message += f" {error.context}"
         if error.context_mark is not None and error.context_mark.index != index:
             message += " that begins at line {}, column {}".format(*place(min(error.context_mark.index, end)))
-        self._stop(message, index, self._path_of_open(), hint=hint_for(said, self.source.line(line), column))
+        self._stop(message, index, self._path_of_open(), hint=hint_for(reason, self.source.line(line), column))
 
 
 def _is_text(word: str) -> bool:

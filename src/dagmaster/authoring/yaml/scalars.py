@@ -1,4 +1,4 @@
-"""What an unquoted YAML word means: the core schema of YAML 1.2, and nothing that JSON cannot say.
+"""Resolve unquoted YAML scalars: the core schema of YAML 1.2, without what JSON cannot express.
 
 `no`, `on`, `12:30:00`, `2026-01-01` and `1_000` are text; `010` is ten. It knows neither positions nor keys.
 """
@@ -28,7 +28,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def resolve(word: str) -> str | float | bool | None:
-    """The value of an unquoted word. A ValueError says, as a sentence, why it has none."""
+    """Return the value of an unquoted word. A ValueError says, as a sentence, why it has none."""
     if word in _WORDS:
         return _WORDS[word]
     if word[0] not in _NUMBER_START:
@@ -58,7 +58,7 @@ def _finite(word: str) -> float:
 
 
 def _short_enough(word: str) -> str:
-    """The word, when it is no longer than a number may be. int() and float() take long over millions of digits."""
+    """Return the word, or raise if it is longer than a number may be: int() is slow on millions of digits."""
     if len(word) > MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has {len(word)} characters")
     return word

@@ -132,10 +132,10 @@ def test(
 
 def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
     """How a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
-    from dagmaster.authoring.schema_description import wants_text
+    from dagmaster.authoring.schema_description import takes_text
 
     schema = spec.params_schema() or {}
-    return lambda name, text: text if text != "null" and wants_text(schema, name) else json_or_text(name, text)
+    return lambda name, text: text if text != "null" and takes_text(schema, name) else json_or_text(name, text)
 
 
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
@@ -225,9 +225,9 @@ def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
     if schema is None:
         click.echo("  not declared: anything goes")
         return
-    from dagmaster.authoring.schema_description import REQUIRED, field_words
+    from dagmaster.authoring.schema_description import REQUIRED, describe_fields
 
-    fields = field_words(schema)
+    fields = describe_fields(schema)
     if not fields:
         click.echo("  none")
         return

@@ -83,7 +83,7 @@ def test_without_unnamed_files_a_publish_is_as_whole(tmp_path, monkeypatch):
 KILLED_IN_BETWEEN = """
 import os, signal, sys
 from pathlib import Path
-from tests.unit.adapters.test_blob_files import storage_in
+from tests.unit.adapters.storage.test_files import storage_in
 storage = storage_in(Path(sys.argv[1]))
 storage.publish(Path(sys.argv[2]), storage.in_zone("silver", "a.bin"), lambda done: os.kill(os.getpid(), signal.SIGKILL))
 """
@@ -120,7 +120,7 @@ def test_a_disk_that_takes_no_more_is_a_sentence_and_leaves_nothing(tmp_path):
             lambda: storage.write(storage.in_zone("silver", "a.bin"), made.read_bytes()),
             lambda: storage.fetch(there, tmp_path / "got"),
         ):
-            with pytest.raises(BlobsUnavailable, match="cannot be written: it is larger than a file may be"):
+            with pytest.raises(BlobsUnavailable, match="cannot be written: the file is too large"):
                 do()
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["made", "there.bin"]
     storage.publish(made, storage.in_zone("silver", "a.bin"))
@@ -144,7 +144,7 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing(tmp_path):
             lambda: storage.write(storage.in_zone("silver", "a.bin"), made.read_bytes()),
             lambda: large.fetch(there, small / "got"),
         ):
-            with pytest.raises(BlobsUnavailable, match="cannot be written: there is no room left on the disk"):
+            with pytest.raises(BlobsUnavailable, match="cannot be written: the disk is full"):
                 do()
         assert [path for path in small.rglob("*") if path.is_file()] == []
     finally:

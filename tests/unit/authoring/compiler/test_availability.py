@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.authoring.compiler.availability import MAX_CUBES, Certainty
+from dagmaster.authoring.compiler.availability import MAX_CUBES, Availability
 from dagmaster.engine.events import JobStarted, TaskFailed, TaskSucceeded
 from dagmaster.engine.graph import ConditionalSpec, Gate, GateKind, Leaf, Spec
 from dagmaster.engine.model import Job
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # ── What is certain ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def known(branches: Mapping[str, str], **after: Any) -> Certainty:
+def known(branches: Mapping[str, str], **after: Any) -> Availability:
     """Nodes in this order; a string lists what all of is wanted; `branches` names the branches of conditionals."""
     requires: dict[str, Gate] = {}
     for node_id, gate in after.items():
@@ -32,7 +32,7 @@ def known(branches: Mapping[str, str], **after: Any) -> Certainty:
         elif gate:
             requires[node_id] = all_of(gate)
     names = {node_id: text.split() for node_id, text in branches.items()}
-    return Certainty(after, requires, names, dict.fromkeys(after, tuple(after)))
+    return Availability(after, requires, names, dict.fromkeys(after, tuple(after)))
 
 
 ROUTE = {"route": "small large"}
@@ -113,9 +113,9 @@ def test_the_first_of_any_of_leaves_the_others_open():
 
 def test_all_of_two_branches_of_one_conditional_never_runs():
     found = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), x="s l", y="x")
-    assert found.never_runs("x")
-    assert found.never_runs("y")
-    assert not found.never_runs("s")
+    assert found.can_never_run("x")
+    assert found.can_never_run("y")
+    assert not found.can_never_run("s")
 
 
 def test_a_join_of_more_branches_than_the_limit_still_always_runs():
@@ -140,7 +140,7 @@ def test_past_the_limit_less_is_proven_and_nothing_wrong():
     assert found.is_certain("deep", "same")
     assert not found.is_certain("deep", "last")
     assert not found.always_runs("deep")
-    assert not found.never_runs("deep")
+    assert not found.can_never_run("deep")
 
 
 def test_past_the_limit_a_conditional_still_has_its_branches():
@@ -149,7 +149,7 @@ def test_past_the_limit_a_conditional_still_has_its_branches():
     nodes |= {"s": join("route.small"), "l": join("route.large"), "end": join("s", "l")}
     found = known(branches | ROUTE, **nodes, last=join("end", "r0"))
     assert found.is_certain("route", "s")
-    assert not found.never_runs("s")
+    assert not found.can_never_run("s")
     assert not found.is_certain("s", "end")
     assert found.is_certain("route", "end")
     assert not found.is_certain("end", "last")
@@ -218,10 +218,10 @@ class World:
     def conditionals(self) -> list[ConditionalSpec]:
         return [spec for spec in self.specs.values() if isinstance(spec, ConditionalSpec)]
 
-    def certainty(self) -> Certainty:
+    def certainty(self) -> Availability:
         requires = {spec.id: spec.requires for spec in self.specs.values() if spec.requires is not None}
         branches = {spec.id: [branch.name for branch in spec.branches] for spec in self.conditionals}
-        return Certainty(self.specs, requires, branches, dict.fromkeys(self.specs, tuple(self.specs)))
+        return Availability(self.specs, requires, branches, dict.fromkeys(self.specs, tuple(self.specs)))
 
     def choices(self) -> Iterable[dict[str, int]]:
         """Every way in which the conditionals can choose, at most a few hundred."""
@@ -267,7 +267,7 @@ def check(world: World, *, failing: bool) -> None:
     pairs = [(one, other) for one in world.specs for other in world.specs]
     certain = [(source, node) for source, node in pairs if certainty.is_certain(source, node)]
     always = {node for node in world.specs if certainty.always_runs(node)}
-    never = {node for node in world.specs if certainty.never_runs(node)}
+    never = {node for node in world.specs if certainty.can_never_run(node)}
     for source, node in certain:
         assert certainty.is_before(source, node)
     for choice in world.choices():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagmaster.authoring.compiler.compile import compile_definition, compile_file, hash_of
+from dagmaster.authoring.compiler.compile import compile_definition, compile_file, content_hash
 from dagmaster.engine.graph import (
     Aggregation,
     ApprovalSpec,
@@ -43,7 +43,7 @@ from tests.unit.authoring.compiled_workflows import (
     the_problem_of,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FILES = sorted([*ROOT.glob("workflows/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
 
 
@@ -120,9 +120,7 @@ def test_a_file_has_nodes():
     assert the_problem_of("workflow_id: w").message == "missing key 'nodes'"
     assert the_problem_of("{workflow_id: w, nodes: {}}").message == "a workflow has at least one node"
     assert the_problem_of("{workflow_id: w, nodes: [a]}").message == "nodes is a mapping (key: value), not a list"
-    assert (
-        the_problem_of("{workflow_id: w, nodes: }").message == "nodes is a mapping (key: value), and here it is empty"
-    )
+    assert the_problem_of("{workflow_id: w, nodes: }").message == "nodes is a mapping (key: value), but it is empty"
 
 
 @pytest.mark.parametrize("node_id", ["a__b", "__a", "a__", "____"])
@@ -365,7 +363,7 @@ def test_another_fan_in_aggregates_one_output_per_upstream_node_in_file_order():
 
 def test_a_fan_in_with_nothing_before_it_is_told():
     problem = the_problem_of(flow(f"a: {{{TASK}}}\nf: {{type: fan_in}}"))
-    assert problem.message == "a fan_in aggregates what comes before it, and nothing does"
+    assert problem.message == "a fan_in aggregates the nodes before it, and there are none"
 
 
 def test_a_workflow_has_an_id_a_version_and_inputs():
@@ -659,8 +657,8 @@ def test_a_key_of_another_type_of_node_is_told_where_it_belongs(node, hint):
 @pytest.mark.parametrize(
     ("node", "message", "hint"),
     [
-        (f"{{{TASK}, params: [1]}}", "params is a mapping (key: value), not a list", "each param stands under its name: size: '{{ … }}'"),
-        (f"{{{TASK}, params: }}", "params is a mapping (key: value), and here it is empty", "fill it in, or remove the key"),
+        (f"{{{TASK}, params: [1]}}", "params is a mapping (key: value), not a list", "write each param under its name: size: '{{ … }}'"),
+        (f"{{{TASK}, params: }}", "params is a mapping (key: value), but it is empty", "fill it in, or remove the key"),
         (f"{{{TASK}, allow_failure: yes}}", "allow_failure is true or false, not the text 'yes'", "write true: in YAML 1.2 'yes' is text"),
         ("{handler: 5, queue: q}", "handler is text, not the number 5", 'put it in quotes: "5"'),
         ("{handler: '', queue: q}", "handler is empty", ""),
@@ -677,7 +675,7 @@ def test_a_key_of_another_type_of_node_is_told_where_it_belongs(node, hint):
         ("{type: conditional, branches: [{name: x}]}", "a branch has either a condition or `default: true`", ""),
         ("{type: conditional, branches: [{name: x y, default: true}]}", "name is made of letters, digits and _, and starts with no digit", "for example: x_y"),
         (f"{{type: fan_out, source: [], max_parallel: 0, task: {{{TASK}}}}}", "max_parallel is at least 1", ""),
-        ("{type: fan_out, source: [], task: work}", "task is a mapping (key: value), not the text 'work'", "say what runs for each item: task: {handler: …}"),
+        ("{type: fan_out, source: [], task: work}", "task is a mapping (key: value), not the text 'work'", "name the task for each item: task: {handler: …}"),
     ],
 )  # fmt: skip
 def test_a_value_of_the_wrong_kind_is_told_in_plain_words(node, message, hint):
@@ -873,7 +871,7 @@ def test_a_node_that_wants_two_branches_of_one_conditional_is_a_warning():
     """)
     )
     (warning,) = compiled.warnings
-    assert warning.message == "node 'both' never runs: no choice of branches gives all that it depends on"
+    assert warning.message == "node 'both' never runs: no choice of branches satisfies its dependencies"
     assert (warning.severity, warning.path) == ("warning", "nodes.both.depends_on")
     assert "any_of" in warning.hint
 
@@ -1044,7 +1042,7 @@ def test_a_definition_has_what_the_handlers_gave_so_that_it_needs_them_no_more()
 def test_the_whole_file_compiles_again_from_its_definition():
     graph = graph_of(WHOLE)
     assert same(stored(graph), graph)
-    assert hash_of(graph.definition) == graph.content_hash
+    assert content_hash(graph.definition) == graph.content_hash
 
 
 def test_a_definition_that_is_wrong_has_its_problems_with_paths():

@@ -151,7 +151,7 @@ def test_the_end_and_the_conditional_have_no_next():
     )
     assert [said(problem) for problem in found] == [
         "4:18 unknown key 'next' | nothing follows it",
-        "5:26 unknown key 'next' | the next of a conditional stands in its branches",
+        "5:26 unknown key 'next' | the next of a conditional belongs in its branches",
     ]
 
 
@@ -165,7 +165,7 @@ def test_two_branches_of_one_name_are_told():
             - {name: x, condition: "1 == 2"}
     """)
     )
-    assert said(problem) == "7:9 branch 'x' is there twice | "
+    assert said(problem) == "7:9 branch 'x' appears twice | "
 
 
 def test_a_conditional_has_one_default():
@@ -415,9 +415,7 @@ def test_nothing_leads_to_the_start():
 
 def test_the_start_waits_for_nothing():
     found = problems_of(flow(f"START: {{type: start, depends_on: a}}\na: {{{TASK}, depends_on: START}}"))
-    assert [said(problem) for problem in found] == [
-        "3:24 unknown key 'depends_on' | it comes first, and waits for nothing"
-    ]
+    assert [said(problem) for problem in found] == ["3:24 unknown key 'depends_on' | a start node has no dependencies"]
 
 
 # ── One mistake, one problem ────────────────────────────────────────────────────────────────────────────────────────

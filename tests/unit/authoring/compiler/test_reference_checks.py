@@ -57,7 +57,7 @@ def test_the_place_of_a_reference_is_where_it_stands_in_its_text():
 def test_a_node_that_is_not_upstream_is_told():
     problem = the_problem_of(flow(f"a: {{{TASK}}}\nb: {task(x='nodes.a.output.x')}"))
     assert problem.message == "node 'b' refers to 'a', which is not upstream of it"
-    assert problem.hint == "add 'a' to depends_on of 'b', or lead an edge from it"
+    assert problem.hint == "add 'a' to depends_on of 'b', or add an edge from it"
 
 
 def test_a_node_downstream_is_not_upstream():

@@ -36,7 +36,7 @@ from dagmaster.testing.factories import (
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Leaf, Spec
 
-WORKFLOWS = sorted((Path(__file__).parents[3] / "workflows").glob("*.yaml"))
+WORKFLOWS = sorted((Path(__file__).parents[4] / "workflows").glob("*.yaml"))
 NS = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
     "end", "graph", "style", 'a"b', "a]b", "<script>alert(1)</script>", "#35;", "#quot;", "a\nb", "\U0001f600", "%%{init}%%",

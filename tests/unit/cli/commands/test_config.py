@@ -51,8 +51,8 @@ def test_only_with_services_do_the_sources_names_count(show):
 def test_a_wrong_setting_and_a_typo_are_told_and_the_rest_is_shown(show):
     done = show(DAGMASTER_CONCURRENCY="many", DAGMASTER_QUEUE="a")
     assert done.return_value == 2
-    assert "DAGMASTER_CONCURRENCY has to be a whole number, not 'many'." in done.stderr
-    assert "DAGMASTER_QUEUE is no setting: did you mean DAGMASTER_QUEUES?" in done.stderr
+    assert "DAGMASTER_CONCURRENCY must be a whole number, not 'many'." in done.stderr
+    assert "DAGMASTER_QUEUE is not a setting: did you mean DAGMASTER_QUEUES?" in done.stderr
     assert "drain_seconds" in done.stdout
 
 
