@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
 from dagmaster.authoring.schema_description import REQUIRED, FieldDescription, describe_fields
 from dagmaster.bootstrap import find_handlers
@@ -48,6 +49,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "invariants.md": _invariants(),
         HERE / "reference" / "figures.md": _figures(),
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        HERE / "reference" / "views.schema.json": json.dumps(view_schemas(), indent=2) + "\n",
     }
 
 

@@ -37,6 +37,11 @@ class View:
         }
 
 
+def view_types(view: type[Any]) -> dict[str, Any]:
+    """Return the types of a view's fields. JSON values, whose type is recursive, are Any."""
+    return get_type_hints(view, localns={"JsonValue": Any, "JsonObject": dict[str, Any]}, include_extras=True)
+
+
 _Converters = tuple[tuple[str, "Callable[[Any], Any] | None"], ...]
 _known: dict[type[Any], _Converters] = {}
 
@@ -44,7 +49,7 @@ _known: dict[type[Any], _Converters] = {}
 def _converters(view: type[Any]) -> _Converters:
     converters = _known.get(view)
     if converters is None:
-        hints = get_type_hints(view, include_extras=True)
+        hints = view_types(view)
         shown = [field.name for field in fields(view) if not field.metadata.get("internal")]
         converters = _known[view] = tuple((name, _converter(hints[name])) for name in shown)
     return converters

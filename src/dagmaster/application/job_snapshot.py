@@ -1,0 +1,216 @@
+"""One job as it was read at one moment: its row, its graph, its nodes, and what surrounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.application.node_lookup import describe_action, spec_of
+from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
+from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
+
+if TYPE_CHECKING:
+    from dagmaster.application.context import Application
+    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.status import JobStatus
+    from dagmaster.ports.read_store import JobRecord, PendingCommand, QueueBacklog, WaitInfo
+
+
+_NO_FLEET: Final = FleetCounts(0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnapshot:
+    """A job and everything that its views are made of."""
+
+    job: JobRecord
+    graph: Graph
+    redact: JobRedactor
+    lease_seconds: float
+    nodes: Mapping[str, NodeRecord]
+    children: Mapping[str, ChildCounts] = field(default_factory=dict)
+    waits: Mapping[str, WaitInfo] = field(default_factory=dict)
+    backlog: tuple[QueueBacklog, ...] = ()
+    commands: tuple[PendingCommand, ...] = ()
+    fleet: FleetCounts = _NO_FLEET
+    child_jobs: Mapping[str, tuple[str, JobStatus]] = field(default_factory=dict)
+
+    def node(self, node_id: str) -> NodeRecord:
+        """Return the row of a node; a PENDING one if it has none."""
+        return self.nodes.get(node_id) or NodeRecord(
+            node_id=node_id, status=NodeStatus.PENDING, job_id=self.job.id, workflow_id=self.job.workflow_id
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Count the nodes by status, with children of fan-outs; children without a row are PENDING."""
+        counts: dict[str, int] = {}
+        for node_id in self.graph.specs:
+            status = self.node(node_id).status.value
+            counts[status] = counts.get(status, 0) + 1
+            children = self.children_of(node_id)
+            for name, count in {} if children is None else children.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+    def children_of(self, node_id: str) -> ChildrenView | None:
+        """Return the children of a fan-out by status; None if it has none."""
+        children = self.children.get(node_id)
+        if children is None:
+            return None
+        return children_view(self.node(node_id).source_count or 0, children)
+
+    def started_at(self, record: NodeRecord) -> float | None:
+        """Return when a node started, if it is known: the start in an earlier run is not that of the last run."""
+        children, began = self.children.get(record.node_id), record.started_at
+        first = None if children is None else children.first_started_at
+        if began is None:
+            waiting = self.waits.get(record.node_id)
+            return first if first is not None or waiting is None else waiting.since
+        resumed = self.job.resumed_at
+        is_of_this_run = resumed is not None and (record.finished_at is None or record.finished_at >= resumed)
+        if resumed is None or not is_of_this_run or began >= resumed:
+            return began
+        # A fan-out that a resume reopens starts at once, unless it waits for nodes before it.
+        return None if children is None else max(resumed, first or resumed)
+
+    def node_view(self, record: NodeRecord) -> NodeView:
+        """Return the view of a node of this job."""
+        spec = spec_of(self.graph, record.node_id)
+        wait, child_job = self.waits.get(record.node_id), self.child_jobs.get(record.node_id)
+        is_reused = (
+            record.status is NodeStatus.COMPLETED and not record.attempt and isinstance(spec, TaskSpec | WorkflowSpec)
+        )
+        message = wait.message if wait is not None and isinstance(spec, ApprovalSpec) else None
+        return replace(
+            node_view(record, redact=self.redact, started_at=self.started_at(record)),
+            job_id=self.job.id,
+            kind=None if spec is None else spec.kind.value,
+            action=None if spec is None else describe_action(spec),
+            is_reused=is_reused,
+            message=self.redact(message),
+            children=self.children_of(record.node_id),
+            child_job_id=None if child_job is None else child_job[0],
+            child_job_status=None if child_job is None else child_job[1],
+        )
+
+
+class NodeViews(Mapping[str, NodeView]):
+    """The views of a job's nodes, each made when it is asked for: a screen shows a few of 100,000."""
+
+    __slots__ = ("_more", "_snapshot")
+
+    def __init__(self, snapshot: JobSnapshot, more: Mapping[str, NodeRecord] | None = None) -> None:
+        self._snapshot = snapshot
+        self._more = more or {}
+
+    def __getitem__(self, node_id: str) -> NodeView:
+        record = self._more.get(node_id)
+        if record is None and node_id not in self._snapshot.graph.specs:
+            raise KeyError(node_id)
+        return self._snapshot.node_view(record or self._snapshot.node(node_id))
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._snapshot.graph.specs
+        yield from self._more
+
+    def __len__(self) -> int:
+        return len(self._snapshot.graph.specs) + len(self._more)
+
+
+async def load_snapshot(
+    app: Application, job: JobRecord, graph: Graph, *, before: JobSnapshot | None = None
+) -> JobSnapshot:
+    """Read a job. Children of fan-outs that had ended in the snapshot `before` are not counted again."""
+    read = app.read
+    nodes = {record.node_id: record for record in await read.nodes(job.id, list(graph.specs))}
+    fan_outs = [node_id for node_id, record in nodes.items() if record.source_count is not None]
+    settled = {} if before is None else {
+        fan_out: before.children[fan_out]
+        for fan_out in fan_outs
+        if fan_out in before.children and _is_settled(nodes[fan_out], before.nodes.get(fan_out))
+    }  # fmt: skip
+    open_fan_outs = [fan_out for fan_out in fan_outs if fan_out not in settled]
+    children = {**settled, **(await read.child_counts(job.id, open_fan_outs) if open_fan_outs else {})}
+    commands = tuple(await read.pending_commands(job.id))
+    fleet = await read.fleet_counts() if commands or not job.is_finished else _NO_FLEET
+    waits: dict[str, WaitInfo] = {}
+    backlog: tuple[QueueBacklog, ...] = ()
+    if not job.is_finished:
+        waiting = [node_id for node_id, record in nodes.items() if record.status is NodeStatus.WAITING]
+        known = {} if before is None else before.waits
+        waits = {node_id: known[node_id] for node_id in waiting if node_id in known}
+        unknown = [node_id for node_id in waiting if node_id not in known]
+        waits |= await read.waits(job.id, unknown) if unknown else {}
+        backlog = tuple(await read.backlog(job.id))
+    has_child_jobs = any(spec.kind is Kind.WORKFLOW for spec in graph.specs.values())
+    return JobSnapshot(
+        job=job,
+        graph=graph,
+        redact=JobRedactor(graph.inputs, job.inputs),
+        lease_seconds=read.lease_seconds,
+        nodes=nodes,
+        children=children,
+        waits=waits,
+        backlog=backlog,
+        commands=commands,
+        fleet=fleet,
+        child_jobs=await read.child_jobs(job.id) if has_child_jobs else {},
+    )
+
+
+def _is_settled(record: NodeRecord, before: NodeRecord | None) -> bool:
+    return before is not None and record.status in TERMINAL_NODE and record.status is before.status
+
+
+# ── Records → views ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def node_view(record: NodeRecord, *, redact: JobRedactor, started_at: float | None) -> NodeView:
+    """Return the view of a node's record, as far as it is known without the graph."""
+    return NodeView(
+        job_id=record.job_id,
+        node_id=record.node_id,
+        kind=None,
+        action=None,
+        status=record.status,
+        skip_reason=record.skip_reason,
+        branch=record.branch,
+        attempt=record.attempt,
+        failed_attempts=record.failed_attempts,
+        is_reused=False,
+        parent_node_id=record.parent_node_id,
+        fan_out_index=None if record.parent_node_id is None else record.fan_out_index,
+        started_at=started_at,
+        finished_at=record.finished_at,
+        wake_at=record.wake_at,
+        queue=record.queue,
+        worker_id=record.worker_id,
+        progress=progress_view(redact(record.progress)),
+        message=None,
+        children=None,
+        child_job_id=None,
+        child_job_status=None,
+        error=redact(record.error),
+    )
+
+
+def children_view(total: int, children: ChildCounts) -> ChildrenView:
+    """Return the counts of children; those without a row yet are PENDING."""
+    counts = {status.value: count for status, count in children.counts.items()}
+    missing = total - sum(counts.values())
+    if missing > 0:
+        counts[NodeStatus.PENDING.value] = counts.get(NodeStatus.PENDING.value, 0) + missing
+    return ChildrenView(total=total, counts=counts)
+
+
+def progress_view(progress: Mapping[str, Any] | None) -> ProgressView | None:
+    """Return the progress of a handler."""
+    if progress is None:
+        return None
+    return ProgressView(
+        current=progress.get("current") or 0.0, total=progress.get("total"), message=str(progress.get("message") or "")
+    )

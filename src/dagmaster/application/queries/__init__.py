@@ -1,0 +1,1 @@
+"""Queries: everything that can be read, as async functions that take the `Application` and return views."""

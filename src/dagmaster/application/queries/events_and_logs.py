@@ -1,0 +1,204 @@
+"""Queries about audit events and logs, of one job and across jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.event_sentences import event_sentence
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.node_lookup import unknown_node
+from dagmaster.application.secret_inputs import RedactorCache, job_redactor
+from dagmaster.application.views.events_and_logs import EventCountsView, EventView, LogView
+from dagmaster.application.views.page import Page
+from dagmaster.errors import NodeNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection
+    from typing import Any
+
+    from dagmaster.application.context import Application
+    from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.read_store import JobRecord, LogRecord, Position
+
+POLL_SECONDS: Final = 0.25
+"""How often a follower reads if no notification comes."""
+_EVENT_BATCH: Final = 2_000
+_LOG_BATCH: Final = 500
+# Workers do not wait for each other: a chunk with an earlier time may become visible a little later.
+_LOG_OVERLAP_SECONDS: Final = 2.0
+
+
+async def list_events(
+    app: Application,
+    job_id: str | None,
+    *,
+    after: int = 0,
+    cursor: str | None = None,
+    limit: int = 1000,
+    node_ids: Collection[str] | None = None,
+) -> Page[EventView]:
+    """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure."""
+    job = await find_job(app, job_id)
+    position = decode_cursor(CursorKind.EVENTS, cursor)
+    after = after if position is None else int(position[0])
+    records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)
+    redact = await job_redactor(app, job)
+    next_cursor = encode_cursor(CursorKind.EVENTS, (records[-1].seq,)) if len(records) == limit else None
+    return Page(items=tuple(event_view(job.id, event, redact) for event in records), next_cursor=next_cursor)
+
+
+async def follow_events(
+    app: Application, job_id: str | None, *, after: int = 0, node_id: str | None = None, follow: bool = True
+) -> AsyncIterator[EventView]:
+    """Yield the events of a job in order and without gaps; with `follow`, until the job has finished."""
+    job = await find_job(app, job_id)
+    redact = await job_redactor(app, job)
+    async with app.read.subscribe(job.id) as subscription:
+        while True:
+            # Read before the events: what a finished job has to say is then complete.
+            current = await app.read.job(job.id)
+            while True:
+                records = await app.read.events(job.id, after=after, limit=_EVENT_BATCH)
+                for event in records:
+                    after = event.seq
+                    if node_id is None or event.node == node_id:
+                        yield event_view(job.id, event, redact)
+                if len(records) < _EVENT_BATCH:
+                    break
+            if not follow or current is None or current.is_finished:
+                return
+            await subscription.wait(POLL_SECONDS)
+
+
+async def recent_events(
+    app: Application,
+    *,
+    types: Collection[str] = (),
+    since: float | None = None,
+    cursor: str | None = None,
+    limit: int = 100,
+) -> Page[EventView]:
+    """List events across jobs, newest first."""
+    after = decode_cursor(CursorKind.RECENT_EVENTS, cursor)
+    records = await app.read.recent_events(types=types, since=since, after=after, limit=limit)
+    redactors = RedactorCache(app)
+    items = tuple([event_view(job_id, event, await redactors.get(job_id)) for job_id, event in records])
+    next_cursor = None
+    if len(records) == limit:
+        job_id, event = records[-1]
+        next_cursor = encode_cursor(CursorKind.RECENT_EVENTS, (event.at, job_id, event.seq))
+    return Page(items=items, next_cursor=next_cursor)
+
+
+async def count_events(app: Application, *, since: float | None = None, until: float | None = None) -> EventCountsView:
+    """Count events across jobs by type."""
+    counts = await app.read.event_counts(since=since, until=until)
+    return EventCountsView(
+        since=since,
+        until=until,
+        counts={str(name): count for name, count in counts.items()},
+        total=sum(counts.values()),
+    )
+
+
+async def list_logs(
+    app: Application,
+    job_id: str | None,
+    *,
+    node_id: str | None = None,
+    attempt: int | None = None,
+    cursor: str | None = None,
+    limit: int = 1000,
+) -> Page[LogView]:
+    """List chunks of a job's logs in the order in which they were written."""
+    job = await find_job(app, job_id)
+    if node_id is not None:
+        await _check_node(app, job, node_id)
+    after = decode_cursor(CursorKind.LOGS, cursor)
+    records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, after=after, limit=limit)
+    redact = await job_redactor(app, job)
+    next_cursor = encode_cursor(CursorKind.LOGS, records[-1].position) if len(records) == limit else None
+    return Page(items=tuple(_log_view(job.id, record, redact) for record in records), next_cursor=next_cursor)
+
+
+async def follow_logs(
+    app: Application,
+    job_id: str | None,
+    *,
+    node_id: str | None = None,
+    attempt: int | None = None,
+    follow: bool = True,
+) -> AsyncIterator[LogView]:
+    """Yield chunks of a job's logs as they are written; with `follow`, until the job has finished."""
+    job = await find_job(app, job_id)
+    if node_id is not None:
+        await _check_node(app, job, node_id)
+    redact = await job_redactor(app, job)
+    after: Position | None = None
+    seen: dict[Position, float] = {}
+    while True:
+        current = await app.read.job(job.id)
+        while True:
+            records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, after=after, limit=_LOG_BATCH)
+            for record in records:
+                after = record.position
+                if record.position not in seen:
+                    seen[record.position] = float(record.position[0])
+                    yield _log_view(job.id, record, redact)
+            if len(records) < _LOG_BATCH:
+                break
+        if not follow or current is None or current.is_finished:
+            return
+        if after is not None:
+            earlier = max(seen.values()) - _LOG_OVERLAP_SECONDS
+            seen = {position: at for position, at in seen.items() if at >= earlier}
+            after = (earlier, "0", 0)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def last_traceback(
+    app: Application, job_id: str | None, node_id: str, attempt: int | None = None
+) -> tuple[int, str] | None:
+    """Return the attempt and the traceback with which a node failed last; None if there is none."""
+    job = await find_job(app, job_id)
+    for record in await app.read.nodes(job.id, [node_id]):
+        traceback = str((record.error or {}).get("traceback") or "").rstrip()
+        if traceback and attempt in (None, record.attempt):
+            redact = await job_redactor(app, job)
+            return record.attempt, str(redact(traceback))
+    return None
+
+
+def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) -> EventView:
+    """Return the view of an event, without secrets."""
+    clean = replace(event, data=redact(event.data))
+    return EventView(
+        job_id=job_id,
+        seq=event.seq,
+        type=str(event.type),
+        at=event.at,
+        by=event.by,
+        node_id=event.node,
+        attempt=event.attempt,
+        data=clean.data,
+        sentence=event_sentence(clean),
+    )
+
+
+def _log_view(job_id: str, record: LogRecord, redact: Callable[[Any], Any]) -> LogView:
+    return LogView(
+        job_id=job_id, node_id=record.node_id, attempt=record.attempt, at=record.at, text=str(redact(record.text))
+    )
+
+
+async def _check_node(app: Application, job: JobRecord, node_id: str) -> None:
+    """Raise `NodeNotFound` if a job has no such node. The graph is not compiled for it."""
+    if await app.read.nodes(job.id, [node_id]):
+        return
+    definition = await app.read.definition(job.content_hash) or {}
+    nodes = definition.get("nodes") or {}
+    if node_id not in nodes:
+        raise NodeNotFound(unknown_node(job.workflow_id, node_id, list(nodes)))

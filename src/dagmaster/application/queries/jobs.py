@@ -1,0 +1,196 @@
+"""Queries about jobs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.blocking_reasons import blocking_reasons
+from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.job_lookup import find_job, load_value
+from dagmaster.application.job_snapshot import NodeViews, load_snapshot
+from dagmaster.application.node_lookup import dependencies_of
+from dagmaster.application.secret_inputs import RedactorCache
+from dagmaster.application.views.events_and_logs import CommandView
+from dagmaster.application.views.footprints import FootprintsView, FootprintView
+from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressView, JobView, OwnerView
+from dagmaster.application.views.page import Page
+from dagmaster.engine.status import JobStatus
+from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.text_format import format_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.job_snapshot import JobSnapshot
+    from dagmaster.ports.read_store import JobRecord, NodeRecord
+
+_ALL_NODES_BATCH = 5_000
+
+
+async def list_jobs(
+    app: Application, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
+) -> Page[JobView]:
+    """List jobs that match a filter, newest first."""
+    after = decode_cursor(CursorKind.JOBS, cursor)
+    records = await app.read.jobs(job_filter or JobFilter(), after=after, limit=limit)
+    redactors = RedactorCache(app)
+    views = []
+    for record in records:
+        redact = None if record.error is None else await redactors.get(record.id, record.content_hash)
+        views.append(job_view(record, redact))
+    next_cursor = encode_cursor(CursorKind.JOBS, (records[-1].id,)) if len(records) == limit else None
+    return Page(items=tuple(views), next_cursor=next_cursor)
+
+
+async def job_detail(app: Application, job_id: str | None, *, with_children: bool = False) -> JobDetailView:
+    """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too."""
+    record = await find_job(app, job_id)
+    snapshot = await load_snapshot(app, record, await app.graphs.get(record.content_hash))
+    return await detail_view(app, snapshot, with_children=with_children)
+
+
+async def detail_view(app: Application, snapshot: JobSnapshot, *, with_children: bool = False) -> JobDetailView:
+    """Return the view of a snapshot, with the result and the number of attempts."""
+    job = snapshot.job
+    result = await load_value(app, job.result, job.result_ref)
+    children = await _load_children(app, job.id) if with_children else {}
+    attempts = await app.read.attempt_count(job.id)
+    return snapshot_view(snapshot, result=result, attempts=attempts, children=children)
+
+
+def snapshot_view(
+    snapshot: JobSnapshot,
+    *,
+    result: Any = None,
+    attempts: int = 0,
+    children: Mapping[str, NodeRecord] | None = None,
+) -> JobDetailView:
+    """Return the view of a snapshot."""
+    job, redact = snapshot.job, snapshot.redact
+    base = job_view(job, redact)
+    return JobDetailView(
+        **{field.name: getattr(base, field.name) for field in fields(base)},
+        inputs=redact.inputs(job.inputs),
+        result=redact(result),
+        attempts_finished=attempts,
+        counts=snapshot.counts(),
+        blocking_reasons=tuple(blocking_reasons(snapshot)),
+        pending_commands=tuple(map(_command_view, snapshot.commands)),
+        nodes=NodeViews(snapshot, children),
+        dependencies=dependencies_of(snapshot.graph),
+    )
+
+
+async def job_progress(app: Application, job_id: str | None) -> JobProgressView:
+    """Return how far a job is."""
+    record = await find_job(app, job_id)
+    return JobProgressView(
+        job_id=record.id,
+        status=record.status,
+        is_cancelling=record.is_cancelling and not record.is_finished,
+        event_seq=record.event_seq,
+        nodes_total=record.nodes_total,
+        nodes_finished=record.nodes_finished,
+        duration_seconds=_rounded(record.duration_seconds),
+    )
+
+
+async def count_jobs(app: Application, job_filter: JobFilter | None = None) -> CountsView:
+    """Count jobs by displayed status."""
+    counts = await app.read.job_counts(job_filter or JobFilter())
+    return CountsView(counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values()))
+
+
+async def list_pending_commands(app: Application, job_id: str | None) -> tuple[CommandView, ...]:
+    """List the commands to a job that no orchestrator has processed, oldest first."""
+    record = await find_job(app, job_id)
+    return tuple(map(_command_view, await app.read.pending_commands(record.id)))
+
+
+async def job_footprints(app: Application, job_id: str | None) -> FootprintsView:
+    """Return the children of a job's fan-outs that have a footprint, as GeoJSON features."""
+    from dagmaster.geo.footprints import footprint_geometry
+
+    record = await find_job(app, job_id)
+    redact = await RedactorCache(app).get(record.id, record.content_hash)
+    return FootprintsView(
+        job_id=record.id,
+        workflow_id=record.workflow_id,
+        version=record.version,
+        features=tuple(
+            FootprintView(
+                node_id=child.node_id,
+                fan_out=child.parent_node_id,
+                fan_out_index=child.fan_out_index,
+                status=child.status,
+                attempt=child.attempt,
+                error=None if child.error is None else format_error(redact(child.error)),
+                geometry=geometry,
+            )
+            for child in await app.read.footprints(record.id)
+            if (geometry := footprint_geometry(child.footprint)) is not None
+        ),
+    )
+
+
+def job_view(record: JobRecord, redact: Callable[[Any], Any] | None = None) -> JobView:
+    """Return the view of a job's record. A record with an error needs the job's redactor."""
+    owner = record.owner
+    return JobView(
+        job_id=record.id,
+        name=record.name,
+        workflow_id=record.workflow_id,
+        version=record.version,
+        content_hash=record.content_hash,
+        status=record.status,
+        is_cancelling=record.is_cancelling and not record.is_finished,
+        run=record.run,
+        priority=record.priority,
+        submitted_by=record.submitted_by,
+        correlation_id=record.correlation_id,
+        idempotency_key=record.idempotency_key,
+        queue=record.queue,
+        parent_job_id=record.parent_job_id,
+        parent_node_id=record.parent_node_id,
+        resumed_from=record.resumed_from,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        started_at=record.started_at,
+        resumed_at=record.resumed_at,
+        finished_at=record.finished_at,
+        deadline_at=record.deadline_at,
+        duration_seconds=_rounded(record.duration_seconds),
+        nodes_total=record.nodes_total,
+        nodes_finished=record.nodes_finished,
+        event_seq=record.event_seq,
+        error=record.error if redact is None else redact(record.error),
+        owner=None
+        if owner is None
+        else OwnerView(
+            orchestrator_id=owner.owner_id, host=owner.host, pid=owner.pid, silent_seconds=owner.silent_seconds
+        ),
+        read_at=record.now,
+    )
+
+
+async def _load_children(app: Application, job_id: str) -> dict[str, NodeRecord]:
+    """Read all children of a job's fan-outs, page by page."""
+    children: dict[str, NodeRecord] = {}
+    after = None
+    while True:
+        records = await app.read.list_nodes(NodeFilter(job_id=job_id), after=after, limit=_ALL_NODES_BATCH)
+        children |= {record.node_id: record for record in records if record.parent_node_id is not None}
+        if len(records) < _ALL_NODES_BATCH:
+            return children
+        last = records[-1]
+        after = (last.parent_node_id or "", last.fan_out_index, last.node_id)
+
+
+def _command_view(command: Any) -> CommandView:
+    return CommandView(kind=command.kind, sent_by=command.sent_by, age_seconds=command.age_seconds)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)

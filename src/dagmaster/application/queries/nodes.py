@@ -1,0 +1,159 @@
+"""Queries about nodes, attempts and tasks: of one job, and across jobs."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.job_lookup import find_job, load_value
+from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_view
+from dagmaster.application.node_lookup import child_of, find_node
+from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
+from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
+from dagmaster.application.views.page import Page
+from dagmaster.ports.read_store import NodeFilter, TaskFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dagmaster.application.context import Application
+    from dagmaster.engine.status import NodeStatus
+    from dagmaster.ports.read_store import AttemptRecord, TaskRecord
+
+
+async def list_nodes(
+    app: Application, node_filter: NodeFilter | None = None, *, cursor: str | None = None, limit: int = 100
+) -> Page[NodeView]:
+    """List nodes that have started, across jobs (newest job first) or of one job."""
+    node_filter = node_filter or NodeFilter()
+    kind = CursorKind.NODES if node_filter.job_id is None else CursorKind.JOB_NODES
+    records = await app.read.list_nodes(node_filter, after=decode_cursor(kind, cursor), limit=limit)
+    redactors = RedactorCache(app)
+    items = tuple(
+        [
+            node_view(record, redact=await redactors.get(record.job_id), started_at=record.started_at)
+            for record in records
+        ]
+    )
+    next_cursor = None
+    if len(records) == limit:
+        last = records[-1]
+        position: tuple[int | str, ...] = (last.job_id, last.node_id)
+        if kind is CursorKind.JOB_NODES:
+            position = (last.parent_node_id or "", last.fan_out_index, last.node_id)
+        next_cursor = encode_cursor(kind, position)
+    return Page(items=items, next_cursor=next_cursor)
+
+
+async def list_children(
+    app: Application,
+    job_id: str | None,
+    fan_out: str,
+    *,
+    statuses: frozenset[NodeStatus] = frozenset(),
+    cursor: str | None = None,
+    limit: int = 100,
+) -> Page[NodeView]:
+    """List the children of a fan-out by index."""
+    job = await find_job(app, job_id)
+    graph = await app.graphs.get(job.content_hash)
+    await find_node(app, job, graph, fan_out)
+    children = NodeFilter(job_id=job.id, parent_node_id=fan_out, statuses=statuses)
+    return await list_nodes(app, children, cursor=cursor, limit=limit)
+
+
+async def node_detail(app: Application, job_id: str | None, node_id: str) -> NodeDetailView:
+    """Return one node, or one child of a fan-out, with its attempts and values."""
+    job = await find_job(app, job_id)
+    graph = await app.graphs.get(job.content_hash)
+    record = await find_node(app, job, graph, node_id)
+    redact = JobRedactor(graph.inputs, job.inputs)
+    place = None if record.parent_node_id is None else child_of(node_id)
+    values = await app.read.node_values(job.id, node_id, child_of=place)
+    children = {} if record.source_count is None else await app.read.child_counts(job.id, [node_id])
+    is_waiting = not job.is_finished and record.status.value == "WAITING"
+    snapshot = JobSnapshot(
+        job=job,
+        graph=graph,
+        redact=redact,
+        lease_seconds=app.read.lease_seconds,
+        nodes={node_id: record},
+        children=children,
+        waits=await app.read.waits(job.id, [node_id]) if is_waiting else {},
+    )
+    base = snapshot.node_view(record)
+    output = await load_value(app, values.output, values.output_ref)
+    # What a task's params name as secret is redacted in everything that is shown beside them.
+    hide = redact.with_secrets(values.hidden)
+    return NodeDetailView(
+        **{field.name: getattr(base, field.name) for field in fields(base)},
+        workflow_id=job.workflow_id,
+        version=job.version,
+        handler_version=record.handler_version,
+        attempts=tuple(attempt_view(job.id, attempt, hide) for attempt in await app.read.attempts(job.id, node_id)),
+        has_item=values.has_item,
+        item=hide(values.item),
+        params=hide(values.params),
+        output=hide(output),
+        read_at=job.now,
+    )
+
+
+async def list_tasks(
+    app: Application, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
+) -> Page[TaskView]:
+    """List tasks in flight across jobs, oldest first."""
+    after = decode_cursor(CursorKind.TASKS, cursor)
+    records = await app.read.tasks(task_filter or TaskFilter(), after=after, limit=limit)
+    redactors = RedactorCache(app)
+    items = []
+    for record in records:
+        view = _task_view(record)
+        if view.progress is not None and view.progress.message:
+            redact = await redactors.get(record.job_id)
+            view = replace(view, progress=progress_view(redact(record.progress)))
+        items.append(view)
+    next_cursor = encode_cursor(CursorKind.TASKS, (records[-1].task_id,)) if len(records) == limit else None
+    return Page(items=tuple(items), next_cursor=next_cursor)
+
+
+def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], Any]) -> AttemptView:
+    """Return the view of an attempt's record."""
+    claimed, completed = attempt.claimed_at, attempt.completed_at
+    seconds = None if claimed is None or completed is None else round(max(completed - claimed, 0.0), 6)
+    return AttemptView(
+        job_id=job_id,
+        node_id=attempt.node_id,
+        attempt=attempt.attempt,
+        task_id=attempt.task_id,
+        status=str(attempt.status),
+        queue=attempt.queue,
+        worker_id=attempt.worker_id,
+        worker=attempt.worker,
+        dispatched_at=attempt.dispatched_at,
+        claimed_at=claimed,
+        finished_at=completed,
+        duration_seconds=seconds,
+        progress=progress_view(redact(attempt.progress)),
+        error=redact(attempt.error),
+        metrics=redact(attempt.metrics),
+    )
+
+
+def _task_view(record: TaskRecord) -> TaskView:
+    return TaskView(
+        task_id=record.task_id,
+        job_id=record.job_id,
+        node_id=record.node_id,
+        attempt=record.attempt,
+        queue=record.queue,
+        priority=record.priority,
+        handler=record.handler,
+        dispatched_at=record.dispatched_at,
+        worker_id=record.worker_id,
+        claimed_at=record.claimed_at,
+        stop_requested_at=record.stop_requested_at,
+        progress=progress_view(record.progress),
+    )

@@ -1,0 +1,79 @@
+"""Queries about published workflows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.node_lookup import suggest_name
+from dagmaster.application.views.page import Page
+from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
+from dagmaster.errors import WorkflowNotFound
+
+if TYPE_CHECKING:
+    from dagmaster.application.context import Application
+    from dagmaster.ports.read_store import VersionRecord
+
+
+async def list_workflows(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[WorkflowView]:
+    """List the published workflows by id."""
+    records = await app.read.workflows(after=decode_cursor(CursorKind.WORKFLOWS, cursor), limit=limit)
+    items = tuple(
+        WorkflowView(
+            workflow_id=record.workflow_id,
+            name=record.name,
+            versions_total=record.versions,
+            newest_version=record.newest_version,
+            active_version=record.active_version,
+            published_at=record.published_at,
+            read_at=record.now,
+        )
+        for record in records
+    )
+    is_last = len(records) < limit
+    return Page(
+        items=items,
+        next_cursor=None if is_last else encode_cursor(CursorKind.WORKFLOWS, (records[-1].workflow_id,)),
+    )
+
+
+async def list_versions(app: Application, workflow_id: str) -> tuple[VersionView, ...]:
+    """List the versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published."""
+    records = await app.read.versions(workflow_id)
+    if not records:
+        known = [record.workflow_id for record in await app.read.workflows(limit=1000)]
+        hint = suggest_name(workflow_id, known) or "`dagmaster workflows push FILE` publishes one."
+        raise WorkflowNotFound(f"no workflow {workflow_id!r} is published. {hint}")
+    return tuple(map(_version_view, records))
+
+
+async def workflow_detail(app: Application, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
+    """Return one version of a workflow with its definition: the active one, else the newest, unless one is named."""
+    versions = await list_versions(app, workflow_id)
+    if version is None:
+        chosen = next((view for view in versions if view.is_active), versions[-1])
+    else:
+        named = next((view for view in versions if view.version == version), None)
+        if named is None:
+            numbers = ", ".join(str(view.version) for view in versions)
+            raise WorkflowNotFound(f"workflow {workflow_id!r} has no version {version}: its versions are {numbers}")
+        chosen = named
+    return WorkflowDetailView(
+        workflow_id=workflow_id,
+        version=chosen.version,
+        content_hash=chosen.content_hash,
+        is_active=chosen.is_active,
+        published_at=chosen.published_at,
+        definition=dict(await app.read.definition(chosen.content_hash) or {}),
+        versions=versions,
+    )
+
+
+def _version_view(record: VersionRecord) -> VersionView:
+    return VersionView(
+        workflow_id=record.workflow_id,
+        version=record.version,
+        content_hash=record.content_hash,
+        is_active=record.is_active,
+        published_at=record.published_at,
+    )

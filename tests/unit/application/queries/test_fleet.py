@@ -1,0 +1,54 @@
+"""Who serves which queue, and why tasks wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dagmaster.application.queries.fleet import fleet, list_queues, list_workers
+from dagmaster.ports.read_store import FleetRecord, QueueRecord, WorkerRecord
+from tests.unit.application.world import FakeReadStore, an_application, run
+
+A_QUEUE = QueueRecord(queue="light", waiting=3, claimed=1, oldest_seconds=65.0)
+
+
+def a_worker(*queues: str, **changes: Any) -> WorkerRecord:
+    worker = WorkerRecord(
+        worker_id="5", host="h", pid=9, version="1", queues=queues, concurrency=4, is_alive=True, has_died=False,
+        is_draining=False, lease_seconds=6.0, silent_seconds=1.0, age_seconds=90.0, stopped_seconds=None, running=2,
+        prefetched=9, processes=6, processes_busy=5, counters={"completed": 7},
+    )  # fmt: skip
+    return replace(worker, **changes)
+
+
+def queues_of(*workers: WorkerRecord, queues: tuple[QueueRecord, ...] = (A_QUEUE,)) -> Any:
+    record = FleetRecord(orchestrators=(), workers=workers, queues=queues, unowned_jobs=2)
+    return run(list_queues(an_application(FakeReadStore(fleet_record=record))))
+
+
+def test_a_queue_that_no_live_worker_serves_says_so():
+    (queue,) = queues_of(a_worker("heavy"), a_worker("light", is_alive=False), a_worker("light", is_draining=True))
+    assert (queue.workers, queue.note) == (0, "no live worker serves light")
+
+
+def test_a_worker_without_queues_serves_all_but_those_of_a_run():
+    both = (A_QUEUE, replace(A_QUEUE, queue="run:1"))
+    assert [queue.workers for queue in queues_of(a_worker(), queues=both)] == [1, 0]
+
+
+def test_a_queue_that_waits_for_processes_says_so():
+    assert queues_of(a_worker("light"))[0].note is None
+    note = queues_of(a_worker("light", processes_busy=6))[0].note
+    assert (
+        note
+        == "light waits although there are free slots: the worker's 6 processes for plain functions are busy (DAGMASTER_PROCESSES)"
+    )
+
+
+def test_the_fleet_is_json():
+    record = FleetRecord(orchestrators=(), workers=(a_worker("light"),), queues=(A_QUEUE,), unowned_jobs=2)
+    app = an_application(FakeReadStore(fleet_record=record))
+    document = run(fleet(app)).to_dict()
+    assert document["unowned_jobs"] == 2
+    assert (document["workers"][0]["worker_id"], document["workers"][0]["queues"]) == ("5", ["light"])
+    assert run(list_workers(app))[0].prefetched == 9

@@ -1,0 +1,62 @@
+"""Published workflows and their versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagmaster.application.queries.workflows import list_versions, list_workflows, workflow_detail
+from dagmaster.errors import WorkflowNotFound
+from dagmaster.ports.read_store import VersionRecord, WorkflowRecord
+from tests.unit.application.world import FLOW, FakeReadStore, an_application, run
+
+
+def a_version(version: int, *, is_active: bool = False) -> VersionRecord:
+    return VersionRecord(
+        workflow_id="flow", version=version, content_hash="x", is_active=is_active, published_at=100.0, now=200.0
+    )
+
+
+def a_workflow(workflow_id: str) -> WorkflowRecord:
+    return WorkflowRecord(
+        workflow_id=workflow_id,
+        name=None,
+        versions=2,
+        newest_version=2,
+        active_version=1,
+        published_at=100.0,
+        now=200.0,
+    )
+
+
+def test_workflows_are_paged_by_id():
+    app = an_application(FakeReadStore(workflow_records=[a_workflow(name) for name in ("a", "b", "c")]))
+    first = run(list_workflows(app, limit=2))
+    assert [view.workflow_id for view in first.items] == ["a", "b"]
+    assert [view.workflow_id for view in run(list_workflows(app, cursor=first.next_cursor, limit=2)).items] == ["c"]
+    assert first.items[0].to_dict() == {
+        "workflow_id": "a", "name": None, "versions_total": 2, "newest_version": 2, "active_version": 1,
+        "published_at": "1970-01-01T00:01:40Z",
+    }  # fmt: skip
+
+
+def test_the_active_version_is_shown_unless_one_is_named():
+    app = an_application(FakeReadStore(version_records=[a_version(1, is_active=True), a_version(2)]))
+    view = run(workflow_detail(app, "flow"))
+    assert (view.version, view.is_active, view.definition) == (1, True, FLOW)
+    assert [each.version for each in view.versions] == [1, 2]
+    assert run(workflow_detail(app, "flow", 2)).version == 2
+    with pytest.raises(WorkflowNotFound, match="its versions are 1, 2"):
+        run(workflow_detail(app, "flow", 3))
+
+
+def test_where_none_is_active_the_newest_is_shown():
+    app = an_application(FakeReadStore(version_records=[a_version(1), a_version(2)]))
+    assert run(workflow_detail(app, "flow")).version == 2
+
+
+def test_a_wrong_name_gets_the_nearest():
+    app = an_application(FakeReadStore(workflow_records=[a_workflow("flow")]))
+    with pytest.raises(WorkflowNotFound, match="Did you mean 'flow'"):
+        run(list_versions(app, "flov"))
+    with pytest.raises(WorkflowNotFound, match="workflows push"):
+        run(list_versions(an_application(FakeReadStore()), "flow"))

@@ -1,0 +1,63 @@
+"""What a job waits for, as sentences with a command to type."""
+
+from __future__ import annotations
+
+from dagmaster.application.blocking_reasons import blocking_reasons
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.read_store import FleetCounts, NodeRecord, PendingCommand, QueueBacklog, WaitInfo
+from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
+
+
+def test_what_a_job_waits_for_is_a_command_to_type():
+    assert blocking_reasons(a_snapshot(DONE, ASKED)) == [
+        "release waits for approval by ada → dagmaster jobs approve 7 release"
+    ]
+    signalled = a_snapshot(DONE, NodeRecord(node_id="after", status=NodeStatus.WAITING))
+    assert blocking_reasons(signalled) == ["after waits for signal go → dagmaster jobs signal 7 go"]
+
+
+def test_a_queue_that_no_worker_serves_is_named():
+    backlog = (
+        QueueBacklog("light", 3, 1.0),
+        QueueBacklog("heavy", 1, 70.0, 2, 8, 7),
+        QueueBacklog("fine", 9, 1.0, 1),
+    )
+    light, heavy = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
+    assert light == "3 tasks wait in queue light: no live worker serves it → dagmaster worker --queue light"
+    assert heavy.startswith("1 task has waited 1 min in queue heavy: 2 workers are alive, 7 of 8")
+
+
+def test_a_job_without_a_live_orchestrator_says_so():
+    around = {"fleet": FleetCounts(0, 1)}
+    (sentence,) = blocking_reasons(a_snapshot(around=around, owner=None, status=JobStatus.PENDING))
+    assert "no orchestrator is alive" in sentence
+    assert sentence.endswith(" → dagmaster orchestrator")
+
+
+def test_a_finished_job_waits_for_nothing():
+    assert blocking_reasons(a_snapshot(DONE, ASKED, status=JobStatus.CANCELLED, finished_at=109.0)) == []
+
+
+def test_a_command_to_a_finished_job_waits_for_an_orchestrator():
+    commands = (PendingCommand("resume", "ada", 12.3), PendingCommand("approve", "", 1.0))
+    finished = {"status": JobStatus.FAILED, "finished_at": 109.0}
+    rest = "for an orchestrator; none is alive → dagmaster orchestrator"
+    around = {"commands": commands, "fleet": FleetCounts(0, 1)}
+    assert blocking_reasons(a_snapshot(DONE, around=around, **finished)) == [
+        f"a resume by ada has been waiting 12 s {rest}",
+        f"an approve has been waiting 1 s {rest}",
+    ]
+    around = {"commands": commands, "fleet": FleetCounts(1, 1)}
+    assert blocking_reasons(a_snapshot(DONE, around=around, **finished)) == [
+        "a resume by ada has been waiting 12 s to be processed"
+    ]
+
+
+def test_many_sentences_are_cut():
+    backlog = tuple(QueueBacklog(f"q{number}", 1, 1.0, 0) for number in range(50))
+    assert blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))[-1] == "and 44 more"
+
+
+def test_a_message_with_a_secret_is_redacted():
+    waits = {"release": WaitInfo(103.0, f"use {SECRET}?")}
+    assert SECRET not in "".join(blocking_reasons(a_snapshot(DONE, ASKED, around={"waits": waits})))

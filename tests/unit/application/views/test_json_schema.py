@@ -1,0 +1,141 @@
+"""Every view that a query returns validates against its JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from dagmaster.application import views
+from dagmaster.application.diagnosis import why_job, why_node
+from dagmaster.application.queries import events_and_logs, fleet, jobs, nodes, workflows
+from dagmaster.application.views.json_schema import view_schemas
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.read_store import (
+    AttemptRecord,
+    ChildCounts,
+    FleetRecord,
+    FootprintRecord,
+    LogRecord,
+    NodeRecord,
+    OrchestratorRecord,
+    PendingCommand,
+    QueueRecord,
+    TaskRecord,
+)
+from tests.unit.application.queries.test_fleet import a_worker
+from tests.unit.application.queries.test_workflows import a_version, a_workflow
+from tests.unit.application.test_diagnosis import in_queue
+from tests.unit.application.world import DONE, TILES, FakeReadStore, a_record, an_application, an_event, run
+
+if TYPE_CHECKING:
+    from dagmaster.application.context import Application
+
+SCHEMAS = view_schemas()
+
+
+def app() -> Application:
+    child = NodeRecord(
+        node_id="tiles__0", status=NodeStatus.FAILED, job_id="7", parent_node_id="tiles", fan_out_index=0,
+        error={"message": "no"}, progress={"current": 1, "total": None, "message": "half"}, wake_at=120.0,
+    )  # fmt: skip
+    attempt = AttemptRecord(
+        node_id="fetch", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
+        dispatched_at=100.0, claimed_at=101.0, completed_at=103.5, error={"message": "no"}, metrics={"rows": 1},
+    )  # fmt: skip
+    task = TaskRecord(
+        task_id="5", job_id="7", node_id="fetch", attempt=1, queue="q", priority=5, handler="echo", dispatched_at=1.0,
+        worker_id=None, claimed_at=None, stop_requested_at=None, progress=None,
+    )  # fmt: skip
+    footprint = FootprintRecord(
+        node_id="tiles__0", parent_node_id="tiles", fan_out_index=0, status=NodeStatus.FAILED, attempt=1, error=None,
+        footprint=[0, 0, 1, 1],
+    )  # fmt: skip
+    orchestrator = OrchestratorRecord(
+        owner_id="1", host="h", pid=4, version="1", is_alive=False, has_died=True, lease_seconds=15.0,
+        silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left={"jobs": 2},
+    )  # fmt: skip
+    queue = QueueRecord(queue="light", waiting=3, claimed=1, oldest_seconds=65.0)
+    child_job = a_record(id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1})
+    return an_application(
+        FakeReadStore(
+            [a_record(finished_at=None, result={"a": [1]}), child_job],
+            node_records=[DONE, TILES, child],
+            counts={"tiles": ChildCounts({NodeStatus.FAILED: 1})},
+            attempt_records=[attempt],
+            task_records=[task],
+            footprint_records=[footprint],
+            commands=[PendingCommand("cancel", "ada", 2.5)],
+            stored_events=[an_event(1, "NodeFailed", "fetch", error={"message": "no"})],
+            log_records=[LogRecord("fetch", 1, 100.5, "hello\n", (100.5, "5", 0))],
+            workflow_records=[a_workflow("flow")],
+            version_records=[a_version(1, is_active=True)],
+            fleet_record=FleetRecord(
+                orchestrators=(orchestrator,), workers=(a_worker("light"),), queues=(queue,), unowned_jobs=1
+            ),
+            facts=in_queue(),
+        )
+    )
+
+
+QUERIES: dict[str, Any] = {
+    "JobViewPage": jobs.list_jobs,
+    "JobDetailView": lambda app: jobs.job_detail(app, "7", with_children=True),
+    "JobProgressView": lambda app: jobs.job_progress(app, "7"),
+    "CountsView": jobs.count_jobs,
+    "FootprintsView": lambda app: jobs.job_footprints(app, "7"),
+    "NodeViewPage": nodes.list_nodes,
+    "NodeDetailView": lambda app: nodes.node_detail(app, "7", "fetch"),
+    "TaskViewPage": nodes.list_tasks,
+    "EventViewPage": events_and_logs.recent_events,
+    "EventCountsView": events_and_logs.count_events,
+    "LogViewPage": lambda app: events_and_logs.list_logs(app, "7"),
+    "WorkflowViewPage": workflows.list_workflows,
+    "WorkflowDetailView": lambda app: workflows.workflow_detail(app, "flow"),
+    "FleetView": fleet.fleet,
+    "JobWhyView": lambda app: why_job(app, "7"),
+    "NodeWhyView": lambda app: why_node(app, "7", "after"),
+}
+
+
+def test_the_schemas_are_schemas():
+    Draft202012Validator.check_schema(SCHEMAS)
+
+
+@pytest.mark.parametrize("name", list(QUERIES))
+def test_what_a_query_returns_fits_its_schema(name):
+    document = json.loads(json.dumps(run(QUERIES[name](app())).to_dict(), allow_nan=False))
+    if name.endswith("Page"):
+        assert document["items"]
+    schema = {**SCHEMAS, "$ref": f"#/$defs/{name}"}
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(document)
+
+
+def test_every_view_is_validated_by_some_query():
+    used = json.dumps([SCHEMAS["$defs"][name] for name in QUERIES])
+    pending, reached = list(QUERIES), set(QUERIES)
+    while pending:
+        text = json.dumps(SCHEMAS["$defs"][pending.pop()])
+        more = {name for name in SCHEMAS["$defs"] if f'"#/$defs/{name}"' in text} - reached
+        reached |= more
+        pending += more
+    assert used
+    shown = {name for name in views.__all__ if name.endswith("View") and name != "View"}
+    assert shown <= reached, "add a query that returns it to QUERIES"
+
+
+def test_every_number_has_its_unit_and_every_time_its_name():
+    counts = {"version", "run", "priority", "pid", "attempt", "seq", "event_seq", "count", "total", "current", "jobs"}
+    counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
+    counts |= {"claimed", "workers", "unowned_jobs", "fan_out_index", "newest_version", "active_version"}
+    for name, schema in SCHEMAS["$defs"].items():
+        for key, value in schema["properties"].items():
+            kinds = [value, *value.get("anyOf", ())]
+            if any(kind.get("type") in ("integer", "number") for kind in kinds) and key not in counts:
+                assert key.endswith(("_seconds", "_total", "_finished")), f"{name}.{key}"
+            if any(kind.get("format") == "date-time" for kind in kinds):
+                assert key.endswith("_at") or key in ("at", "since", "until"), f"{name}.{key}"
+            if key.endswith("_id"):
+                assert all(kind.get("type") in ("string", "null", None) for kind in kinds), f"{name}.{key}"

@@ -1,0 +1,267 @@
+"""Jobs as a read store might return them, and a fake store, for tests of queries and views."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.context import Application
+from dagmaster.application.job_snapshot import JobSnapshot
+from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.authoring.compiler.compile import compile_definition
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.read_store import (
+    ChildCounts,
+    FleetCounts,
+    FleetRecord,
+    JobEvent,
+    JobRecord,
+    NodeRecord,
+    NodeValues,
+    OwnerRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from dagmaster.engine.graph import Graph
+
+SECRET = "hunter2-canary"
+NO_FLEET = FleetRecord(orchestrators=(), workers=(), queues=(), unowned_jobs=0)
+
+FLOW: dict[str, Any] = {
+    "workflow_id": "flow",
+    "version": 2,
+    "inputs": {"token": {"type": "string", "secret": True}, "size": {"type": "integer"}},
+    "nodes": {
+        "fetch": {"handler": "echo", "queue": "default", "next": ["tiles", "release"]},
+        "tiles": {
+            "type": "fan_out",
+            "source": "{{ nodes.fetch.output.items }}",
+            "task": {"handler": "echo", "queue": "default"},
+        },
+        "release": {"type": "approval", "message": "Release?", "approvers": ["ada"], "next": "after"},
+        "after": {"type": "wait", "signal": "go"},
+    },
+}
+
+DONE = NodeRecord(
+    node_id="fetch", status=NodeStatus.COMPLETED, job_id="7", attempt=1, started_at=101.0, finished_at=102.0
+)
+ASKED = NodeRecord(node_id="release", status=NodeStatus.WAITING, job_id="7")
+TILES = NodeRecord(node_id="tiles", status=NodeStatus.RUNNING, job_id="7", source_count=10, expanded_count=10)
+
+
+def graph(definition: dict[str, Any] | None = None) -> Graph:
+    return compile_definition(definition or FLOW)
+
+
+def a_record(**changes: Any) -> JobRecord:
+    values: dict[str, Any] = {
+        "id": "7", "name": "flow", "workflow_id": "flow", "version": 2, "content_hash": "x",
+        "status": JobStatus.RUNNING, "run": 1, "priority": 5, "submitted_by": "ada", "correlation_id": None,
+        "idempotency_key": None, "queue": None, "parent_job_id": None, "parent_node_id": None, "resumed_from": None,
+        "event_seq": 9, "is_cancelling": False, "is_ending": False, "error": None, "nodes_total": 4,
+        "nodes_finished": 1, "created_at": 100.0, "updated_at": 110.0, "started_at": 101.0, "resumed_at": None,
+        "finished_at": None, "deadline_at": None, "now": 111.0,
+        "owner": OwnerRecord(owner_id="1", host="h", pid=4, silent_seconds=1.0),
+        "inputs": {"token": SECRET, "size": 3},
+    }  # fmt: skip
+    return JobRecord(**(values | changes))
+
+
+def a_snapshot(*nodes: NodeRecord, around: dict[str, Any] | None = None, **changes: Any) -> JobSnapshot:
+    job, flow = a_record(**changes), graph()
+    values: dict[str, Any] = {"fleet": FleetCounts(1, 1)} | (around or {})
+    return JobSnapshot(
+        job=job,
+        graph=flow,
+        redact=JobRedactor(flow.inputs, job.inputs),
+        lease_seconds=15.0,
+        nodes={node.node_id: node for node in nodes},
+        **values,
+    )
+
+
+def an_event(seq: int, kind: str, node: str | None = None, at: float = 103.0, **data: Any) -> StoredEvent:
+    return StoredEvent(seq=seq, type=kind, at=at, by="ada", node=node, attempt=None, data=data)
+
+
+class FakeSubscription:
+    async def wait(self, timeout_seconds: float) -> bool:
+        await asyncio.sleep(0)
+        return False
+
+
+@dataclass
+class FakeReadStore:
+    """A read store of plain lists. It pages and filters as far as the tests here need it."""
+
+    records: list[JobRecord] = field(default_factory=list)
+    definitions: dict[str, dict[str, Any]] = field(default_factory=lambda: {"x": FLOW})
+    node_records: list[NodeRecord] = field(default_factory=list)
+    counts: dict[str, ChildCounts] = field(default_factory=dict)
+    values: dict[str, NodeValues] = field(default_factory=dict)
+    attempt_records: list[Any] = field(default_factory=list)
+    task_records: list[Any] = field(default_factory=list)
+    wait_infos: dict[str, Any] = field(default_factory=dict)
+    backlogs: list[Any] = field(default_factory=list)
+    footprint_records: list[Any] = field(default_factory=list)
+    commands: list[Any] = field(default_factory=list)
+    stored_events: list[StoredEvent] = field(default_factory=list)
+    log_records: list[Any] = field(default_factory=list)
+    workflow_records: list[Any] = field(default_factory=list)
+    version_records: list[Any] = field(default_factory=list)
+    fleet_record: FleetRecord = NO_FLEET
+    facts: Any = None
+    filters: list[Any] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    lease_seconds: float = 15.0
+    worker_lease_seconds: float = 6.0
+
+    async def jobs(self, job_filter: Any, *, after: Any = None, limit: int = 20) -> list[JobRecord]:
+        self.filters.append(job_filter)
+        newest = sorted(self.records, key=lambda job: -int(job.id))
+        return [job for job in newest if after is None or int(job.id) < int(after[0])][:limit]
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        self.reads.append(f"job {job_id}")
+        return next((job for job in self.records if job.id == job_id), None)
+
+    async def newest_job_id(self) -> str | None:
+        return max((job.id for job in self.records if job.parent_job_id is None), key=int, default=None)
+
+    async def job_counts(self, job_filter: Any) -> dict[JobStatus, int]:
+        self.filters.append(job_filter)
+        counts: dict[JobStatus, int] = {}
+        for job in self.records:
+            counts[job.status] = counts.get(job.status, 0) + 1
+        return counts
+
+    async def child_jobs(self, job_id: str) -> dict[str, tuple[str, JobStatus]]:
+        children = [job for job in self.records if job.parent_job_id == job_id]
+        return {str(job.parent_node_id): (job.id, job.status) for job in children}
+
+    async def definition(self, content_hash: str) -> dict[str, Any] | None:
+        self.reads.append(f"definition {content_hash}")
+        return self.definitions.get(content_hash)
+
+    async def nodes(self, job_id: str, node_ids: Any) -> list[NodeRecord]:
+        return [node for node in self.node_records if node.job_id == job_id and node.node_id in set(node_ids)]
+
+    async def list_nodes(self, node_filter: Any, *, after: Any = None, limit: int = 100) -> list[NodeRecord]:
+        self.filters.append(node_filter)
+
+        def position(node: NodeRecord) -> Any:
+            if node_filter.job_id is None:
+                return (-int(node.job_id), node.node_id)
+            return (node.parent_node_id or "", node.fan_out_index, node.node_id)
+
+        if after is not None and node_filter.job_id is None:
+            after = (-int(after[0]), after[1])
+        matching = [
+            node
+            for node in self.node_records
+            if node_filter.job_id in (None, node.job_id)
+            and node_filter.parent_node_id in (None, node.parent_node_id)
+            and (not node_filter.statuses or node.status in node_filter.statuses)
+        ]
+        return [node for node in sorted(matching, key=position) if after is None or position(node) > after][:limit]
+
+    async def child_counts(self, job_id: str, fan_outs: Any) -> dict[str, ChildCounts]:
+        self.reads.append(f"child_counts {','.join(fan_outs)}")
+        return {fan_out: self.counts.get(fan_out, ChildCounts()) for fan_out in fan_outs}
+
+    async def node_values(self, job_id: str, node_id: str, *, child_of: Any = None) -> NodeValues:
+        return self.values.get(node_id, NodeValues())
+
+    async def attempts(self, job_id: str, node_id: str) -> list[Any]:
+        return [attempt for attempt in self.attempt_records if attempt.node_id == node_id]
+
+    async def attempt_count(self, job_id: str) -> int:
+        return len(self.attempt_records)
+
+    async def tasks(self, task_filter: Any, *, after: Any = None, limit: int = 100) -> list[Any]:
+        ordered = sorted(self.task_records, key=lambda task: int(task.task_id))
+        return [task for task in ordered if after is None or int(task.task_id) > int(after[0])][:limit]
+
+    async def waits(self, job_id: str, node_ids: Any) -> dict[str, Any]:
+        return {node_id: self.wait_infos[node_id] for node_id in node_ids if node_id in self.wait_infos}
+
+    async def backlog(self, job_id: str) -> list[Any]:
+        return self.backlogs
+
+    async def footprints(self, job_id: str) -> list[Any]:
+        return self.footprint_records
+
+    async def pending_commands(self, job_id: str) -> list[Any]:
+        return self.commands
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Any = None) -> list[Any]:
+        return [event for event in self.stored_events if event.seq > after][:limit]
+
+    async def recent_events(self, *, types: Any = (), since: Any = None, after: Any = None, limit: int = 100) -> Any:
+        newest = sorted(self.stored_events, key=lambda event: (-event.at, -event.seq))
+        events = [JobEvent("7", event) for event in newest if not types or event.type in types]
+        return [each for each in events if after is None or (each.event.at, each.event.seq) < (after[0], after[2])][
+            :limit
+        ]
+
+    async def event_counts(self, *, since: Any = None, until: Any = None) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for event in self.stored_events:
+            counts[event.type] = counts.get(event.type, 0) + 1
+        return counts
+
+    async def logs(
+        self, job_id: str, *, node_id: Any = None, attempt: Any = None, after: Any = None, limit: int = 1000
+    ) -> list[Any]:
+        return [log for log in self.log_records if after is None or log.position > after][:limit]
+
+    async def workflows(self, *, after: Any = None, limit: int = 100) -> list[Any]:
+        return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][:limit]
+
+    async def versions(self, workflow_id: str) -> list[Any]:
+        return [version for version in self.version_records if version.workflow_id == workflow_id]
+
+    async def fleet_counts(self) -> FleetCounts:
+        return FleetCounts(1, 1)
+
+    async def fleet(self) -> FleetRecord:
+        return self.fleet_record
+
+    async def diagnosis(self, job_id: str) -> Any:
+        return self.facts.get(job_id) if isinstance(self.facts, dict) else self.facts
+
+    async def outputs(self, job_id: str, node_ids: Any) -> dict[str, Any]:
+        return {}
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[FakeSubscription]:
+        yield FakeSubscription()
+
+
+class FakeBlobs:
+    """Blobs by name."""
+
+    def __init__(self, **blobs: bytes) -> None:
+        self.blobs = blobs
+
+    async def read(self, ref: str) -> bytes:
+        from dagmaster.errors import BlobNotFound
+
+        if ref not in self.blobs:
+            raise BlobNotFound(f"there is no blob {ref}")
+        return self.blobs[ref]
+
+
+def an_application(store: FakeReadStore, **blobs: bytes) -> Application:
+    doubles: Any = {"read": store, "client": None, "blobs": FakeBlobs(**blobs)}
+    return Application(**doubles)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
