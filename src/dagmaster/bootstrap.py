@@ -20,15 +20,16 @@ from dagmaster.ports.storage import ZONES
 from dagmaster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from dagmaster.authoring.compiler.compile import Compiled
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.local.runner import Answers, InProcessRunner, Observer
+    from dagmaster.local.runner import LocalServices
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.service import Worker
 
 T = TypeVar("T")
@@ -207,32 +208,102 @@ def make_worker(
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
-    from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.service import Worker
 
-    registry = registry or find_handlers(modules, settings)
     concurrency = concurrency or settings.concurrency
-    processes = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
-    lent = lending(settings, home, processes=processes, is_alone=address.is_embedded)
+    processes, lent = _handler_processes(
+        settings, modules, concurrency=concurrency, home=home, is_alone=address.is_embedded
+    )
     store = PostgresWorkerStore(address)
     return Worker(
         store,
         store,
         store,
-        registry,
+        registry or find_handlers(modules, settings),
         blobs=blobs,
         secrets=secret,
         queues=queues,
         concurrency=concurrency,
-        processes=HandlerProcesses(
-            handler_modules(modules, settings),
-            limit=processes,
-            memory_limit_mb=settings.task_memory_mb,
-            lending=lent,
-        ),
+        processes=processes,
         services=LentLater(lent),
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.worker_lease_seconds / 3,
+        drain_seconds=settings.drain_seconds,
+        blocked_seconds=settings.blocked_seconds,
+    )
+
+
+def _handler_processes(
+    settings: Settings, modules: tuple[str, ...], *, concurrency: int, home: pathlib.Path | None, is_alone: bool
+) -> tuple[HandlerProcesses, Lending]:
+    """Wire the child processes of a worker, and the services that handlers get in them."""
+    from dagmaster.worker.process_pool import HandlerProcesses
+
+    limit = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
+    lent = lending(settings, home, processes=limit, is_alone=is_alone)
+    pool = HandlerProcesses(
+        handler_modules(modules, settings), limit=limit, memory_limit_mb=settings.task_memory_mb, lending=lent
+    )
+    return pool, lent
+
+
+@contextlib.asynccontextmanager
+async def stored_services(
+    address: DatabaseConfig,
+    settings: Settings,
+    *,
+    modules: tuple[str, ...],
+    registry: Registry,
+    concurrency: int | None,
+    home: pathlib.Path,
+) -> AsyncIterator[LocalServices]:
+    """Wire the services of a local run whose job is stored in PostgreSQL."""
+    from dagmaster.local.runner import LocalServices
+    from dagmaster.store.postgres.client_store import PostgresClientStore
+
+    blobs = large_outputs(settings, home)
+    client = PostgresClientStore(address, "dagmaster run")
+    await client.open()
+    try:
+        yield LocalServices(
+            client=client,
+            ids=client.identity.ids,
+            blobs=blobs,
+            make_orchestrator=lambda queue: make_orchestrator(address, blobs, settings, queue=queue),
+            make_worker=lambda queue: make_worker(
+                address,
+                blobs,
+                settings,
+                modules=modules,
+                registry=registry,
+                queues=[queue],
+                concurrency=concurrency,
+                home=home,
+            ),
+        )
+    finally:
+        await client.close()
+
+
+def ephemeral_services(
+    settings: Settings,
+    *,
+    modules: tuple[str, ...],
+    registry: Registry,
+    concurrency: int | None,
+    home: pathlib.Path,
+) -> LocalServices:
+    """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes here too."""
+    from dagmaster.local.memory_services import memory_services
+
+    concurrency = concurrency or settings.concurrency
+    processes, lent = _handler_processes(settings, modules, concurrency=concurrency, home=home, is_alone=True)
+    return memory_services(
+        registry,
+        secrets=secret,
+        services=LentLater(lent),
+        concurrency=concurrency,
+        processes=processes,
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
     )
@@ -303,29 +374,3 @@ def secret(name: str) -> str | None:
 def allowed_env(settings: Settings) -> dict[str, str]:
     """Return the variables that expressions may read as env.NAME."""
     return {name: os.environ[name] for name in settings.allowed_env if name in os.environ}
-
-
-def one_process(
-    handlers: Registry,
-    path: pathlib.Path,
-    *,
-    answers: Answers | None = None,
-    observer: Observer | None = None,
-    concurrency: int | None = None,
-    settings: Settings | None = None,
-) -> InProcessRunner:
-    """Wire a runner for one workflow file."""
-    from dagmaster.local.runner import InProcessRunner
-
-    settings = settings or load_settings()
-    return InProcessRunner(
-        handlers,
-        workflows=workflows_beside(path, handlers),
-        answers=answers,
-        observer=observer,
-        env=allowed_env(settings),
-        secrets=secret,
-        services=LentLater(lending(settings, processes=concurrency or settings.concurrency)),
-        concurrency=concurrency or settings.concurrency,
-        alone=True,
-    )

@@ -332,7 +332,7 @@ def test_answers_that_make_no_sense_are_bad_usage(arguments, said):
     ("text", "arguments", "said"),
     [
         ("{name: n, nodes: {g: {type: approval, approvers: [nobody_here]}}}", ["--approve", "all"], "may not answer g"),
-        ("{name: n, nodes: {w: {type: wait, signal: go}}}", ["--ephemeral"], "nothing can go on: w"),
+        ("{name: n, nodes: {w: {type: wait, signal: go}}}", ["--ephemeral"], "the job cannot continue: w waits"),
     ],
 )
 def test_a_job_that_nobody_here_can_move_ends_with_the_reason(write, text, arguments, said):

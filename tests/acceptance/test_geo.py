@@ -23,8 +23,9 @@ from rio_cogeo.cogeo import cog_validate
 from shapely import unary_union
 from shapely.geometry import box, shape
 
-from dagmaster.authoring.compiler.compile import compile_file
-from dagmaster.bootstrap import find_handlers, lending, one_process
+from dagmaster.bootstrap import compile_with_children, find_handlers, lending
+from dagmaster.local.memory_services import memory_services
+from dagmaster.local.runner import LocalRunner
 from dagmaster.ports.catalog import Search
 from dagmaster.ports.handler_services import LentLater
 from dagmaster.settings import Settings
@@ -46,8 +47,10 @@ class Place:
     def run(self, file: str, **inputs):
         """Run a workflow to its end, in this process."""
         path = ROOT / file
-        process = one_process(HANDLERS, path, settings=self.settings)
-        report = asyncio.run(process.run(compile_file(path, handlers=HANDLERS).graph, inputs))
+        compiled, children = compile_with_children(path, HANDLERS)
+        services = LentLater(lending(self.settings, processes=2))
+        local = memory_services(HANDLERS, services=services, concurrency=2, shares_loop=True)
+        report = asyncio.run(LocalRunner(local, alone=True).run(compiled.graph, inputs, children=children))
         assert report.status == "COMPLETED", report.error
         return report
 

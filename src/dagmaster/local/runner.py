@@ -1,439 +1,315 @@
-"""Runs jobs to their end in this process: the real engine, turns and handlers over a store in memory.
+"""Run one job in this process: the orchestrator's own service and a worker, over any stores.
 
-For trying a workflow and for users' tests. Nothing survives the process. People and child jobs are the caller's: it
-says who answers approvals (`Answers`) and where other workflows are found.
+`dagmaster run` runs it over PostgreSQL, `dagmaster run --ephemeral` and `run_workflow` over the stores in memory. The
+runner submits the job, answers its approvals, sends its commands and waits for its end. It decides nothing about nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections import deque
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.engine.approvals_and_waits import rfc3339
-from dagmaster.engine.decisions import Fail, WaitUntil
-from dagmaster.engine.events import (
-    Approved,
-    CancelRequested,
-    ChildJobFinished,
-    DispatchRejected,
-    EngineEvent,
-    JobStarted,
-    Rejected,
-    SignalReceived,
-    TaskFailed,
-    TaskReleased,
-    TaskSucceeded,
-    TimerFired,
-)
-from dagmaster.engine.expressions.templates import fill_secrets, has_secrets
-from dagmaster.engine.graph import ApprovalSpec
-from dagmaster.engine.model import Job
+from dagmaster.application.submission import MAX_SUBMITTER, JobSubmitter, Submission
 from dagmaster.engine.status import NodeStatus
-from dagmaster.engine.step import failure
-from dagmaster.errors import DagmasterError, PermanentError, WorkflowInvalid
-from dagmaster.local.memory_values import MemoryStore
-from dagmaster.orchestrator.expression_scopes import ExpressionScopes
-from dagmaster.orchestrator.turn import ApprovalRequest, ChildJobRequest, ResolvedTask, TurnResult, run_turn
-from dagmaster.ports.clock import Clock, SystemClock
-from dagmaster.ports.ids import Snowflakes
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.client_store import ClientStore
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import JobReport
-from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
-from dagmaster.redaction import redact_value, redacted
-from dagmaster.worker.executor import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.handler_context import Checkpoint, Progress
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.engine.model import Job
+    from dagmaster.local.idle_clock import IdleClock
+    from dagmaster.orchestrator.service import Orchestrator
+    from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
+    from dagmaster.ports.handler_context import Progress
+    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.task_messages import TaskMessage
+    from dagmaster.worker.service import Worker
 
-MAX_DEPTH: Final = 8
+__all__ = ["Answers", "JobReport", "LocalRunner", "LocalServices", "Observer"]
+
+CHECK_SECONDS: Final = 2.0
+"""How often the store is asked whether the job has finished: another orchestrator may own it."""
+
+RESEND_SECONDS: Final = 0.5
+"""How long a command waits that could not be sent because the database was unavailable."""
 
 
 class Answers(Protocol):
-    """Who answers approvals."""
+    """Answers approvals."""
 
     async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
-        """Give (yes or no, by whom, comment), or None if nobody is there to answer."""
+        """Return (approved, person, comment), or None to leave the approval open."""
 
 
 class Observer(Protocol):
-    """Who watches a run. Called in the loop: it must be quick."""
+    """Observes a run. Called on the event loop or on a handler's thread: it must be quick."""
 
     def turn(self, job: Job, writes: TurnResult) -> None:
-        """A turn was taken."""
+        """Observe a committed turn."""
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
-        """A handler reported how far it is."""
+        """Observe the progress of a handler."""
 
 
-@dataclass(slots=True)
-class _Queued:
-    run: _Run
-    task: ResolvedTask
-    task_id: str
+class RunClient(ClientStore, Protocol):
+    """A client store that can also report how a job ended."""
+
+    async def is_finished(self, job_id: str) -> bool:
+        """Return whether a job has finished."""
+
+    async def report(self, job_id: str, blobs: OutputBlobs) -> JobReport:
+        """Return the report of a finished job."""
 
 
-class InProcessRunner:
-    """A store, workers and a clock; jobs are run one after another, their children inside them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalServices:
+    """The stores of a run, and how its services are made."""
 
-    def __init__(  # noqa: PLR0913 - what is wired together stands in one place
+    client: RunClient
+    ids: Snowflakes
+    blobs: OutputBlobs
+    make_orchestrator: Callable[[str], Orchestrator]
+    """Make an orchestrator that owns only the jobs of this queue."""
+    make_worker: Callable[[str], Worker]
+    """Make a worker that serves only this queue."""
+    clock: IdleClock | None = None
+    """The clock of stores that only this process can write to; None if other processes share them."""
+
+
+class LocalRunner:
+    """Runs jobs to their end, one after another."""
+
+    def __init__(
         self,
-        handlers: Registry,
+        services: LocalServices,
         *,
-        workflows: Callable[[str, int | None], Graph | None] = lambda _workflow_id, _version: None,
         answers: Answers | None = None,
         observer: Observer | None = None,
-        clock: Clock | None = None,
-        env: Mapping[str, str] | None = None,
-        secrets: Callable[[str], str | None] = lambda _name: None,
-        services: Services | None = None,
-        concurrency: int = 32,
+        on_log: Callable[[str], None] | None = None,
+        user: str = "",
         alone: bool = False,
     ) -> None:
-        self.clock = clock or SystemClock()
-        self.ids = Snowflakes(self.clock)
-        self.store = MemoryStore()
-        self.workflows = workflows
+        self.services = services
         self.answers = answers
         self.observer = observer
-        self.env = dict(env or {})
-        self.secrets = secrets
-        self.services = services
-        self.concurrency = concurrency
-        # Alone: nobody will call `signal` or `cancel`, so a job that waits for that waits for ever.
+        self.on_log = on_log
+        self.user = user
+        # Nothing else will call `signal` or `cancel`: a job that waits for that waits forever, and is cancelled.
         self.alone = alone
         self.note = ""
-        self.handlers = handlers
-        self.executor = Executor(handlers)
-        self._main: _Run | None = None
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: dict[str, _Queued] = {}
-
-    async def run(self, graph: Graph, inputs: Mapping[str, Any]) -> JobReport:
-        """Run a job to its end. Inputs that do not fit are `InputsInvalid`, and nothing runs."""
-        accepted = accept_inputs(graph, inputs)
-        self.executor = Executor(self.handlers, reports=self, services=self.services, threads=self.concurrency)
-        workers = [asyncio.create_task(self._work()) for _ in range(self.concurrency)]
-        try:
-            self._main = _Run(self, graph, accepted, depth=0)
-            return await self._main.drive()
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-            await self.executor.close()
-
-    def stuck(self, run: _Run) -> None:
-        """End a job that nothing can move any more: nobody is there to send what it waits for."""
-        waits = ", ".join(node.id for node in run.job.nodes.values() if node.status is NodeStatus.WAITING)
-        self.note = f"nothing can go on: {waits} wait for what nobody here sends (an approval, a signal)"
-        run.tell(CancelRequested())
-
-    def not_an_approver(self, run: _Run, request: ApprovalRequest, by: str) -> None:
-        """End a job whose approval was answered by somebody who may not."""
-        self.note = f"{by} may not answer {request.node}: its approvers are {', '.join(request.approval.approvers)}"
-        run.tell(CancelRequested())
+        self.job_id = ""
+        self._failure: BaseException | None = None
+        self._orchestrator: Orchestrator | None = None
+        self._finished = asyncio.Event()
+        self._commands: asyncio.Queue[_Command] = asyncio.Queue()
+        self._questions: dict[asyncio.Task[None], tuple[str, str]] = {}
 
     def cancel(self) -> None:
-        """Ask the job to stop."""
-        if self._main is not None:
-            self._main.tell(CancelRequested())
+        """Cancel the job."""
+        self._send(CommandKind.CANCEL, {})
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Send a signal to the job."""
-        if self._main is not None:
-            self._main.tell(SignalReceived(name, payload))
+        self._send(CommandKind.SIGNAL, {"name": name, "payload": payload})
 
-    # ── The queue and its workers ──
+    async def run(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Any],
+        *,
+        children: Sequence[Graph] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> JobReport:
+        """Run a job to its end and return its report. `children`: the workflows that its child jobs may need.
 
-    def enqueue(self, run: _Run, task: ResolvedTask) -> str:
-        """Put a task where a worker will find it."""
-        queued = _Queued(run, task, self.ids.new())
-        self._queued[queued.task_id] = queued
-        self._queue.put_nowait(queued.task_id)
-        return queued.task_id
-
-    def withdraw(self, task_id: str) -> bool:
-        """Take a task back that no worker holds."""
-        return self._queued.pop(task_id, None) is not None
-
-    def stop(self, task_id: str) -> None:
-        """Ask the worker of a task to stop it."""
-        self.executor.stop(task_id)
-
-    async def _work(self) -> None:
-        while True:
-            task_id = await self._queue.get()
-            queued = self._queued.pop(task_id, None)
-            if queued is None:
-                continue
-            queued.run.report(queued, await self._execute(queued))
-
-    async def _execute(self, queued: _Queued) -> Outcome:
-        task, run = queued.task, queued.run
-        params, secrets = task.params, set(run.secrets)
-
-        def secret(name: str) -> str:
-            value = self._secret(name)
-            secrets.add(value)
-            return value
-
-        if has_secrets(params):
-            try:
-                params = fill_secrets(params, secret)
-            except PermanentError as error:
-                return Failed(failure(error.kind, str(error)), permanent=True)
-        message = TaskMessage(
-            task_id=queued.task_id,
-            job_id=run.job.id,
-            node_id=task.node,
-            handler=task.task.handler,
-            params=params,
-            timeout_seconds=task.task.timeout_seconds,
-            retry_count=task.attempt - 1,
-            attempt=task.attempt,
-            checkpoint=run.stored.checkpoints.get(task.node),
-            workflow=f"{run.job.graph.workflow_id} v{run.job.graph.version}",
+        Raise `InputsInvalid` before anything starts if the inputs do not fit.
+        """
+        services = self.services
+        submitter = JobSubmitter(services.client, services.ids)
+        queue = f"run:{services.ids.new()}"
+        submission = Submission(
+            graph=graph,
+            inputs=inputs,
+            env=env or {},
+            submitted_by=self.user[:MAX_SUBMITTER],
+            queue=queue,
+            workflows={child.workflow_id: child.content_hash for child in children},
         )
-        return redacted(await self.executor.execute(message), secrets)
+        submitter.job(submission)
+        for child in children:
+            await submitter.keep(child)
+        self._finished.clear()
+        self.job_id, self.note, self._failure = "", "", None
+        async with self._running(queue):
+            self.job_id = (await submitter.submit([submission]))[0].job_id
+            await self._until_finished()
+        if self._failure is not None:
+            raise self._failure
+        report = await services.client.report(self.job_id, services.blobs)
+        order = [*(node_id for node_id in graph.specs if node_id in report.nodes), *report.nodes]
+        return replace(report, nodes={node_id: report.nodes[node_id] for node_id in order}, note=self.note)
 
-    def _secret(self, name: str) -> str:
-        value = self.secrets(name)
-        if value is None:
-            raise PermanentError(f"there is no secret {name!r}: set DAGMASTER_SECRET_{name}", kind="secret_missing")
-        return value
+    async def _until_finished(self) -> None:
+        background = [asyncio.create_task(self._send_commands()), asyncio.create_task(self._check_finished())]
+        try:
+            await self._finished.wait()
+        finally:
+            for task in (*background, *self._questions):
+                task.cancel()
+            await asyncio.gather(*background, *self._questions, return_exceptions=True)
 
-    # ── What handlers report on the way ──
+    # ── Services ──
 
-    def progress(self, task: TaskMessage, progress: Progress) -> None:
-        """Pass progress on to who watches."""
+    @contextlib.asynccontextmanager
+    async def _running(self, queue: str) -> AsyncIterator[None]:
+        """Run an orchestrator and a worker of this queue. Other services leave its jobs alone while they are alive."""
+        orchestrator, worker = self.services.make_orchestrator(queue), self.services.make_worker(queue)
+        orchestrator.observer = self
+        worker.notes.on_progress = self._on_progress
+        worker.notes.on_log = self._on_log
+        self._orchestrator = orchestrator
+        if self.services.clock is not None:
+            self.services.clock.attach(is_waiting=lambda: bool(self._questions), on_idle=self._on_idle)
+        tasks = [asyncio.create_task(orchestrator.run()), asyncio.create_task(worker.run())]
+        for task in tasks:
+            task.add_done_callback(self._on_service_end)
+        try:
+            for ready in (orchestrator.ready, worker.ready):
+                await _first_of(ready.wait(), tasks)
+            yield
+        finally:
+            orchestrator.stop()
+            worker.stop()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._orchestrator = None
+
+    def _on_service_end(self, service: asyncio.Task[None]) -> None:
+        """End the run when one of its services failed: it would wait forever."""
+        if not service.cancelled() and service.exception() is not None:
+            self.note = f"a service of this run failed: {service.exception()}"
+            self._finished.set()
+
+    async def _check_finished(self) -> None:
+        """Ask the store now and then: the turn that ended the job may be another orchestrator's."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            with contextlib.suppress(DatabaseUnavailable):
+                if await self.services.client.is_finished(self.job_id):
+                    self._finished.set()
+
+    # ── Commands ──
+
+    def _send(self, kind: CommandKind, body: dict[str, Any], *, job_id: str = "", sent_by: str | None = None) -> None:
+        self._commands.put_nowait(_Command(kind, body, job_id, self.user if sent_by is None else sent_by))
+
+    async def _send_commands(self) -> None:
+        while True:
+            command = await self._commands.get()
+            job_id = command.job_id or self.job_id
+            while True:
+                try:
+                    await self.services.client.send(job_id, command.kind, command.body, command.sent_by)
+                except DatabaseUnavailable:
+                    await asyncio.sleep(RESEND_SECONDS)
+                else:
+                    break
+
+    # ── What services report ──
+
+    def turn(self, job: Job, writes: TurnResult) -> None:
+        """Pass a committed turn on, and ask for the approvals that it requested."""
+        if self.observer is not None:
+            self.observer.turn(job, writes)
+        for request in writes.approvals:
+            self._ask(job.id, request)
+        if self._questions:
+            for question, (job_id, node_id) in list(self._questions.items()):
+                if job_id == job.id and job.nodes[node_id].is_terminal:
+                    question.cancel()
+        if writes.finished is not None and job.id == self.job_id:
+            self._finished.set()
+
+    def _on_progress(self, task: TaskMessage, progress: Progress) -> None:
         if self.observer is not None:
             self.observer.progress(task.job_id, task.node_id, progress)
 
-    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint for the next attempt."""
-        self.store.jobs[task.job_id].checkpoints[task.node_id] = checkpoint
+    def _on_log(self, _task: TaskMessage, text: str) -> None:
+        if self.on_log is not None:
+            self.on_log(text)
 
-    def log(self, task: TaskMessage, text: str) -> None:
-        """Do nothing: a run in one process captures no logs, they go to the screen."""
-
-    def dump(self, task: TaskMessage, text: str) -> None:
-        """Do nothing: there is no process but this one."""
-
-
-class _Run:
-    """One job: what happened to it, its timers, and what is out for it."""
-
-    def __init__(self, process: InProcessRunner, graph: Graph, inputs: Mapping[str, Any], *, depth: int) -> None:
-        self.process = process
-        self.depth = depth
-        self.job = Job(process.ids.new(), graph)
-        self.stored = process.store.add(self.job)
-        self.scopes = ExpressionScopes(self.job, inputs, process.env)
-        self.wake = asyncio.Event()
-        self.inbox: deque[EngineEvent] = deque([JobStarted()])
-        self.reported: dict[tuple[str, int], Any] = {}
-        self.timers: list[tuple[float, str | None]] = []
-        self.out: dict[str, str] = {}
-        self.children: dict[str, _Run] = {}
-        self.side: dict[asyncio.Task[None], str] = {}
-        self.trouble: BaseException | None = None
-        self.secrets = [
-            value for name, value in inputs.items() if isinstance(value, str) and graph.inputs[name].get("secret")
-        ]
-
-    async def drive(self) -> JobReport:
-        """Take turns until the job is over."""
-        clock, started = self.process.clock, self.process.clock.now()
-        while True:
-            self._ring()
-            if self.trouble is not None:
-                raise self.trouble
-            if not self.inbox:
-                self.wake.clear()
-                until = self.timers[0][0] if self.timers else None
-                idle = not self.out and not self.side
-                if idle and until is None and self.process.alone:
-                    self.process.stuck(self)
-                await clock.wait(self.wake, until, idle=idle)
-                continue
-            writes = await self._turn(clock.now())
-            self._give_up_questions(writes)
-            if writes.finished is not None:
-                for task in self.side:
-                    task.cancel()
-                return self._report(clock.now() - started)
-            # Others may be ready: workers, and the screen.
-            await asyncio.sleep(0)
-
-    async def _turn(self, now: float) -> TurnResult:
-        happenings, self.inbox = self.inbox, deque()
-        reported, self.reported = self.reported, {}
-        process = self.process
-        writes = await run_turn(
-            self.job, happenings, reported=reported, scopes=self.scopes, values=process.store, now=now
-        )
-        self._keep_secrets(writes)
-        process.store.save(self.job, writes)
-        self._carry_out(writes)
-        if process.observer is not None:
-            process.observer.turn(self.job, writes)
-        return writes
-
-    def _carry_out(self, writes: TurnResult) -> None:
-        for task in writes.tasks:
-            self.out[task.node] = self.process.enqueue(self, task)
-        for decision in writes.decisions:
-            if isinstance(decision, WaitUntil):
-                heapq.heappush(self.timers, (decision.at, decision.node or ""))
-        for withdrawal in writes.withdrawals:
-            if self.process.withdraw(self.out.get(withdrawal.node, "")):
-                self.out.pop(withdrawal.node, None)
-                self.tell(withdrawal.then)
-        for stop in writes.stops:
-            self._stop(stop.node, stop.attempt)
-        stopped = {(stop.node, stop.attempt) for stop in writes.stops}
-        for request in writes.child_jobs:
-            if (request.node, request.attempt) in stopped:
-                # It was started and stopped in one turn: it never was.
-                error = failure("cancelled", "the child job was stopped before it started")
-                self.tell(ChildJobFinished(request.node, request.attempt, "CANCELLED", None, error))
-            else:
-                self._aside(request.node, self._child_job(request))
-        for approval in writes.approvals:
-            self._aside(approval.node, self._approval(approval))
-
-    def _keep_secrets(self, writes: TurnResult) -> None:
-        """Take the secret inputs out of what the engine says went wrong. What handlers say was cleaned before."""
-        if self.secrets:
-            for decision in writes.decisions:
-                if isinstance(decision, Fail):
-                    decision.error = redact_value(decision.error, self.secrets)
-                    self.job.nodes[decision.node].error = decision.error
-            if writes.finished is not None:
-                writes.finished.error = redact_value(writes.finished.error, self.secrets)
-
-    def _give_up_questions(self, writes: TurnResult) -> None:
-        """Ask nobody any more about a node that does not wait any more: its time may be over."""
-        over = {node.id for node in writes.changed if isinstance(node.spec, ApprovalSpec) and node.is_terminal}
-        for task, node_id in self.side.items():
-            if node_id in over:
-                task.cancel()
-
-    def _ring(self) -> None:
-        now = self.process.clock.now()
-        while self.timers and self.timers[0][0] <= now:
-            _, node_id = heapq.heappop(self.timers)
-            self.inbox.append(TimerFired(node_id or None))
-
-    def tell(self, happening: EngineEvent) -> None:
-        """Let something happen to the job."""
-        self.inbox.append(happening)
-        self.wake.set()
-
-    def report(self, queued: _Queued, outcome: Outcome) -> None:
-        """Take the outcome of an attempt."""
-        node, attempt = queued.task.node, queued.task.attempt
-        self.out.pop(node, None)
-        if isinstance(outcome, Succeeded):
-            self.reported[node, attempt] = outcome.output
-            self.tell(TaskSucceeded(node, attempt))
-        elif isinstance(outcome, Failed):
-            self.tell(TaskFailed(node, attempt, outcome.error, outcome.permanent))
-        elif isinstance(outcome, Released):
-            self.tell(TaskReleased(node, attempt))
-
-    def _stop(self, node: str, attempt: int) -> None:
-        child = self.children.get(node)
-        if child is not None:
-            child.tell(CancelRequested())
+    def _on_idle(self, has_timer: bool) -> None:  # noqa: FBT001 - a callback
+        """End a job that nothing can move any more."""
+        orchestrator = self._orchestrator
+        if orchestrator is None or not self.job_id or self._finished.is_set():
             return
-        task_id = self.out.get(node, "")
-        if self.process.withdraw(task_id):
-            self.out.pop(node, None)
-            self.tell(TaskReleased(node, attempt))
-        else:
-            self.process.stop(task_id)
+        if orchestrator.quarantined:
+            reasons = ", ".join(orchestrator.quarantined.values())
+            self._fail(RuntimeError(f"job {self.job_id} could not be advanced ({reasons}); the log has the traceback"))
+        elif self.alone and not has_timer and not self.note:
+            jobs = [owned.job for owned in orchestrator.jobs.values()]
+            nodes = [node.id for job in jobs for node in job.nodes.values() if node.status is NodeStatus.WAITING]
+            waiting = f"{', '.join(nodes)} {'waits' if len(nodes) == 1 else 'wait'}"
+            self.note = f"the job cannot continue: {waiting} for an approval or a signal that nothing here sends"
+            self.cancel()
 
-    # ── What the caller answers ──
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._finished.set()
 
-    def _aside(self, node_id: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self.side[task] = node_id
-        task.add_done_callback(self._is_aside_no_more)
+    # ── Approvals ──
 
-    def _is_aside_no_more(self, task: asyncio.Task[None]) -> None:
-        """Let nothing that went wrong beside the job be lost: the job would wait for ever."""
-        del self.side[task]
-        if not task.cancelled() and task.exception() is not None:
-            self.trouble = task.exception()
-        self.wake.set()
+    def _ask(self, job_id: str, request: ApprovalRequest) -> None:
+        if self.answers is not None:
+            question = asyncio.create_task(self._answer(self.answers, job_id, request))
+            self._questions[question] = (job_id, request.node)
+            question.add_done_callback(self._on_answered)
 
-    async def _approval(self, request: ApprovalRequest) -> None:
-        answers = self.process.answers
-        answer = None if answers is None else await answers.approval(request)
+    async def _answer(self, answers: Answers, job_id: str, request: ApprovalRequest) -> None:
+        answer = await answers.approval(request)
         if answer is None:
             return
-        yes, by, comment = answer
-        allowed = request.approval.approvers
-        if allowed and by not in allowed:
-            self.process.not_an_approver(self, request, by)
+        approved, person, comment = answer
+        approvers = request.approval.approvers
+        if approvers and person not in approvers:
+            self.note = f"{person} may not answer {request.node}: its approvers are {', '.join(approvers)}"
+            self.cancel()
             return
-        happening = (Approved if yes else Rejected)(request.node, by, rfc3339(self.process.clock.now()), comment)
-        self.tell(happening)
+        kind = CommandKind.APPROVE if approved else CommandKind.REJECT
+        self._send(kind, {"node": request.node, "comment": comment}, job_id=job_id, sent_by=person)
 
-    async def _child_job(self, request: ChildJobRequest) -> None:
-        wanted, node, attempt = request.workflow, request.node, request.attempt
-        try:
-            graph = self.process.workflows(wanted.workflow_id, wanted.version)
-        except WorkflowInvalid as problem:
-            error = failure("invalid_workflow", f"workflow {wanted.workflow_id!r} cannot run: {problem}")
-            self.tell(DispatchRejected(node, attempt, error))
-            return
-        if self.depth + 1 >= MAX_DEPTH:
-            error = failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
-        elif graph is None:
-            version = f" version {wanted.version}" if wanted.version is not None else ""
-            error = failure("unknown_workflow", f"no workflow {wanted.workflow_id!r}{version} was found")
-        else:
-            try:
-                inputs = accept_inputs(graph, request.inputs)
-            except DagmasterError as problem:
-                error = failure("invalid_inputs", str(problem))
-            else:
-                await self._run_child(node, attempt, graph, inputs)
-                return
-        self.tell(DispatchRejected(node, attempt, error))
-
-    async def _run_child(self, node: str, attempt: int, graph: Graph, inputs: Mapping[str, Any]) -> None:
-        child = self.children[node] = _Run(self.process, graph, inputs, depth=self.depth + 1)
-        report = await child.drive()
-        del self.children[node]
-        self.tell(ChildJobFinished(node, attempt, report.status, report.result, report.error))
-
-    def _report(self, duration: float) -> JobReport:
-        stored, graph = self.stored, self.job.graph
-        return JobReport(
-            job_id=self.job.id,
-            workflow_id=graph.workflow_id,
-            version=graph.version,
-            status=stored.row.status.value,
-            result=stored.result,
-            error=stored.error,
-            duration_seconds=round(duration, 6),
-            nodes=dict(_nodes(stored.nodes.values(), stored.outputs)),
-            note=self.process.note,
-        )
+    def _on_answered(self, question: asyncio.Task[None]) -> None:
+        self._questions.pop(question, None)
+        if not question.cancelled() and (error := question.exception()) is not None:
+            self._fail(error)
+        if self._orchestrator is not None:
+            # An approval that stays open may leave nothing that can move the job.
+            self._orchestrator.store.wakeup.set()
 
 
-def _nodes(rows: Iterable[Any], outputs: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
-    for row in rows:
-        output = outputs.get(row.id)
-        yield row.id, {"status": row.status.value, "attempts": row.attempt, "output": output, "error": row.error}
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command to send; without a job id, to the job of the run."""
+
+    kind: CommandKind
+    body: dict[str, Any]
+    job_id: str
+    sent_by: str
+
+
+async def _first_of(work: Coroutine[Any, Any, Any], services: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for this, or for the failure of a service, which is raised."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task, *services], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        task.cancel()
+    for service in services:
+        if service.done():
+            service.result()

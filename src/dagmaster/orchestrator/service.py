@@ -100,6 +100,11 @@ class Orchestrator:
         self._outage = ConnectionBackoff(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
         store.on_disconnect = self._outage.lost
 
+    @property
+    def quarantined(self) -> dict[str, str]:
+        """Jobs that could not be advanced and wait for a retry, each with the type of its error."""
+        return {job_id: reason for job_id, (_, reason) in self._quarantined.items()}
+
     # ── Living ──
 
     def stop(self) -> None:

@@ -105,6 +105,7 @@ class SimulatedDatabase(MemoryDatabase):
             tables, books = pickle.loads(self._disk)  # noqa: S301 - our own
             for name, table in zip(TABLES, tables, strict=True):
                 setattr(self, name, table)
+            self.is_queue_sorted = False
             oracle.open_books(books)
 
     def tell(self, channel: str, payload: str = "") -> None:

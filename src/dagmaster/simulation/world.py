@@ -31,9 +31,7 @@ from dagmaster.simulation.oracle import Oracle, Violation
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
-from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.service import Worker
-from dagmaster.worker.task_pools import TaskPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -260,7 +258,7 @@ class World:
         self._mocks = MockHandlers(graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes)
         self._count = 0
         self._starts: dict[Host, Callable[[], None]] = {}
-        self._services: dict[Host, Orchestrator | SimulatedWorker] = {}
+        self._services: dict[Host, Orchestrator | Worker] = {}
         self._clients: dict[int, asyncio.Task[None]] = {}
         # Where nothing goes wrong, whoever waits for the poll was not woken.
         self._poll_seconds = PROMPT_SECONDS if faults.most == 0 else 1.0
@@ -348,7 +346,7 @@ class World:
     def _start_worker(self) -> None:
         host = self._host("worker", self._start_worker)
         door: Any = Door(self.network, host, self._doors.worker(self.database), self.oracle)
-        service = SimulatedWorker(
+        service = Worker(
             door,
             door,
             door,
@@ -358,10 +356,11 @@ class World:
             concurrency=self._chance.choice((1, 2, 8)),
             poll_seconds=self._poll_seconds,
             heartbeat_seconds=1.0,
+            shares_loop=True,
         )
         self._live(host, service)
 
-    def _live(self, host: Host, service: Orchestrator | SimulatedWorker) -> None:
+    def _live(self, host: Host, service: Orchestrator | Worker) -> None:
         self._services[host] = service
         self._loop.create_task(service.run(), context=host.context())
 
@@ -434,17 +433,3 @@ class World:
                 return await work()
             except DatabaseUnavailable:
                 await asyncio.sleep(0.2)
-
-
-class SimulatedWorker(Worker):
-    """A worker whose handlers run on its own loop: there are no threads here, and none that could block it."""
-
-    async def run(self) -> None:
-        """Live until stopped."""
-        self._executor = Executor(self._registry, reports=self.notes)
-        lane = TaskPool(self._runner(self._executor), self._concurrency, self._one_done)
-        self._lanes = {Place.LOOP: lane, Place.THREAD: lane}
-        await self._live()
-
-    async def _watch_loop(self) -> None:
-        await asyncio.Event().wait()

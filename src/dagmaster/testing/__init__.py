@@ -1,6 +1,6 @@
 """Doubles and factories for tests of dagmaster, and of what is built on it.
 
-Names are imported when they are first used: `run` needs the runner here, and not the factories.
+Names are imported when they are first used: `run_workflow` does not need the factories.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagmaster.local.memory_values import MemoryStore
-    from dagmaster.local.runner import Answers, InProcessRunner, Observer
+    from dagmaster.local.memory_services import memory_services
+    from dagmaster.local.runner import Answers, LocalRunner, Observer
     from dagmaster.ports.job_records import JobReport
     from dagmaster.testing.clock import FakeClock
     from dagmaster.testing.engine_driver import Driver, through_json
@@ -43,9 +43,8 @@ __all__ = [
     "Builder",
     "Driver",
     "FakeClock",
-    "InProcessRunner",
     "JobReport",
-    "MemoryStore",
+    "LocalRunner",
     "Observer",
     "a_graph",
     "a_job",
@@ -60,6 +59,7 @@ __all__ = [
     "fan_out",
     "join",
     "local_services",
+    "memory_services",
     "run_workflow",
     "start",
     "task",
@@ -69,8 +69,8 @@ __all__ = [
 ]
 
 _PLACES = {
-    "dagmaster.local.memory_values": ("MemoryStore",),
-    "dagmaster.local.runner": ("Answers", "JobReport", "Observer", "InProcessRunner"),
+    "dagmaster.local.memory_services": ("memory_services",),
+    "dagmaster.local.runner": ("Answers", "JobReport", "LocalRunner", "Observer"),
     "dagmaster.testing.clock": ("FakeClock",),
     "dagmaster.testing.engine_driver": ("Driver", "through_json"),
     "dagmaster.testing.services": ("local_services",),

@@ -1,19 +1,21 @@
-"""Run a workflow in a test: real engine, real handlers, no server, and time that does not have to pass."""
+"""Run a workflow in a test: the real engine, orchestrator and worker, no server, and time that passes at once."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import pathlib
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.handlers import SHIPPED_HANDLERS
-from dagmaster.local.runner import Answers, InProcessRunner
+from dagmaster.local.memory_services import memory_services
+from dagmaster.local.runner import Answers, LocalRunner
 from dagmaster.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
@@ -26,32 +28,56 @@ def run_workflow(
     inputs: Mapping[str, Any] | None = None,
     *,
     handlers: Registry | Iterable[Callable[..., Any] | pathlib.Path | str] | pathlib.Path | str = (),
+    children: Sequence[Graph] = (),
     answers: Answers | None = None,
     clock: Clock | None = None,
+    secrets: Mapping[str, str] | None = None,
     services: Services | None = None,
 ) -> JobReport:
-    """Run a workflow (a graph, a file, or YAML text) to its end and give the report.
+    """Run a workflow (a graph, a file, or YAML text) to its end and return the report.
 
-    Handlers are decorated functions, and modules (`my.handlers`) and files (a path) that have some. Those that ship,
-    and those of installed packages, are known beside them; of two with one name the given one is meant, so a test may
-    put a double in the place of a handler that ships. Without a clock, waits and retry delays pass at once. Handlers
-    that ask for storage, a catalog or tables get those of `services`: see `local_services`.
+    `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some. Built-in
+    handlers and those of installed packages are known too; a given handler replaces one of the same name, so a test
+    may put a double in the place of a built-in handler. `children` are the workflows that child jobs need, `secrets`
+    the values of `secrets.NAME`. Without a clock, waits and retry delays pass at once. Handlers that ask for storage, a
+    catalog or tables get those of `services`: see `local_services`.
+
+    All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines on the
+    event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
+    processes.) At its timeout a coroutine is cancelled, and an exception is raised in the thread of a plain function;
+    one that blocks in a system call ends when that call returns. The attempt fails with `timeout` when the function has
+    really ended, and only then is it retried: two attempts never overlap.
     """
-    registry = _registry(handlers).overlay(discover(SHIPPED_HANDLERS))
+    registry = _registry(handlers).overlay(_known_handlers())
     if isinstance(workflow, pathlib.Path):
         workflow = compile_file(workflow, handlers=registry).graph
     elif isinstance(workflow, str):
         workflow = compile_text(workflow, handlers=registry).graph
-    process = InProcessRunner(registry, answers=answers, clock=clock or FakeClock(), services=services, alone=True)
-    return asyncio.run(process.run(workflow, inputs or {}))
+    local = memory_services(
+        registry,
+        clock=clock or FakeClock(),
+        secrets=dict(secrets or {}).get,
+        services=services,
+        shares_loop=True,
+    )
+    runner = LocalRunner(local, answers=answers, alone=True)
+    return asyncio.run(runner.run(workflow, inputs or {}, children=children))
+
+
+@functools.cache
+def _known_handlers() -> Registry:
+    """Return the handlers that are installed. Reading them takes longer than running a small workflow."""
+    return discover(SHIPPED_HANDLERS)
 
 
 def _registry(handlers: Registry | Iterable[Callable[..., Any] | pathlib.Path | str] | pathlib.Path | str) -> Registry:
     if isinstance(handlers, Registry):
         return handlers
-    given = [handlers] if isinstance(handlers, pathlib.Path | str) else list(handlers)
-    registry = discover([str(one) for one in given if isinstance(one, pathlib.Path | str)], entry_points=False)
-    for one in given:
-        if not isinstance(one, pathlib.Path | str):
-            registry.register(one)
+    sources = [handlers] if isinstance(handlers, pathlib.Path | str) else list(handlers)
+    registry = discover(
+        [str(source) for source in sources if isinstance(source, pathlib.Path | str)], entry_points=False
+    )
+    for source in sources:
+        if not isinstance(source, pathlib.Path | str):
+            registry.register(source)
     return registry

@@ -1,9 +1,10 @@
 """Runs one task: resolve the handler, open a context, call, describe the outcome.
 
 Async handlers run on the loop. Plain functions, and handlers that are classes, run in killable child processes if the
-executor is given some. Without them, for `run` and for tests, and for `isolation="thread"`, plain functions run on
-daemon threads. A thread cannot be killed: a plain function that outlives its timeout is given up and goes on unseen
-until it returns or the process ends.
+executor is given some. Without them, for tests, and for `isolation="thread"`, plain functions run on daemon threads. A
+thread cannot be killed: a plain function that outlives its timeout is abandoned and continues unseen until it returns
+or the process ends. With `abandons_threads=False` an exception is raised in its thread, and the task ends when the
+function does, so that a retry never overlaps with it; a function that never returns is waited for forever.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Regi
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
-from dagmaster.ports.task_messages import Outcome, Released, Succeeded, TaskMessage
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, capturing, nobodys, pieces
 from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
-from dagmaster.worker.thread_pool import DaemonThreads
+from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +93,7 @@ class Executor:
         services: Services | None = None,
         threads: int = 32,
         grace_seconds: float = GRACE_SECONDS,
+        abandons_threads: bool = True,
     ) -> None:
         self._registry = registry
         self.reports: TaskReports = NoReports() if reports is None else reports
@@ -99,6 +101,7 @@ class Executor:
         self.processes = processes
         self.services = services
         self.threads = DaemonThreads(threads)
+        self.abandons_threads = abandons_threads
         self.deadlines = Deadlines()
         self._running: dict[str, _Run] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -156,7 +159,7 @@ class Executor:
     async def _close(self, grace_seconds: float | None) -> None:
         runs = list(self._running.values())
         for run in runs:
-            run.end(Released("the worker was closed"), grace_seconds=grace_seconds)
+            run.close(grace_seconds)
         if runs:
             await asyncio.wait([run.finished for run in runs])
         self.deadlines.close()
@@ -184,11 +187,13 @@ class _Run:
     """One task while it runs. `work`, `progress` and `checkpoint` are called on any thread, all else on the loop's."""
 
     __slots__ = (
+        "_abandons_threads",
         "_context",
         "_deadlines",
         "_ending",
         "_grace",
         "_grace_seconds",
+        "_is_overdue",
         "_log",
         "_loop",
         "_loop_thread",
@@ -208,6 +213,7 @@ class _Run:
         self._spec = spec
         self._reports = executor.reports
         self._threads = executor.threads
+        self._abandons_threads = executor.abandons_threads
         # The processes, if it runs in one.
         self._processes = executor.processes if executor.place(spec) is Place.PROCESS else None
         self._deadlines = executor.deadlines
@@ -228,6 +234,7 @@ class _Run:
         # What was decided before the handler came to its end: then its own end does not count. A whole result does, of
         # one that was to be handed back: nobody has to do the work again.
         self._ending: Outcome | None = None
+        self._is_overdue = False
         self.begun_at: float | None = None
         self._request = b""
         self._log = TaskLog(self._log_written) if self._processes is None and capturing() else None
@@ -320,7 +327,8 @@ class _Run:
     def lost(self, error: BaseException) -> None:
         """The handler's end was not told as an outcome, which is our mistake. The task ends nevertheless."""
         self.done(undescribed(error))
-        _LOGGER.error("task %s of handler %s was lost", self.message.task_id, self.message.handler)
+        if not isinstance(error, HandlerInterrupted):
+            _LOGGER.error("task %s of handler %s was lost", self.message.task_id, self.message.handler)
 
     def done(self, outcome: Outcome) -> None:
         """The first outcome counts."""
@@ -355,7 +363,7 @@ class _Run:
         self._grace = self._loop.call_later(grace, self._give_up)
 
     def expire(self) -> None:
-        """Its time is up. A coroutine may clean up. A thread does not notice, and a process is killed: no grace."""
+        """End a handler whose time is up. Only a coroutine gets a grace period, to clean up."""
         outcome = failed("timeout", f"the handler did not finish within {self._timeout_seconds():g} seconds")
         self.end(outcome, grace_seconds=0 if self._task is None else None)
 
@@ -365,7 +373,23 @@ class _Run:
             # It is done when its process is dead: another attempt is not to meet this one.
             _LOGGER.warning("handler %s did not stop in time and is killed (task %s)", name, task_id)
             self._processes.kill(self)
-            return
+        elif self._task is None and not self._abandons_threads:
+            self._threads.interrupt(self)
+            # A retry after a timeout must not overlap with this attempt.
+            self._is_overdue = isinstance(self._ending, Failed) and self._ending.error["kind"] == "timeout"
+            if not self._is_overdue:
+                self._abandon()
+        else:
+            self._abandon()
+
+    def close(self, grace_seconds: float | None) -> None:
+        """Release the task, because the executor closes."""
+        self.end(Released("the worker was closed"), grace_seconds=grace_seconds)
+        if self._is_overdue:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        name, task_id = self.message.handler, self.message.task_id
         _LOGGER.warning("handler %s goes on after its end (task %s); its result will be dropped", name, task_id)
         self._threads.abandon(self)
         if self._task is not None:

@@ -54,7 +54,11 @@ CHECKPOINT_SECONDS: Final = 0.02
 
 
 class Worker:
-    """Serves queues; every queue if none is named."""
+    """Serves queues; every queue if none is named.
+
+    `shares_loop`: async handlers run on the loop of the service, their output is not captured, and a plain function
+    that timed out is waited for, not abandoned. For tests and simulations, which have no other worker.
+    """
 
     def __init__(  # noqa: PLR0913 - what is wired together stands in one place
         self,
@@ -74,6 +78,7 @@ class Worker:
         drain_seconds: float = 30.0,
         blocked_seconds: float = 60.0,
         patience_seconds: float = STALL_SECONDS,
+        shares_loop: bool = False,
     ) -> None:
         self.source = source
         self.ledger = ledger
@@ -94,6 +99,7 @@ class Worker:
         self._drain_seconds = drain_seconds
         self._blocked_seconds = blocked_seconds
         self._patience_seconds = patience_seconds
+        self._shares_loop = shares_loop
         self._stopping = asyncio.Event()
         self._finished: list[TaskReport] = []
         self._has_finished = asyncio.Event()
@@ -125,20 +131,24 @@ class Worker:
             processes=self._processes,
             services=self._services,
             threads=self._concurrency,
+            abandons_threads=not self._shares_loop,
         )
         runner = self._runner(executor)
+        pool = TaskPool(runner, self._concurrency, self._one_done, self._patience_seconds)
         self._lanes: dict[Place, TaskPool | ThreadLane] = {
-            Place.LOOP: self._loop_lane(),
-            Place.THREAD: TaskPool(runner, self._concurrency, self._one_done, self._patience_seconds),
+            Place.LOOP: pool if self._shares_loop else self._loop_lane(),
+            Place.THREAD: pool,
         }
         if self._processes is not None:
             self._lanes[Place.PROCESS] = TaskPool(runner, self._processes.limit, self._one_done, self._patience_seconds)
             self._process_bound = self._registry.names_matching(lambda spec: executor.place(spec) is Place.PROCESS)
-        with capture():
+        with contextlib.nullcontext() if self._shares_loop else capture():
             await self._live()
 
     async def _live(self) -> None:
-        duties = (self._report_loop(), self._notes_loop(), self._watch_loop())
+        duties = [self._report_loop(), self._notes_loop()]
+        if not self._shares_loop:
+            duties.append(self._watch_loop())
         beside = self._beside = [asyncio.create_task(each) for each in duties]
         try:
             while not self._stopping.is_set():
@@ -195,7 +205,7 @@ class Worker:
         grace = ShutdownBudget(self._drain_seconds, loop_time())
         # Others must not believe this worker dead while it drains.
         beating = asyncio.create_task(self._beat_loop())
-        lanes = list(self._lanes.values())
+        lanes = list(dict.fromkeys(self._lanes.values()))
         for lane in lanes:
             lane.hand_back_waiting()
         await self._until_empty(grace.until_cancel(loop_time()))

@@ -1,4 +1,4 @@
-"""Daemon threads for blocking work that nobody can stop.
+"""Daemon threads for blocking work, which can be interrupted but not killed.
 
 `concurrent.futures` waits at exit for every thread it ever started, so one function that hangs would hang the process.
 These threads are daemons, and one that is given up takes no place. Everything but `work` happens on the loop's thread.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import threading
 from collections import deque
 from functools import partial
@@ -17,6 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class HandlerInterrupted(BaseException):
+    """Raised inside a thread whose job has no time left. Not an `Exception`: handlers catch those and go on."""
 
 
 class Job(Protocol):
@@ -55,6 +60,12 @@ class DaemonThreads:
         if self._seats.pop(job, None) is not None:
             self._fill()
 
+    def interrupt(self, job: Job) -> None:
+        """Raise `HandlerInterrupted` in the thread of a job, once. The thread is not used again."""
+        seat = self._seats.get(job)
+        if seat is not None:
+            seat.interrupt()
+
     def close(self) -> None:
         """Let the threads end."""
         self._closed = True
@@ -74,7 +85,7 @@ class DaemonThreads:
 
     def _returned(self, job: Job, seat: _Seat, deliver: Callable[[], None]) -> None:
         abandoned = self._seats.pop(job, None) is None
-        if abandoned or self._closed:
+        if abandoned or self._closed or seat.is_interrupted:
             seat.leave()
         else:
             self._idle.append(seat)
@@ -103,11 +114,19 @@ class _Errand:
         self._returned = returned
 
     def run(self, seat: _Seat) -> None:
-        deliver: Callable[[], None]
         try:
-            deliver = partial(self._job.done, self._context.run(self._job.work))
+            self._send(seat, self._work())
+        except HandlerInterrupted as error:
+            # It came after the job's own code. It comes once, so this is not interrupted again.
+            self._send(seat, partial(self._job.lost, error))
+
+    def _work(self) -> Callable[[], None]:
+        try:
+            return partial(self._job.done, self._context.run(self._job.work))
         except BaseException as error:  # noqa: BLE001 - a thread that dies here would take the job's end with it
-            deliver = partial(self._job.lost, error)
+            return partial(self._job.lost, error)
+
+    def _send(self, seat: _Seat, deliver: Callable[[], None]) -> None:
         # A loop that is closed waits for nothing: the job was given up long ago.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._returned, self._job, seat, deliver)
@@ -116,11 +135,13 @@ class _Errand:
 class _Seat:
     """One thread."""
 
-    __slots__ = ("_errands",)
+    __slots__ = ("_errands", "_thread", "is_interrupted")
 
     def __init__(self) -> None:
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
-        threading.Thread(target=self._serve, name="dagmaster-handler", daemon=True).start()
+        self.is_interrupted = False
+        self._thread = threading.Thread(target=self._serve, name="dagmaster-handler", daemon=True)
+        self._thread.start()
 
     def take(self, errand: _Errand) -> None:
         self._errands.put(errand)
@@ -128,8 +149,16 @@ class _Seat:
     def leave(self) -> None:
         self._errands.put(None)
 
+    def interrupt(self) -> None:
+        thread_id = self._thread.ident
+        if thread_id is not None and not self.is_interrupted:
+            self.is_interrupted = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(HandlerInterrupted))
+
     def _serve(self) -> None:
-        while (errand := self._errands.get()) is not None:
-            errand.run(self)
-            # What was done is not kept alive until the next errand comes.
-            del errand
+        # An interrupt may arrive when the errand is done.
+        with contextlib.suppress(HandlerInterrupted):
+            while (errand := self._errands.get()) is not None:
+                errand.run(self)
+                # What was done is not kept alive until the next errand comes.
+                del errand

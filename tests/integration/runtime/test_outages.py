@@ -385,4 +385,4 @@ async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World
     )
     with pytest.raises(StatementFailed, match="permission denied"):
         async with asyncio.timeout(A_LONG_WHILE):
-            await run.run(DatabaseConfig(dsn=world.dsn), world.blobs.root, {}, {})
+            await run.run_stored(DatabaseConfig(dsn=world.dsn), world.blobs.root, {}, {})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dagmaster import HandlerContext, PermanentError, Registry, compile_text, handler
+from dagmaster.engine.model import Job
 from dagmaster.errors import InputsInvalid
-from dagmaster.local.runner import InProcessRunner
+from dagmaster.local.memory_services import memory_services
+from dagmaster.local.runner import LocalRunner
+from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.run import run_workflow
 from dagmaster.testing.services import local_services
@@ -36,6 +40,10 @@ async def broken(message: str = "no") -> dict[str, Any]:
 
 
 HANDLERS: list[Callable[..., Any]] = [give, flaky, broken]
+
+
+def a_runner(registry: Registry, **wiring) -> LocalRunner:
+    return LocalRunner(memory_services(registry, shares_loop=True, **wiring))
 
 
 def run(text: str, inputs: dict[str, Any] | None = None, **more):
@@ -231,8 +239,9 @@ CHILD = "{workflow_id: child, inputs: {x: {type: integer, required: true}}, node
 def with_children(text: str, **children: str):
     registry = Registry(HANDLERS)
     graphs = {name: compile_text(child, handlers=registry).graph for name, child in children.items()}
-    process = InProcessRunner(registry, workflows=lambda name, _version: graphs.get(name), clock=FakeClock())
-    return asyncio.run(process.run(compile_text(text, handlers=registry).graph, {}))
+    runner = a_runner(registry, clock=FakeClock())
+    graph = compile_text(text, handlers=registry).graph
+    return asyncio.run(runner.run(graph, {}, children=list(graphs.values())))
 
 
 def test_a_child_job_gives_its_result():
@@ -277,11 +286,12 @@ def test_secrets_reach_the_handler_and_only_there():
     graph = compile_text(
         "{name: n, nodes: {a: {handler: use, params: {h: 'Bearer {{ secrets.TOKEN }}'}}}}", handlers=registry
     ).graph
-    process = InProcessRunner(registry, secrets={"TOKEN": "s3"}.get, clock=FakeClock())
-    report = asyncio.run(process.run(graph, {}))
-    assert seen == [{"h": "Bearer s3"}]
-    assert "s3" not in str(report.to_json())
-    assert "s3" not in str(process.store.jobs)
+    database = MemoryDatabase()
+    runner = a_runner(registry, database=database, secrets={"TOKEN": "canary-s3"}.get, clock=FakeClock())
+    report = asyncio.run(runner.run(graph, {}))
+    assert seen == [{"h": "Bearer canary-s3"}]
+    assert "canary-s3" not in str(report.to_json())
+    assert "canary-s3" not in str(vars(database))
 
 
 def test_a_secret_that_is_not_there_fails_the_node_at_once():
@@ -304,10 +314,10 @@ def test_a_cancel_stops_what_runs_and_explains_every_node():
         graph = compile_text(
             "{name: n, nodes: {a: {handler: long}, b: {handler: give, depends_on: a}}}", handlers=registry
         ).graph
-        process = InProcessRunner(registry)
-        job = asyncio.ensure_future(process.run(graph, {}))
+        runner = a_runner(registry)
+        job = asyncio.ensure_future(runner.run(graph, {}))
         await started.wait()
-        process.cancel()
+        runner.cancel()
         return await job
 
     report = asyncio.run(scenario())
@@ -319,10 +329,10 @@ def test_a_signal_that_comes_early_is_not_lost():
     async def scenario():
         registry = Registry(HANDLERS)
         text = "{name: n, nodes: {a: {handler: give, next: w}, w: {type: wait, signal: go, next: b}, b: {handler: give, params: {p: '{{ nodes.w.output.p }}'}}}}"
-        process = InProcessRunner(registry)
-        job = asyncio.ensure_future(process.run(compile_text(text, handlers=registry).graph, {}))
+        runner = a_runner(registry)
+        job = asyncio.ensure_future(runner.run(compile_text(text, handlers=registry).graph, {}))
         await asyncio.sleep(0)
-        process.signal("go", {"p": 7})
+        runner.signal("go", {"p": 7})
         return await job
 
     assert asyncio.run(scenario()).nodes["b"]["output"] == {"p": 7}
@@ -368,8 +378,7 @@ def test_a_child_job_that_is_started_and_stopped_in_one_turn_never_runs():
         "{name: p, on_failure: cancel_running, nodes: {b: {handler: give, next: c}, c: {type: workflow, workflow_id: child}, a: {handler: gone}}}",
         handlers=registry,
     ).graph
-    process = InProcessRunner(registry, workflows=lambda *_: child, clock=FakeClock())
-    report = asyncio.run(process.run(parent, {}))
+    report = asyncio.run(a_runner(registry, clock=FakeClock()).run(parent, {}, children=[child]))
     assert report.nodes["c"]["status"] == "CANCELLED"
     assert ran == []
 
@@ -388,8 +397,8 @@ def test_one_runner_runs_one_job_after_another():
     graph = compile_text("{name: n, nodes: {a: {handler: give}}}", handlers=registry).graph
 
     async def twice():
-        process = InProcessRunner(registry, clock=FakeClock())
-        return await process.run(graph, {}), await process.run(graph, {})
+        runner = a_runner(registry, clock=FakeClock())
+        return await runner.run(graph, {}), await runner.run(graph, {})
 
     first, second = asyncio.run(twice())
     assert first.status == second.status == "COMPLETED"
@@ -422,7 +431,7 @@ def test_a_failed_nested_fan_out_is_null_among_the_outputs():
 def test_a_wait_for_a_signal_that_nobody_sends_ends_with_the_reason():
     report = run("{name: n, nodes: {w: {type: wait, signal: go}}}")
     assert report.status == "CANCELLED"
-    assert "w wait for what nobody here sends" in report.note
+    assert report.note == "the job cannot continue: w waits for an approval or a signal that nothing here sends"
 
 
 def test_a_checkpoint_is_given_to_the_next_attempt():
@@ -454,9 +463,10 @@ def test_the_stored_rows_give_the_same_job_again():
     graph = compile_text(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: give}}}}", handlers=registry
     ).graph
-    process = InProcessRunner(registry, clock=FakeClock())
-    report = asyncio.run(process.run(graph, {}))
-    rebuilt = process.store.rebuild(report.job_id)
+    database = MemoryDatabase()
+    report = asyncio.run(a_runner(registry, database=database, clock=FakeClock()).run(graph, {}))
+    stored = database.jobs[report.job_id]
+    rebuilt = Job.rebuild(graph, stored.row, [node.row for node in stored.nodes.values()])
     assert {node.id: node.status for node in rebuilt.nodes.values()} == {
         "f": "COMPLETED",
         "f__0": "COMPLETED",
@@ -501,3 +511,104 @@ def test_a_file_or_module_may_be_named_alone(tmp_path):
     for named in (file, str(file), "dagmaster.handlers.examples"):
         name = "echo" if named == "dagmaster.handlers.examples" else "x.y"
         assert run_workflow(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}", handlers=named).status == "COMPLETED"
+
+
+# ── Timeouts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Calls:
+    """Counts the calls of a handler that run at the same time."""
+
+    def __init__(self) -> None:
+        self.running = self.most = self.total = 0
+        self.interrupted = 0
+
+    def __enter__(self) -> None:
+        self.running += 1
+        self.total += 1
+        self.most = max(self.most, self.running)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.running -= 1
+        self.interrupted += kind is not None
+
+
+def test_a_plain_function_that_timed_out_is_interrupted():
+    calls = Calls()
+
+    @handler("loops", queue="q", timeout_seconds=1, retry=2)
+    def loops(ctx: HandlerContext) -> dict[str, Any]:
+        with calls:
+            while ctx.attempt == 1:
+                time.sleep(0.001)
+        return {"attempt": ctx.attempt}
+
+    report = run_workflow("{name: n, nodes: {a: {handler: loops}}}", handlers=[loops])
+    assert report.nodes["a"]["output"] == {"attempt": 2}
+    assert (calls.total, calls.most, calls.interrupted) == (2, 1, 1)
+
+
+def test_an_attempt_starts_only_when_the_one_before_it_has_really_ended():
+    calls = Calls()
+
+    @handler("sleeps", queue="q", timeout_seconds=1, retry=2)
+    def sleeps(ctx: HandlerContext) -> dict[str, Any]:
+        with calls:
+            # One call into the system, which no exception interrupts.
+            time.sleep(1.5 if ctx.attempt < 2 else 0.0)
+        return {"attempt": ctx.attempt}
+
+    report = run_workflow("{name: n, nodes: {a: {handler: sleeps}}}", handlers=[sleeps])
+    assert report.nodes["a"]["output"] == {"attempt": 2}
+    assert (calls.total, calls.most) == (2, 1)
+
+
+def test_a_function_that_catches_everything_is_waited_for_and_has_timed_out_all_the_same():
+    @handler("stubborn", queue="q", timeout_seconds=1, retry=1)
+    def stubborn() -> dict[str, Any]:
+        try:
+            while True:
+                time.sleep(0.001)
+        except BaseException:  # noqa: BLE001 - as some handlers do
+            return {"ok": True}
+
+    report = run_workflow("{name: n, nodes: {a: {handler: stubborn}}}", handlers=[stubborn])
+    assert report.nodes["a"]["error"]["kind"] == "timeout"
+
+
+# ── Secrets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_approval_message_does_not_show_a_secret_input():
+    answers = Says(yes=True)
+    text = "{name: n, inputs: {key: {type: string, required: true, secret: true}}, nodes: {ok: {type: approval, message: 'Use {{ inputs.key }}?'}}}"
+    assert run(text, {"key": "canary-key"}, answers=answers).status == "COMPLETED"
+    assert answers.asked == ["Use ***?"]
+
+
+# ── What cannot continue ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_approval_that_is_left_open_ends_the_job_with_the_reason():
+    class Silent:
+        async def approval(self, request):
+            await asyncio.sleep(0.01)
+
+    report = run("{name: n, nodes: {ok: {type: approval}}}", answers=Silent())
+    assert report.status == "CANCELLED"
+    assert report.note.startswith("the job cannot continue: ok waits")
+
+
+def test_an_approval_with_a_timeout_is_decided_by_the_clock():
+    report = run("{name: n, nodes: {ok: {type: approval, timeout_seconds: 3600, on_timeout: approve}}}")
+    assert (report.status, report.note) == ("COMPLETED", "")
+
+
+def test_a_job_that_cannot_be_advanced_raises_and_does_not_wait(monkeypatch, caplog):
+    async def broken(*_args: object, **_named: object) -> None:
+        raise LookupError("a mistake of ours")
+
+    monkeypatch.setattr("dagmaster.orchestrator.service.run_turn", broken)
+    with pytest.raises(RuntimeError, match=r"could not be advanced \(LookupError\)"):
+        run("{name: n, nodes: {a: {handler: give}}}")
+    assert "a mistake of ours" in caplog.text

@@ -19,13 +19,13 @@ from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.events import EngineEvent, JobStarted, TaskFailed, TaskSucceeded, TimerFired
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
-from dagmaster.local.memory_values import MemoryStore
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.result_reuse import ResultReuse
 from dagmaster.orchestrator.turn import run_turn
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from tests.unit.engine.engine_proof import batches_of
 from tests.unit.engine.random_workflows import Chance, Seeded, happens, pick
+from tests.unit.orchestrator.turn_rows import TurnRows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -41,7 +41,7 @@ class Lived:
     """A job that is over: what ran in it, and what each node left behind."""
 
     job: Job
-    store: MemoryStore
+    store: TurnRows
     ran: list[str] = field(default_factory=list)
     left: dict[str, Any] = field(default_factory=dict)
     reused: dict[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def live(
     deploys: tuple[str, ...] = (),
 ) -> Lived:
     """Run a job to its end; with `after`, as the one that is resumed from that."""
-    job, store = Job(name, graph), MemoryStore()
+    job, store = Job(name, graph), TurnRows()
     store.add(job)
     lived = Lived(job, store)
     past = None

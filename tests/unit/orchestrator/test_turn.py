@@ -10,16 +10,16 @@ from dagmaster.engine.advance import advance
 from dagmaster.engine.events import EngineEvent, JobStarted, TaskSucceeded
 from dagmaster.engine.expressions.templates import SecretText
 from dagmaster.engine.model import Job
-from dagmaster.local.memory_values import MemoryStore
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
+from tests.unit.orchestrator.turn_rows import TurnRows
 
 
 class Desk:
     """A job, its store, and what loads there were."""
 
     def __init__(self, text: str, inputs: dict[str, Any] | None = None) -> None:
-        self.store = MemoryStore()
+        self.store = TurnRows()
         self.inputs = inputs or {}
         self.job = Job("1", compile_text(text).graph)
         self.store.add(self.job)

@@ -8,7 +8,6 @@ import gc
 import json
 import os
 import pathlib
-import signal
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,7 +17,7 @@ from rich.json import JSON
 
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.bootstrap import blob_directory, compile_with_children, one_process, open_database, run_service
+from dagmaster.bootstrap import blob_directory, compile_with_children, open_database, run_service
 from dagmaster.cli.errors import CommandError
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.local.runner import InProcessRunner
     from dagmaster.orchestrator.turn import ApprovalRequest
     from dagmaster.ports.job_records import JobReport
 
@@ -110,37 +108,34 @@ def run(  # noqa: PLR0913 - the options of a command
         graph = compiled.graph
         if not (as_json or quiet):
             print_problems(compiled.warnings)
-        given = read_json_file(inputs_file)
-        given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
+        inputs = read_json_file(inputs_file)
+        inputs |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
         _check_answers(graph, approve, reject)
         display = _display(graph, watch=watch, quiet=quiet or as_json)
         answers = _CommandLineAnswers(display, approve=frozenset(approve), reject=frozenset(reject))
         try:
+            settings = load_settings()
+            job = LocalRun(
+                [graph, *children],
+                registry=registry,
+                modules=modules,
+                display=display,
+                concurrency=concurrency,
+                settings=settings,
+            )
+            job.answers, answers.job = answers, job
+            blobs = blob_directory(settings, data_dir)
             if ephemeral:
-                process = one_process(registry, file, answers=answers, observer=display, concurrency=concurrency)
-                answers.process = process
-                report, interrupted = asyncio.run(_drive(process, graph, given, display, _signals(signals)))
+                report = run_service(job.run_ephemeral(blobs, inputs, _signals(signals)))
             else:
-                settings = load_settings()
-                job = LocalRun(
-                    [graph, *children],
-                    registry=registry,
-                    modules=modules,
-                    display=display,
-                    concurrency=concurrency,
-                    settings=settings,
-                )
-                job.answers, answers.process = answers, job
                 with open_database(settings, data_dir) as address:
-                    blobs = blob_directory(settings, data_dir)
-                    report = run_service(job.run(address, blobs, given, _signals(signals)))
-                interrupted = job.interrupts > 0
+                    report = run_service(job.run_stored(address, blobs, inputs, _signals(signals)))
         except InputsInvalid as error:
             return _refuse(error, stdout if as_json else None)
         except DagmasterError as error:
             raise CommandError(error) from error
         _say(report, stdout, as_json=as_json, note=answers.note or report.note)
-    if interrupted:
+    if job.interrupts:
         return INTERRUPTED
     return COMPLETED if report.status == "COMPLETED" else FAILED
 
@@ -173,38 +168,6 @@ def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ..
             raise click.UsageError(f"no approval {name!r} in this workflow. {did_you_mean(name, approvals)}".strip())
 
 
-async def _drive(
-    process: InProcessRunner, graph: Graph, given: dict[str, Any], display: Display, signals: dict[str, Any]
-) -> tuple[JobReport, bool]:
-    interrupts = 0
-
-    def interrupt() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        if interrupts > 1:
-            display.pause()
-            click.echo("interrupted again: leaving at once", err=True)
-            sys.stderr.flush()
-            # Handlers may be deep in something that does not listen; nothing here outlives the process anyway.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGINT)
-        display.note("cancelling: waiting for what runs (Ctrl-C again to leave at once)")
-        process.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        try:
-            loop.add_signal_handler(number, interrupt)
-        except NotImplementedError:  # Windows: Ctrl-C is a KeyboardInterrupt there
-            break
-    with display:
-        job = asyncio.ensure_future(process.run(graph, given))
-        await asyncio.sleep(0)
-        for name, payload in signals.items():
-            process.signal(name, payload)
-        return await job, interrupts > 0
-
-
 class _CommandLineAnswers:
     """Answers approvals by the options, else by asking the person at the terminal."""
 
@@ -212,7 +175,7 @@ class _CommandLineAnswers:
         self.display = display
         self.yes = approve
         self.no = reject
-        self.process: InProcessRunner | LocalRun | None = None
+        self.job: LocalRun | None = None
         self.note = ""
         self._one_at_a_time = asyncio.Lock()
 
@@ -229,12 +192,12 @@ class _CommandLineAnswers:
                 answer = await _ask(f"{request.node}: {request.message or 'approve?'}")
                 self.display.go_on()
             return None if answer is None else (answer, person, "")
-        if request.approval.timeout_seconds is None and self.process is not None:
+        if request.approval.timeout_seconds is None and self.job is not None:
             self.note = (
                 f"node {request.node} waits for an approval and nobody is there to give it: "
                 f"run it on a terminal, or with --approve {request.node} or --reject {request.node}"
             )
-            self.process.cancel()
+            self.job.cancel()
         return None
 
 

@@ -171,6 +171,7 @@ class MemoryDatabase:
         self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
         self.orchestrators: dict[str, Registration] = {}
         self.workers: dict[str, Registration] = {}
+        self.is_queue_sorted = True
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._last = 0
         self._machines = 0
@@ -251,6 +252,19 @@ class MemoryDatabase:
         self.inbox[number] = Command(number, job_id, kind, json.loads(body), sent_by, now)
         owner = self.jobs[job_id].owner_id
         self.tell("jobs" if owner is None else f"owner {owner}", "commands")
+
+    def enqueue(self, task: StoredTask) -> None:
+        """Put a task into the queue."""
+        last = next(reversed(self.queue.values()), None)
+        self.is_queue_sorted = self.is_queue_sorted and (last is None or last.rank <= task.rank)
+        self.queue[task.task_id] = task
+
+    def tasks_by_rank(self) -> Iterable[StoredTask]:
+        """Return all tasks, the most urgent first. They are sorted only when they came out of order."""
+        if not self.is_queue_sorted:
+            self.queue = {task.task_id: task for task in sorted(self.queue.values(), key=lambda task: task.rank)}
+            self.is_queue_sorted = True
+        return self.queue.values()
 
     def give_back(
         self,

@@ -133,10 +133,12 @@ def _write_node(record: StoredNode, node: Node, turn: TurnCommit, now: float) ->
 
 def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: float) -> None:
     for task in turn.tasks:
-        database.queue[task.task_id] = StoredTask(
-            task.task_id, turn.job.id, task.node_id, task.attempt, task.queue, job.new.priority, task.handler,
-            task.params, task.secrets, task.timeout_seconds, now,
-            stop_requested_at=now if task.task_id in turn.stopped_at_dispatch else None,
+        database.enqueue(
+            StoredTask(
+                task.task_id, turn.job.id, task.node_id, task.attempt, task.queue, job.new.priority, task.handler,
+                task.params, task.secrets, task.timeout_seconds, now,
+                stop_requested_at=now if task.task_id in turn.stopped_at_dispatch else None,
+            )
         )  # fmt: skip
     for queue in dict.fromkeys(task.queue for task in turn.tasks):
         database.tell("tasks", queue)
@@ -186,7 +188,7 @@ def _tell_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: float
 
 def _copy(value: Any) -> Any:
     """As it comes back from a row."""
-    return json.loads(json.dumps(value))
+    return None if value is None else json.loads(json.dumps(value))
 
 
 def _copied(value: JsonText | None) -> JsonText | None:

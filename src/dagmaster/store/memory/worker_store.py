@@ -81,18 +81,20 @@ class MemoryWorkerStore:
         if me is None or me.stopped_at is not None:
             return []
         served = self._queues or self._all_queues()
-        ready = sorted(
-            (
-                task
-                for task in database.queue.values()
-                if task.worker_id is None and task.stop_requested_at is None and task.queue in served
-            ),
-            key=lambda task: task.rank,
-        )
-        too_many = {task.task_id for task in [task for task in ready if task.handler in process_bound][process_slots:]}
+        chosen: list[StoredTask] = []
+        for task in database.tasks_by_rank():
+            if len(chosen) == limit:
+                break
+            if task.worker_id is not None or task.stop_requested_at is not None or task.queue not in served:
+                continue
+            if task.handler in process_bound:
+                if process_slots <= 0:
+                    continue
+                process_slots -= 1
+            chosen.append(task)
         token, now = int(self._ids.new()), database.clock.now()
         claimed: list[ClaimedTask] = []
-        for task in [task for task in ready if task.task_id not in too_many][:limit]:
+        for task in chosen:
             task.worker_id, task.token, task.claimed_at = self.worker_id, token, now
             checkpoint = database.checkpoints.get((task.job_id, task.node_id)) if task.attempt > 1 else None
             job = database.jobs.get(task.job_id)

@@ -1,4 +1,4 @@
-"""A store in memory: what a job is, while one process runs it. Gone when the process is."""
+"""The values and rows of a job, for tests that run turns without a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class StoredJob:
+class JobRows:
     """The rows of one job."""
 
     graph: Graph
@@ -32,16 +32,16 @@ class StoredJob:
     error: dict[str, Any] | None = None
 
 
-class MemoryStore:
-    """Keeps jobs."""
+class TurnRows:
+    """Keeps what turns wrote."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, StoredJob] = {}
+        self.jobs: dict[str, JobRows] = {}
 
-    def add(self, job: Job) -> StoredJob:
+    def add(self, job: Job) -> JobRows:
         """Store a new job."""
         rows = {node.id: row_of(node) for node in job.nodes.values()}
-        stored = self.jobs[job.id] = StoredJob(job.graph, job.row(), rows)
+        stored = self.jobs[job.id] = JobRows(job.graph, job.row(), rows)
         return stored
 
     def save(self, job: Job, writes: TurnResult) -> None:
@@ -64,23 +64,23 @@ class MemoryStore:
         return Job.rebuild(stored.graph, stored.row, stored.nodes.values())
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Give the values that are there."""
+        """Return the values that are there."""
         stored = self.jobs[job_id]
-        found: dict[ValueKey, Any] = {}
+        values: dict[ValueKey, Any] = {}
         for key in keys:
             if key.kind is ValueKind.OUTPUT and key.node in stored.outputs:
-                found[key] = stored.outputs[key.node]
+                values[key] = stored.outputs[key.node]
             elif key.kind is ValueKind.ITEMS and key.node in stored.sources:
-                found[key] = stored.sources[key.node]
+                values[key] = stored.sources[key.node]
             elif key.kind is ValueKind.OUTPUTS:
-                found[key] = self._outputs(stored, key.node)
-        return found
+                values[key] = self._outputs(stored, key.node)
+        return values
 
     async def resolve_value(self, value: JsonText) -> Any:
         """Read a value that is not stored yet."""
         return value.value()
 
-    def _outputs(self, stored: StoredJob, fan_id: str) -> list[Any]:
+    def _outputs(self, stored: JobRows, fan_id: str) -> list[Any]:
         row = stored.nodes[fan_id]
         children = (stored.nodes[f"{fan_id}__{index}"] for index in range(row.expanded))
         return [

@@ -1,0 +1,85 @@
+"""The services of a run in memory: the orchestrator and the worker of the real stack, over `store/memory`."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.local.idle_clock import IdleClock
+from dagmaster.local.runner import LocalServices
+from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.redaction import redact_value
+from dagmaster.store.memory.client_store import MemoryClientStore
+from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.service import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.ports.clock import Clock
+    from dagmaster.ports.handler_services import Services
+    from dagmaster.worker.process_pool import HandlerProcesses
+
+DRAIN_SECONDS: Final = 3.0
+"""How long handlers have to end when a run is aborted. A run that finished has none left."""
+
+
+def memory_services(  # noqa: PLR0913 - everything that is wired
+    registry: Registry,
+    *,
+    database: MemoryDatabase | None = None,
+    clock: Clock | None = None,
+    secrets: Callable[[str], str | None] = lambda _name: None,
+    services: Services | None = None,
+    concurrency: int = 32,
+    processes: HandlerProcesses | None = None,
+    drain_seconds: float = DRAIN_SECONDS,
+    blocked_seconds: float = 60.0,
+    shares_loop: bool = False,
+) -> LocalServices:
+    """Wire services whose jobs live in memory and end with this process.
+
+    Leases never expire and nothing is polled: every writer is in this process, and the clock may jump. `processes`
+    serve one run: its worker closes them. `shares_loop`: see `Worker`.
+    """
+    idle_clock = IdleClock(clock)
+    database = database or MemoryDatabase(idle_clock)
+    database.clock = idle_clock
+    tables = database
+    idle_clock.has_work = lambda: bool(tables.queue or tables.results or tables.inbox)
+    client = MemoryClientStore(database)
+
+    def make_orchestrator(queue: str) -> Orchestrator:
+        store = MemoryOrchestratorStore(tables, lease_seconds=inf, worker_lease_seconds=inf)
+        timing = Timing(poll_seconds=inf)
+        return Orchestrator(store, blobs=tables.blobs, redact=redact_value, timing=timing, queue=queue)
+
+    def make_worker(queue: str) -> Worker:
+        store = MemoryWorkerStore(tables)
+        return Worker(
+            store,
+            store,
+            store,
+            registry,
+            blobs=tables.blobs,
+            secrets=secrets,
+            queues=[queue],
+            concurrency=concurrency,
+            processes=processes,
+            services=services,
+            drain_seconds=drain_seconds,
+            blocked_seconds=blocked_seconds,
+            shares_loop=shares_loop,
+        )
+
+    return LocalServices(
+        client=client,
+        ids=client.ids,
+        blobs=database.blobs,
+        make_orchestrator=make_orchestrator,
+        make_worker=make_worker,
+        clock=idle_clock,
+    )
