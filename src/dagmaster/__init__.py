@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.authoring.handler_registry import (
         CheckpointableHandler,
         Registry,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.errors import DagmasterError, InputsInvalid, PermanentError, Problem, WorkflowInvalid
-    from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 
 __all__ = [
     "Checkpoint",
@@ -47,6 +48,7 @@ __all__ = [
 
 _PLACES = {
     "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
+    "dagmaster.authoring.handler_context": ("HandlerContext",),
     "dagmaster.authoring.handler_registry": (
         "CheckpointableHandler",
         "Registry",
@@ -57,7 +59,7 @@ _PLACES = {
     "dagmaster.engine.graph": ("Graph",),
     "dagmaster.engine.retry": ("RetryPolicy",),
     "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),
-    "dagmaster.ports.handler_context": ("Checkpoint", "HandlerContext", "HandlerResult", "Progress"),
+    "dagmaster.ports.handler_reports": ("Checkpoint", "HandlerResult", "Progress"),
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
 

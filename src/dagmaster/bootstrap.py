@@ -14,10 +14,10 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.handlers import SHIPPED_HANDLERS
-from dagmaster.ports.handler_services import Lending, LentLater
-from dagmaster.ports.scratch_dirs import have_own_folder
 from dagmaster.ports.storage import ZONES
+from dagmaster.scratch_dirs import ensure_private_dir
 from dagmaster.settings import Settings, load_settings
+from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -225,7 +225,7 @@ def make_worker(
         queues=queues,
         concurrency=concurrency,
         processes=processes,
-        services=LentLater(lent),
+        services=LazyServices(lent),
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.worker_lease_seconds / 3,
         drain_seconds=settings.drain_seconds,
@@ -235,7 +235,7 @@ def make_worker(
 
 def _handler_processes(
     settings: Settings, modules: tuple[str, ...], *, concurrency: int, home: pathlib.Path | None, is_alone: bool
-) -> tuple[HandlerProcesses, Lending]:
+) -> tuple[HandlerProcesses, ServicesConfig]:
     """Wire the child processes of a worker, and the services that handlers get in them."""
     from dagmaster.worker.process_pool import HandlerProcesses
 
@@ -301,7 +301,7 @@ def ephemeral_services(
     return memory_services(
         registry,
         secrets=secret,
-        services=LentLater(lent),
+        services=LazyServices(lent),
         concurrency=concurrency,
         processes=processes,
         drain_seconds=settings.drain_seconds,
@@ -311,7 +311,7 @@ def ephemeral_services(
 
 def lending(
     settings: Settings, home: pathlib.Path | None = None, *, processes: int = 1, is_alone: bool = True
-) -> Lending:
+) -> ServicesConfig:
     """Return the configuration of handler services as JSON: it is sent to child processes.
 
     `home` is the directory of large outputs. Not `is_alone`: the database has many users, and a file of this machine
@@ -323,9 +323,9 @@ def lending(
     if scratch is None:
         # All users of the machine may write there, and know the name.
         scratch = pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
-        have_own_folder(scratch)
+        ensure_private_dir(scratch)
     tables, catalog = settings.tables_url, settings.catalog_url
-    return Lending(
+    return ServicesConfig(
         "dagmaster.bootstrap:open_services",
         {
             # abspath: a zone is named without '..', which a data directory may be given with.

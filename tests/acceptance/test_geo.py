@@ -27,8 +27,8 @@ from dagmaster.bootstrap import compile_with_children, find_handlers, lending
 from dagmaster.local.memory_services import memory_services
 from dagmaster.local.runner import LocalRunner
 from dagmaster.ports.catalog import Search
-from dagmaster.ports.handler_services import LentLater
 from dagmaster.settings import Settings
+from dagmaster.worker.lazy_services import LazyServices
 
 ROOT = Path(__file__).parents[2]
 SCENE = ROOT / "examples" / "data" / "landsat7_olinda.tif"
@@ -42,13 +42,13 @@ class Place:
         (folder / "bronze").mkdir(parents=True)
         shutil.copy(SCENE, folder / "bronze")
         self.settings = Settings(blob_dir=folder, scratch_dir=folder / "scratch", concurrency=2)
-        self.services = LentLater(lending(self.settings, folder))
+        self.services = LazyServices(lending(self.settings, folder))
 
     def run(self, file: str, **inputs):
         """Run a workflow to its end, in this process."""
         path = ROOT / file
         compiled, children = compile_with_children(path, HANDLERS)
-        services = LentLater(lending(self.settings, processes=2))
+        services = LazyServices(lending(self.settings, processes=2))
         local = memory_services(HANDLERS, services=services, concurrency=2, shares_loop=True)
         report = asyncio.run(LocalRunner(local, alone=True).run(compiled.graph, inputs, children=children))
         assert report.status == "COMPLETED", report.error

@@ -10,8 +10,8 @@ import pytest
 
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.json_text import JsonText
-from dagmaster.ports.result_notifications import FEW, MAX_CHARACTERS, encode_results
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.store.result_notifications import FEW, MAX_CHARACTERS, encode_results
 from tests.conformance.jobs import Scene, a_task, a_turn, heard
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dagmaster.clocks import SystemClock
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
-from dagmaster.ports.clock import SystemClock
-from dagmaster.ports.ids import Snowflakes
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import NewTask, Withdrawal
+from dagmaster.snowflakes import Snowflakes
 from tests.conformance.jobs import ONE, a_job, a_turn
 from tests.conformance.stores import MemoryWorld, PostgresWorld, SeenAttempt
 

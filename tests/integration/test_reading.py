@@ -19,8 +19,8 @@ from dagmaster.cli.commands.fleet import serving
 from dagmaster.cli.snapshots import load_job_view
 from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.job_records import StoredWorkflow
+from dagmaster.snowflakes import EPOCH_MS
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.client_store import PostgresClientStore

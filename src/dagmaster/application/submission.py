@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.client_store import ClientStore
-    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted
 
 MAX_KEY: Final = 128
@@ -47,7 +47,7 @@ class Submission:
 class JobSubmitter:
     """Accepts jobs. What it accepts is stored for good, once for each key."""
 
-    def __init__(self, store: ClientStore, ids: Snowflakes) -> None:
+    def __init__(self, store: ClientStore, ids: Ids) -> None:
         self._store = store
         self._ids = ids
         self._stored: set[str] = set()

@@ -26,7 +26,7 @@ from dagmaster.errors import HandlerInvalid
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 

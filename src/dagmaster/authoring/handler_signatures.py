@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.source_map import format_path
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, output_type, resolve_annotations
 from dagmaster.errors import HandlerInvalid, PermanentError
-from dagmaster.ports.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

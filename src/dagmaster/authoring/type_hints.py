@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, RootModel
 
-from dagmaster.ports.handler_context import Checkpoint, HandlerResult, Progress
+from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

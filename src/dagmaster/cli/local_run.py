@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagmaster.local.runner import Answers, LocalRunner, LocalServices
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.handler_context import Progress
+    from dagmaster.ports.handler_reports import Progress
     from dagmaster.ports.job_records import JobReport
     from dagmaster.settings import Settings
 

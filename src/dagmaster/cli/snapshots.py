@@ -13,7 +13,7 @@ from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Queue
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
-from dagmaster.ports.handler_context import Progress
+from dagmaster.ports.handler_reports import Progress
 from dagmaster.store.postgres.legacy_read_store import ChildCounts, FleetCounts, NodeRecord
 from dagmaster.text_format import age, counted
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
 
 MOST_SOURCES: Final = 100
 """That a COG or an item names. Ten thousand would be megabytes that every reader has to load."""

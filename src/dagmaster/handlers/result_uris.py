@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
 UNDATED: Final = "dagmaster:undated_id"

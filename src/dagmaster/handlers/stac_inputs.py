@@ -11,7 +11,7 @@ from dagmaster.geo.stac_items import MAX_ITEM_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
 
 ITEM_KEYS: Final = ("item", "items", "features", "item_collection", "payload", "output", "outputs", "result", "results")
 """The keys of an object that are searched for items."""

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from dagmaster.local.idle_clock import IdleClock
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
-    from dagmaster.ports.handler_context import Progress
-    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.handler_reports import Progress
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_messages import TaskMessage
+    from dagmaster.snowflakes import Snowflakes
     from dagmaster.worker.service import Worker
 
 __all__ = ["Answers", "JobReport", "LocalRunner", "LocalServices", "Observer"]

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ResolvedTask, TurnResult
-    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.ids import Ids
     from dagmaster.ports.output_blobs import OutputBlobs
 
 
-async def to_commit(
-    held: OwnedJob, writes: TurnResult, *, ids: Snowflakes, blobs: OutputBlobs, now: float
-) -> TurnCommit:
+async def to_commit(held: OwnedJob, writes: TurnResult, *, ids: Ids, blobs: OutputBlobs, now: float) -> TurnCommit:
     """Put a turn into the form in which it is stored. Events are added by who knows what happened."""
     turn = TurnCommit(held.job, held.epoch, held.event_seq, held.priority, parent=held.parent, finished=writes.finished)
     stored = held.stored

@@ -1,31 +1,12 @@
-"""Ids: Snowflakes. 41 bits of milliseconds, 10 of machine, 12 of sequence; decimal strings wherever they are shown."""
+"""The source of new ids. `dagmaster.snowflakes` has the implementation."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from dagmaster.ports.clock import Clock
-
-# 2026-01-01T00:00:00Z. 41 bits of milliseconds reach into 2095.
-EPOCH_MS: Final = 1_767_225_600_000
-_MACHINES: Final = 1 << 10
-_SEQUENCES: Final = 1 << 12
+from typing import Protocol
 
 
-class Snowflakes:
-    """Gives ids that grow with time. A burst takes ids from the milliseconds to come instead of waiting for them."""
-
-    def __init__(self, clock: Clock, machine: int = 0) -> None:
-        if not 0 <= machine < _MACHINES:
-            raise ValueError(f"a machine id is between 0 and {_MACHINES - 1}, not {machine}")
-        self._clock = clock
-        self._machine = machine
-        self._next = 0
+class Ids(Protocol):
+    """Generates ids that no other process generates."""
 
     def new(self) -> str:
-        """Give the next id."""
-        ticks = (int(self._clock.now() * 1000) - EPOCH_MS) * _SEQUENCES
-        self._next = max(self._next + 1, ticks)
-        moment, sequence = divmod(self._next, _SEQUENCES)
-        return str((moment * _MACHINES + self._machine) * _SEQUENCES + sequence)
+        """Return a new id, greater than all before it."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.ids import Snowflakes
+    from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import ClaimedJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import ValueKey
@@ -42,7 +42,7 @@ class OrchestratorStore(ReusableResults, Protocol):
         """The store's time, which decides."""
 
     @property
-    def ids(self) -> Snowflakes:
+    def ids(self) -> Ids:
         """New ids."""
 
     async def register(self) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_context import Checkpoint
+from dagmaster.ports.handler_reports import Checkpoint
 
 VERSION = 1
 """Of the message. Keys may be added within a version: a reader ignores those it does not know."""

@@ -10,10 +10,10 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.errors import HandlerInvalid, PermanentError
-from dagmaster.ports.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
 from dagmaster.simulation.output_inference import Shapes
 from dagmaster.simulation.value_schema import Kind, Shape, Wanted
 

@@ -12,8 +12,8 @@ import pickle
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.clocks import SystemClock
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
-from dagmaster.ports.clock import SystemClock
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.simulation.loop import START
 from dagmaster.simulation.oracle import Violation

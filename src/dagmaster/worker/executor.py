@@ -16,10 +16,11 @@ import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import HandlerNotFound, PermanentError
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
+from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread

@@ -17,7 +17,7 @@ from dagmaster.worker.task_outcomes import NOTHING, absorb, failed, failure_of, 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.task_messages import Outcome
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dagmaster.ports.clock import loop_time
+from dagmaster.clocks import loop_time
 
 MAX_PREFETCH: Final = 2_000
 AHEAD_SECONDS: Final = 0.1

@@ -25,7 +25,7 @@ from dagmaster.worker.process_protocol import Frames, Ready, frame, understood
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 START_SECONDS = 120.0
 """How long a process has to import the handlers."""

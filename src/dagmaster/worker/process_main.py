@@ -23,12 +23,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DagmasterError
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
-from dagmaster.ports.handler_services import Lending, LentLater
 from dagmaster.ports.task_messages import Failed, Outcome
 from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
+from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 from dagmaster.worker.process_protocol import (
     checkpoint_said,
     frame,
@@ -43,6 +43,7 @@ from dagmaster.worker.task_outcomes import checkpoint_copy, failed, readable_pro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
     from dagmaster.ports.handler_services import Services
 
 STDOUT, STDERR = 1, 2
@@ -96,7 +97,7 @@ class Child:
         stream = self._connection.makefile("rb")
         hello = receive(stream)
         if hello["lending"] is not None:
-            self._services = LentLater(Lending(**hello["lending"]))
+            self._services = LazyServices(ServicesConfig(**hello["lending"]))
         threading.Thread(target=self._read, args=(stream,), name="dagmaster-worker", daemon=True).start()
         limit_mb = hello["memory_limit_mb"]
         if limit_mb is not None:

@@ -17,7 +17,7 @@ from dagmaster.worker.process_client import KILL_SECONDS, LEAVE_SECONDS, Handler
 from dagmaster.worker.scratch_cleanup import forget, sweep
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_services import Lending
+    from dagmaster.worker.lazy_services import ServicesConfig
     from dagmaster.worker.process_client import Job
 
 IDLE_SECONDS = 60.0
@@ -33,7 +33,7 @@ class HandlerProcesses:
         *,
         limit: int,
         memory_limit_mb: int | None = None,
-        lending: Lending | None = None,
+        lending: ServicesConfig | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         if limit < 1:

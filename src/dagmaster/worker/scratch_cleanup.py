@@ -11,7 +11,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.ports.scratch_dirs import NAME, began, machine
+from dagmaster.scratch_dirs import NAME, machine_name, process_start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ LEFT_SECONDS: Final = 7 * 24 * 3600.0
 def forget(scratch: Path, pid: int) -> None:
     """Take away what this process left, which is dead."""
     with contextlib.suppress(OSError):
-        for folder in scratch.glob(f"{machine()}_{pid}_*"):
+        for folder in scratch.glob(f"{machine_name()}_{pid}_*"):
             _take(folder)
 
 
@@ -38,8 +38,8 @@ def _take(folder: Path) -> None:
     found = NAME.fullmatch(folder.name)
     if found is None:
         return
-    if found[1] == machine():
-        is_left = began(int(found[2])) != int(found[3])
+    if found[1] == machine_name():
+        is_left = process_start(int(found[2])) != int(found[3])
     else:
         try:
             is_left = time.time() - folder.stat().st_mtime > LEFT_SECONDS

@@ -12,9 +12,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.clocks import loop_time
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
-from dagmaster.ports.clock import loop_time
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import Executor, Place
 from dagmaster.worker.loop_watchdog import LoopWatchdog

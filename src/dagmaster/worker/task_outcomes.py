@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 from dagmaster.ports.storage import without_keys
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 from dagmaster.text_format import storable_text
@@ -28,6 +28,7 @@ from dagmaster.worker.json_copy import json_copy
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.authoring.handler_registry import HandlerSpec
 
 MAX_MESSAGE = 2_000

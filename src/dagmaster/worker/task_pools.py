@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.ports.clock import loop_time
+from dagmaster.clocks import loop_time
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import GRACE_SECONDS
 

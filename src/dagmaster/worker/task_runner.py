@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
 from dagmaster.errors import DagmasterError, PermanentError
-from dagmaster.ports.handler_context import Checkpoint
+from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage

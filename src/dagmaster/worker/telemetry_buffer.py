@@ -17,7 +17,7 @@ from dagmaster.redaction import redact_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
     from dagmaster.ports.task_messages import TaskMessage
 
 MAX_CHUNK: Final = 64 * 1024

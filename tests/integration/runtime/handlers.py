@@ -12,8 +12,8 @@ import sys
 import threading
 from typing import Any
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.ports.handler_context import HandlerContext
 
 
 @handler("pid", queue="q")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.handler_context import HandlerContext
 from tests.integration.runtime.runtime_world import Gate, read
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_registry import handler
+from dagmaster.clocks import loop_time
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.orchestrator import service
-from dagmaster.ports.clock import loop_time
 from dagmaster.store.postgres.legacy_fleet import read_fleet
 from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from tests.integration.runtime.runtime_world import Gate, read

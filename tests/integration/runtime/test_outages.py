@@ -26,12 +26,12 @@ from asyncpg.exceptions import (
     ReadOnlySQLTransactionError,
 )
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.render.live import NoDisplay
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.events import CancelRequested
 from dagmaster.orchestrator import service
 from dagmaster.orchestrator.pending_events import PendingEvents
-from dagmaster.ports.handler_context import HandlerContext
 from tests.integration.runtime.runtime_world import Gate, owner_of, read
 
 if TYPE_CHECKING:

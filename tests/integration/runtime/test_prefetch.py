@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.ports.clock import loop_time
+from dagmaster.clocks import loop_time
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import BaseModel
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import (
     CheckpointableHandler,
     HandlerStyle,
@@ -16,7 +17,7 @@ from dagmaster.authoring.handler_registry import (
 )
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 from dagmaster.errors import HandlerInvalid
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagmaster.authoring.handler_registry import HandlerStyle, discover
-from dagmaster.ports.handler_context import Checkpoint, Progress
+from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor
 

@@ -10,20 +10,20 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from dagmaster.adapters.storage.router import ObjectStorage
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.handlers.raster.cog_handlers import CompleteParams
 from dagmaster.handlers.raster.tile_handlers import TileOptions
 from dagmaster.handlers.result_uris import publish, result_uri
 from dagmaster.handlers.source_files import CrsName, SourceParams, local_file
 from dagmaster.handlers.vector.models import PrepareParams
-from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.ports.handler_services import Share
 from dagmaster.ports.storage import BlobUri
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 
 @dataclass

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.orchestrator.turn import TurnResult
-    from dagmaster.ports.handler_context import Checkpoint
+    from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.json_text import JsonText
 
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext
+from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import TaskMessage
 
 # As the first writers of such messages wrote them.

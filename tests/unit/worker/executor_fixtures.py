@@ -6,15 +6,15 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import Registry, handler
-from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.ports.task_messages import Failed, Outcome, TaskMessage
 from dagmaster.worker.executor import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 A_WHILE = 5.0
 """Longer than anything here takes: a test that fails ends."""

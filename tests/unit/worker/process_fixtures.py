@@ -18,7 +18,7 @@ from tests.unit.worker.executor_fixtures import Heard
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.ports.handler_context import Progress
+    from dagmaster.ports.handler_reports import Progress
 
 HANDLERS = "tests.unit.worker.process_handlers"
 A_LONG_WHILE = 30.0

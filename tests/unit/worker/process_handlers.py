@@ -17,8 +17,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import CheckpointableHandler, handler
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext, Progress
+from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 
 @handler()

@@ -11,13 +11,14 @@ import pytest
 
 from dagmaster.authoring.handler_registry import CheckpointableHandler
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext, HandlerResult, Progress
+from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from tests.unit.worker.executor_fixtures import Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
 
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.worker.executor import Executor
 
 # ── success ─────────────────────────────────────────────────────────────────────────────────────────────────────────

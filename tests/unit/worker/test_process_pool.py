@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.handler_context import Checkpoint, Progress
+from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from tests.unit.worker.executor_fixtures import failure
 from tests.unit.worker.process_fixtures import Watched, lives, outcome_of, output, task, with_processes

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.bootstrap import lending
 from dagmaster.errors import SettingsInvalid
-from dagmaster.ports.handler_context import HandlerContext
-from dagmaster.ports.scratch_dirs import began, folder_of_process, machine
+from dagmaster.scratch_dirs import machine_name, process_dir_name, process_start
 from dagmaster.settings import Settings
 from dagmaster.worker.scratch_cleanup import forget, sweep
 
@@ -38,11 +38,11 @@ def ended() -> int:
 
 
 def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path, ended):
-    dead, before_us = f"{machine()}_{ended}_1", f"{machine()}_{os.getpid()}_1"
-    leave(tmp_path, dead, before_us, folder_of_process(), "mount", str(ended))
+    dead, before_us = f"{machine_name()}_{ended}_1", f"{machine_name()}_{os.getpid()}_1"
+    leave(tmp_path, dead, before_us, process_dir_name(), "mount", str(ended))
     sweep(tmp_path)
     # Another process had our number before us. What is named otherwise is none of ours.
-    assert names_in(tmp_path) == sorted([folder_of_process(), "mount", str(ended)])
+    assert names_in(tmp_path) == sorted([process_dir_name(), "mount", str(ended)])
 
 
 def test_what_lives_elsewhere_is_left_alone_until_it_is_old(tmp_path, ended):
@@ -54,10 +54,10 @@ def test_what_lives_elsewhere_is_left_alone_until_it_is_old(tmp_path, ended):
 
 
 def test_a_dead_process_is_forgotten_and_the_one_that_has_its_number_is_not(tmp_path, ended):
-    leave(tmp_path, f"{machine()}_{ended}_1", folder_of_process(), f"{machine()}_{os.getpid()}_1")
+    leave(tmp_path, f"{machine_name()}_{ended}_1", process_dir_name(), f"{machine_name()}_{os.getpid()}_1")
     forget(tmp_path, ended)
     forget(tmp_path, os.getpid())
-    assert names_in(tmp_path) == [folder_of_process()]
+    assert names_in(tmp_path) == [process_dir_name()]
 
 
 def test_a_scratch_folder_that_is_not_there_is_swept_and_forgotten_in_peace(tmp_path):
@@ -66,9 +66,9 @@ def test_a_scratch_folder_that_is_not_there_is_swept_and_forgotten_in_peace(tmp_
 
 
 def test_two_lives_of_one_number_have_two_names(ended):
-    assert began(ended) is None
-    assert folder_of_process() == f"{machine()}_{os.getpid()}_{began(os.getpid())}"
-    assert began(os.getpid()) != began(1)
+    assert process_start(ended) is None
+    assert process_dir_name() == f"{machine_name()}_{os.getpid()}_{process_start(os.getpid())}"
+    assert process_start(os.getpid()) != process_start(1)
 
 
 def test_the_folder_of_an_attempt_is_its_own_and_gone_when_it_is_over(tmp_path):
@@ -79,7 +79,7 @@ def test_the_folder_of_an_attempt_is_its_own_and_gone_when_it_is_over(tmp_path):
 
     one, two = (HandlerContext(services=Lent()) for _ in range(2))  # type: ignore[arg-type]
     assert one.scratch != two.scratch
-    assert one.scratch.parent == tmp_path / folder_of_process()
+    assert one.scratch.parent == tmp_path / process_dir_name()
     assert one.scratch.parent.stat().st_mode & 0o077 == 0
     (one.scratch / "x").write_bytes(b"1")
     gone = one.scratch

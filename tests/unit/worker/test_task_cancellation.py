@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.ports.handler_context import HandlerContext, Progress
+from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from tests.unit.worker.executor_fixtures import A_WHILE, Heard, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.worker.executor import Executor
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.authoring.handler_registry import Registry, handler
-from dagmaster.ports.handler_context import HandlerContext, Progress
+from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
 from dagmaster.worker import task_log_capture
 from dagmaster.worker.executor import Executor
@@ -25,6 +25,8 @@ from tests.unit.worker.process_fixtures import Watched, outcome_of, task, with_p
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dagmaster.authoring.handler_context import HandlerContext
 
 # ── of a process ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -249,8 +249,8 @@ def _require_unspoken(services: Services, uris: list[BlobUri]) -> None:
     asked = [uri for uri in uris if not str(uri).startswith(bronze)]
     if not asked:
         return
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.handlers.stac.asset_references import referenced
-    from dagmaster.ports.handler_context import HandlerContext
 
     try:
         known = referenced(HandlerContext(services=services))

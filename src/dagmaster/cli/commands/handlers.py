@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
-    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 
 @click.group()
@@ -141,9 +141,9 @@ def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
     """Run it as a worker does: a plain function in a process, which can be killed and may fall."""
     from dagmaster.bootstrap import handler_modules, lending
-    from dagmaster.ports.handler_services import LentLater
     from dagmaster.settings import load_settings
     from dagmaster.worker.executor import Executor
+    from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.task_log_capture import capture
 
@@ -152,7 +152,7 @@ async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMe
     processes = HandlerProcesses(
         handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, lending=lent
     )
-    executor = Executor(registry, processes=processes, services=LentLater(lent), reports=_OnStderr())
+    executor = Executor(registry, processes=processes, services=LazyServices(lent), reports=_OnStderr())
     with capture():
         try:
             return await executor.execute(message)

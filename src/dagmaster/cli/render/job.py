@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dagmaster.cli.render.tree import Row, Tree
     from dagmaster.engine.graph import Spec
-    from dagmaster.ports.handler_context import Progress
+    from dagmaster.ports.handler_reports import Progress
 
 ICONS: Final[dict[NodeStatus, tuple[str, str]]] = {
     NodeStatus.PENDING: ("·", "bright_black"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job, Node
     from dagmaster.orchestrator.turn import TurnResult
-    from dagmaster.ports.handler_context import Progress
+    from dagmaster.ports.handler_reports import Progress
 
 __all__ = ["LiveDisplay", "NoDisplay", "PlainDisplay", "duration", "format_error"]
 

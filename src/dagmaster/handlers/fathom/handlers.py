@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.geo.datetimes import normalize_datetime
@@ -38,7 +39,6 @@ from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.cog_output import CogShape
 from dagmaster.handlers.result_uris import publish, result_uri
 from dagmaster.handlers.source_files import LocalFile, local_file
-from dagmaster.ports.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,11 +6,11 @@ import time
 
 from pydantic import BaseModel, Field
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.queues import HEAVY
 from dagmaster.handlers.stac.asset_references import referenced
 from dagmaster.handlers.stac.catalog_maintenance import Indexed, PlaceParams, index
-from dagmaster.ports.handler_context import HandlerContext
 
 
 class OrphanParams(PlaceParams):

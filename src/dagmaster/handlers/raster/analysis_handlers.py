@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
@@ -15,7 +16,6 @@ from dagmaster.handlers.raster.cog_output import CogMade, CogParams, Origin, cog
 from dagmaster.handlers.result_uris import publish, result_uri
 from dagmaster.handlers.source_files import SourceParams, local_file
 from dagmaster.handlers.vector.dataset_files import fetch
-from dagmaster.ports.handler_context import HandlerContext
 
 
 class ThumbnailParams(SourceParams):

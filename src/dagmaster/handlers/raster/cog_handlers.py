@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.optional_imports import extra
@@ -16,7 +17,6 @@ from dagmaster.handlers.raster.shared_cache import mounted
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
 from dagmaster.handlers.source_files import ONE_OF, CrsName, LocalFile, SourceParams, data_href, local_file
 from dagmaster.handlers.vector.dataset_files import fetch
-from dagmaster.ports.handler_context import HandlerContext
 
 _NAMES = (*ONE_OF, "blob_name", "file_name", "item")
 

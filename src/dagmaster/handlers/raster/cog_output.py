@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
 from dagmaster.geo.datetimes import normalize_datetime
 from dagmaster.handlers.optional_imports import extra
@@ -29,7 +30,6 @@ from dagmaster.handlers.result_uris import (
     without_fingerprint,
 )
 from dagmaster.handlers.source_files import LocalFile, local_file
-from dagmaster.ports.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from dagmaster.handlers.raster.cog_writer import CogOptions

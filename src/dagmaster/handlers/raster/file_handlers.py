@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.shared_cache import KEEP_HOURS, mounted
 from dagmaster.handlers.source_files import SourceParams
-from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.ports.storage import ZONES, BlobUri
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dagmaster.errors import PermanentError
 from dagmaster.handlers.source_files import check_file_size, local_file, no_file
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
 

@@ -20,7 +20,7 @@ from dagmaster.handlers.result_uris import plain_name
 from dagmaster.handlers.source_files import LocalFile, no_file
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobUri
 
 FOLDER = "mount"

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.optional_imports import extra
@@ -15,7 +16,6 @@ from dagmaster.handlers.raster.cog_output import CogMade, CogParams, Origin, Res
 from dagmaster.handlers.raster.remote_rasters import in_place
 from dagmaster.handlers.raster.shared_cache import mounted
 from dagmaster.handlers.source_files import CrsName, SourceParams
-from dagmaster.ports.handler_context import HandlerContext
 
 TILES_FOLDER = "tiles"
 

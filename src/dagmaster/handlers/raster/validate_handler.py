@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
@@ -15,7 +16,6 @@ from dagmaster.handlers.raster.file_handlers import blob_to_mount, list_files
 from dagmaster.handlers.raster.remote_rasters import in_place
 from dagmaster.handlers.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
 from dagmaster.handlers.source_files import SourceParams
-from dagmaster.ports.handler_context import HandlerContext
 
 __all__ = [
     "HEAVY",

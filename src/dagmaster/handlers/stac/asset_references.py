@@ -10,7 +10,7 @@ from dagmaster.ports.storage import BlobUri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
 
 
 def blob_of(href: object) -> BlobUri | None:

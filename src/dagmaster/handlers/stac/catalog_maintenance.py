@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.handlers.optional_imports import extra
@@ -14,7 +15,6 @@ from dagmaster.handlers.stac.asset_references import all_items, blobs_of, refere
 from dagmaster.handlers.stac.item_builder import RASTERS, item_of_raster, placed
 from dagmaster.handlers.stac.item_repair import mended, missing_assets
 from dagmaster.handlers.stac.registration import Counts, register
-from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.ports.storage import ZONES, BlobInfo, BlobUri
 
 MOST_TOLD = 100

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import invalid_input
 from dagmaster.geo.bounding_boxes import parse_bbox
@@ -27,7 +28,6 @@ from dagmaster.handlers.stac.item_builder import (
 )
 from dagmaster.handlers.stac.registration import Counts, ensure, register
 from dagmaster.handlers.stac_inputs import COG_KEYS, collect_items
-from dagmaster.ports.handler_context import HandlerContext
 
 __all__ = [
     "catalog_container",

@@ -17,7 +17,7 @@ from dagmaster.handlers.source_files import local_file
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobUri
 
 DEFAULT_COLLECTION: Final = "default-collection"

@@ -13,7 +13,7 @@ from dagmaster.handlers.stac.asset_references import blobs_of
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobUri
 
 CLOSE: Final = 1e-6

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.geo.stac_items import check_items
 from dagmaster.handlers.optional_imports import extra
 from dagmaster.handlers.stac.item_builder import new_collection
-from dagmaster.ports.handler_context import HandlerContext
 
 AT_ONCE: Final = 1000
 """Items in one call of the catalog. A task that is killed between two calls is tried again, and finds them there."""

@@ -21,7 +21,7 @@ from dagmaster.errors import PermanentError
 from dagmaster.handlers.source_files import beside, local_file
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobUri
 
 FORMATS: Final = {

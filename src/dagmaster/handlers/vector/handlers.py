@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.optional_imports import extra
@@ -21,7 +22,6 @@ from dagmaster.handlers.vector.models import (
     Uploaded,
     UploadParams,
 )
-from dagmaster.ports.handler_context import HandlerContext
 
 
 @handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])

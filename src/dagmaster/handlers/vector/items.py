@@ -17,7 +17,7 @@ from dagmaster.handlers.provenance import Made, installed, provenance, source_li
 from dagmaster.handlers.vector.geometry_cleaning import lon_lat_bounds
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.tables import TableInfo
 
 EXTENSIONS: Final = (

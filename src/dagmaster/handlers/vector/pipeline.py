@@ -30,11 +30,11 @@ from dagmaster.ports.tables import TableSpec, check_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.handlers.vector.dataset_files import Fetched
     from dagmaster.handlers.vector.generalization import Features
     from dagmaster.handlers.vector.geometry_cleaning import Tally
     from dagmaster.handlers.vector.models import StacParams
-    from dagmaster.ports.handler_context import HandlerContext
 
 NOT_SHAPING = frozenset({"dataset_id", "collection_id", "item_id", "title", "when", "item", "replace"})
 """Params that change nothing in the chunks."""

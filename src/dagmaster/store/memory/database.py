@@ -9,14 +9,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.clocks import SystemClock
 from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
-from dagmaster.ports.clock import SystemClock
-from dagmaster.ports.ids import Snowflakes
-from dagmaster.ports.result_notifications import encode_results
 from dagmaster.ports.turn_records import Command, TaskResult
+from dagmaster.snowflakes import Snowflakes
+from dagmaster.store.result_notifications import encode_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,20 +11,20 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.job_records import ClaimedJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.result_notifications import NotificationInbox
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.store.memory.database import Registration, add_event
 from dagmaster.store.memory.turn_writer import write_turn
+from dagmaster.store.result_notifications import NotificationInbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.engine.model import NodeRow
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
+    from dagmaster.snowflakes import Snowflakes
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 

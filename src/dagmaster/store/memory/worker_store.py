@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.ports.result_notifications import fits_notification
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import Registration, StoredCheckpoint
+from dagmaster.store.result_notifications import fits_notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

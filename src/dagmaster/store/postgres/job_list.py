@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
-from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.snowflakes import EPOCH_MS
 from dagmaster.store.postgres.named_queries import Query, compiled, parts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
-from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.snowflakes import EPOCH_MS
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.clocks import SyncedClock
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost
-from dagmaster.ports.clock import SyncedClock
-from dagmaster.ports.ids import Snowflakes
+from dagmaster.snowflakes import Snowflakes
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:

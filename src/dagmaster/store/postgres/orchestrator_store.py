@@ -14,13 +14,13 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.job_records import ClaimedJob, ParentNode, StoredWorkflow
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.result_notifications import NotificationInbox
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
 from dagmaster.store.postgres.turn_statement import statement_of
+from dagmaster.store.result_notifications import NotificationInbox
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.ids import Snowflakes
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import TurnCommit
+    from dagmaster.snowflakes import Snowflakes
 
 _SQL = queries("orchestrator")
 _MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`

@@ -15,11 +15,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.result_notifications import fits_notification
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compiled, ids_in, of_one_row, parts, queries
+from dagmaster.store.result_notifications import fits_notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

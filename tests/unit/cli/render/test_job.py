@@ -17,7 +17,7 @@ from dagmaster.cli.render.job import (
 )
 from dagmaster.cli.render.tree import Tree
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.handler_context import Progress
+from dagmaster.ports.handler_reports import Progress
 from dagmaster.text_format import age, format_error
 from tests.unit.cli.views import chain, drawn, graph
 

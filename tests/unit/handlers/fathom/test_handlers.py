@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from dagmaster.adapters.storage.router import ObjectStorage
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.bootstrap import find_handlers
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.fathom import merge, synthetic_data
 from dagmaster.handlers.stac.catalog_maintenance import PlaceParams
 from dagmaster.ports.catalog import Registered
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext
+from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.handler_services import Share
 from tests.unit.handlers.fathom.rasters import pixels
 

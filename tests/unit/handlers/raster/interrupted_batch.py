@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.raster.tile_handlers import TileBatch, TileBatchParams, process_tile_batch
-from dagmaster.ports.handler_context import HandlerContext
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import Checkpoint, Progress, Reporter
+    from dagmaster.ports.handler_reports import Checkpoint, Progress, Reporter
 
 
 class Holding:

@@ -9,9 +9,9 @@ import numpy as np
 import rasterio
 from affine import Affine
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import discover
 from dagmaster.handlers.gdal import quiet
-from dagmaster.ports.handler_context import HandlerContext
 from dagmaster.testing import local_services
 
 REGISTRY = discover(["dagmaster.handlers.raster.validate_handler"], entry_points=False)

@@ -12,14 +12,14 @@ import pytest
 
 from dagmaster.authoring.handler_registry import discover
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_services import Lending
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor, NoReports
+from dagmaster.worker.lazy_services import ServicesConfig
 from dagmaster.worker.process_pool import HandlerProcesses
 from tests.unit.handlers.raster.raster_context import Bed, numbers
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 pytestmark = pytest.mark.process
 
@@ -54,7 +54,7 @@ def plan(bed: Bed) -> list[dict[str, Any]]:
 
 def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
     tiles = plan(bed)
-    lent = Lending("dagmaster.bootstrap:open_services", bed.services._config)
+    lent = ServicesConfig("dagmaster.bootstrap:open_services", bed.services._config)
 
     async def attempt(processes: HandlerProcesses, number: int, checkpoint: Checkpoint | None) -> tuple[Outcome, Heard]:
         heard = Heard()

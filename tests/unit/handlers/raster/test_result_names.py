@@ -12,7 +12,7 @@ from dagmaster.handlers.source_files import LocalFile, local_file
 from tests.unit.handlers.raster.raster_context import numbers
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import HandlerContext
+    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobUri
     from tests.unit.handlers.raster.raster_context import Bed
 

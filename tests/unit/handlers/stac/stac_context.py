@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import discover
-from dagmaster.ports.handler_context import HandlerContext
 from tests.unit.handlers.raster.raster_context import Bed, numbers, write
 
 REGISTRY = discover(

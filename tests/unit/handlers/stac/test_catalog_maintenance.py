@@ -9,7 +9,7 @@ import pytest
 from dagmaster.errors import BlobNotFound, PermanentError
 from dagmaster.handlers.stac.item_builder import placed
 from dagmaster.handlers.stac.raster_item import COG_TYPE
-from dagmaster.ports.handler_context import Checkpoint
+from dagmaster.ports.handler_reports import Checkpoint
 from tests.conformance.catalogs import a_collection, an_item
 from tests.unit.handlers.raster.raster_context import numbers, write
 from tests.unit.handlers.stac.stac_context import REGISTRY

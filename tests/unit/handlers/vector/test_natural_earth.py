@@ -12,14 +12,14 @@ import pyproj
 import pytest
 import shapely
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.vector import readers
-from dagmaster.ports.handler_context import HandlerContext
 from tests.conformance.table_worker import tables_at
 from tests.unit.handlers.vector.vector_context import REGISTRY, Lent
 
 if TYPE_CHECKING:
-    from dagmaster.ports.handler_context import Checkpoint
+    from dagmaster.ports.handler_reports import Checkpoint
 
 SHAPEFILE = Path(__file__).parents[4] / "examples/data/naturalearth_lowres/naturalearth_lowres.shp"
 GEOD = pyproj.Geod(ellps="WGS84")

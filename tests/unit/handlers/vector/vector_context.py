@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.adapters.tables.parquet_tables import ParquetTables
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import discover
 from dagmaster.ports.catalog import Registered
-from dagmaster.ports.handler_context import Checkpoint, HandlerContext
 from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.tables import Tables
 
 REGISTRY = discover(["dagmaster.handlers.vector.handlers"], entry_points=False)

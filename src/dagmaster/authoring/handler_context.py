@@ -1,4 +1,4 @@
-"""What the author of a handler sees: the context it is given, and what it may return or yield.
+"""What the author of a handler works with: the context of the task.
 
 A handler knows its task and nothing of graphs, stores or queues. A context can be made by hand, for a test of a
 handler: `HandlerContext(params={"name": "Ada"})`.
@@ -11,62 +11,22 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import PermanentError, ServicesNotFound
-from dagmaster.ports.scratch_dirs import folder_of_process
+from dagmaster.ports.handler_reports import Checkpoint, Progress
+from dagmaster.scratch_dirs import process_dir_name
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
 
     from dagmaster.ports.catalog import Catalog
+    from dagmaster.ports.handler_reports import Reporter
     from dagmaster.ports.handler_services import Services, Share
     from dagmaster.ports.storage import Storage
     from dagmaster.ports.tables import Tables
 
 _LOGGER = logging.getLogger("dagmaster.task")
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a handler is. Without a total, only that it moves."""
-
-    current: float
-    total: float | None = None
-    message: str = ""
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """A place from which another attempt can go on. `data` is JSON; `artifacts` names what was written so far."""
-
-    phase: str
-    data: dict[str, Any] = field(default_factory=dict)
-    artifacts: Sequence[str] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The checkpoint as plain JSON data."""
-        return {"phase": self.phase, "data": self.data, "artifacts": list(self.artifacts)}
-
-
-@dataclass(slots=True)
-class HandlerResult:
-    """What a handler returns when a dict is not enough. `success=False` fails the attempt, which may be retried."""
-
-    success: bool
-    output: dict[str, Any] = field(default_factory=dict)
-    error_message: str | None = None
-    metrics: dict[str, Any] = field(default_factory=dict)
-
-
-class Reporter(Protocol):
-    """Where the reports of one context go. It is called on any thread."""
-
-    def progress(self, progress: Progress) -> None:
-        """The handler got this far."""
-
-    def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Save this, and give what was saved."""
 
 
 @dataclass(slots=True)
@@ -142,7 +102,7 @@ class HandlerContext:
         """An empty folder of this attempt alone. It is gone when the attempt is over."""
         if self._scratch is None:
             # One folder a process: when that is killed, the worker takes all of it away.
-            home = self.share.scratch / folder_of_process()
+            home = self.share.scratch / process_dir_name()
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._scratch = Path(tempfile.mkdtemp(prefix="task-", dir=home))
         return self._scratch

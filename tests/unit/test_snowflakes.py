@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagmaster.ports.ids import EPOCH_MS, Snowflakes
+from dagmaster.snowflakes import EPOCH_MS, Snowflakes
 from dagmaster.testing.clock import FakeClock
 
 

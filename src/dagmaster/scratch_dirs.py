@@ -23,7 +23,7 @@ NAME: Final = re.compile(r"([A-Za-z0-9.-]+-[0-9a-f]{12})_(\d+)_(\d+)")
 
 
 @functools.cache
-def machine() -> str:
+def machine_name() -> str:
     """The machine since it was started, and the container on it: what numbers of processes are compared in."""
     host = socket.gethostname()
     said = [host]
@@ -35,7 +35,7 @@ def machine() -> str:
     return f"{plain}-{hashlib.sha256('/'.join(said).encode()).hexdigest()[:12]}"
 
 
-def began(pid: int) -> int | None:
+def process_start(pid: int) -> int | None:
     """When a process of this machine began, in the kernel's ticks. None: it is no more. 0: it lives, nobody knows."""
     try:
         # Behind the name of the program, which may have spaces and brackets in it.
@@ -54,13 +54,13 @@ def began(pid: int) -> int | None:
     return 0
 
 
-def folder_of_process() -> str:
+def process_dir_name() -> str:
     """The name of this process's folder."""
     pid = os.getpid()
-    return f"{machine()}_{pid}_{began(pid) or 0}"
+    return f"{machine_name()}_{pid}_{process_start(pid) or 0}"
 
 
-def have_own_folder(folder: Path) -> None:
+def ensure_private_dir(folder: Path) -> None:
     """Have a folder that nobody else may look or write into. One that is somebody else's, or a link, is refused."""
     try:
         folder.mkdir(mode=0o700)

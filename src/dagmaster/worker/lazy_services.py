@@ -1,0 +1,63 @@
+"""How a process gets the services for its handlers: from a configuration that is JSON, opened on first use."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagmaster.ports.catalog import Catalog
+    from dagmaster.ports.handler_services import Services, Share
+    from dagmaster.ports.storage import Storage
+    from dagmaster.ports.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesConfig:
+    """The factory of the services, `module:function`, and its argument. It is JSON: it is sent to handler processes."""
+
+    factory: str
+    config: dict[str, Any] = field(repr=False)
+
+    def open(self) -> Services:
+        """Open the services."""
+        module, _, function = self.factory.partition(":")
+        services: Services = getattr(importlib.import_module(module), function)(self.config)
+        return services
+
+
+class LazyServices:
+    """Services that are opened on first use, once per process."""
+
+    def __init__(self, config: ServicesConfig) -> None:
+        self._config = config
+        self._services: Services | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def blobs(self) -> Storage:
+        """Data by URI."""
+        return self._open().blobs
+
+    @property
+    def catalog(self) -> Catalog:
+        """The STAC catalog."""
+        return self._open().catalog
+
+    @property
+    def tables(self) -> Tables:
+        """Feature tables."""
+        return self._open().tables
+
+    @property
+    def share(self) -> Share:
+        """The resources that one task may use."""
+        return self._open().share
+
+    def _open(self) -> Services:
+        with self._lock:
+            if self._services is None:
+                self._services = self._config.open()
+            return self._services
