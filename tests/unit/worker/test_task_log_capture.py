@@ -35,6 +35,7 @@ def lines_of(word: str) -> list[str]:
     return [f"{word} printed", f"{word} on stderr", f"{word} native", f"INFO lib: {word} logged"]
 
 
+@pytest.mark.process
 def test_all_that_a_process_writes_is_there_in_order_before_the_outcome():
     async def main(executor: Executor, watched: Watched) -> str:
         await executor.execute(task("writing", word="it", times=200))
@@ -43,6 +44,7 @@ def test_all_that_a_process_writes_is_there_in_order_before_the_outcome():
     assert with_processes(main).splitlines() == lines_of("it") * 200
 
 
+@pytest.mark.process
 def test_tasks_that_run_at_once_or_one_after_the_other_are_not_mixed():
     async def main(executor: Executor, watched: Watched) -> Watched:
         names = [str(number) for number in range(6)]
@@ -54,6 +56,7 @@ def test_tasks_that_run_at_once_or_one_after_the_other_are_not_mixed():
         assert watched.text(name).splitlines() == lines_of(name) * 50
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["writing_in_c", "writing_half_a_line"])
 def test_half_a_line_is_not_held_back(name, monkeypatch):
     # With it, Python takes the buffers of native code away too, and there is nothing to hold back.
@@ -61,23 +64,27 @@ def test_half_a_line_is_not_held_back(name, monkeypatch):
     assert outcome_of(task(name, word="it"))[1].text() == "it without a newline"
 
 
+@pytest.mark.process
 def test_a_crash_loses_no_line_of_native_code(monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     assert outcome_of(task("writing_in_c_and_dying"))[1].text() == "the last line\n"
 
 
+@pytest.mark.process
 def test_a_logged_exception_has_its_traceback():
     text = outcome_of(task("writing_a_traceback"))[1].text()
     assert text.startswith("ERROR lib: it failed\nTraceback (most recent call last):\n")
     assert text.endswith("KeyError: 'LOST'\n")
 
 
+@pytest.mark.process
 def test_much_text_comes_whole_in_pieces():
     _, watched = outcome_of(task("writing_much", size=500_000))
     assert watched.text() == "é" * 500_000
     assert max(len(said.encode()) for _, said in watched.said) <= 64 * 1024
 
 
+@pytest.mark.process
 def test_bytes_that_are_no_text_are_replaced_and_a_character_that_was_cut_is_not_the_next_tasks():
     async def main(executor: Executor, watched: Watched) -> tuple[str, str]:
         await executor.execute(task("writing_bytes", "1"))

@@ -201,6 +201,7 @@ def test_a_pooler_in_between_is_suspected(monkeypatch, pid, forgets, grade):
 # ── on a real server ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.process
 def test_a_good_server_is_found_good(server, monkeypatch):
     monkeypatch.setattr(doctors, "CHECKS", ALL_CHECKS)
     monkeypatch.setenv("DAGMASTER_DATABASE_URL", server)
@@ -284,6 +285,7 @@ def test_behind_a_pooler_without_a_direct_address_the_poll_is_told(server, monke
     assert examine()["wake-up"][0].grade is Grade.GOOD
 
 
+@pytest.mark.process
 def test_a_data_directory_that_is_not_there_is_not_made(place):
     found = examine("--data-dir", str(place / "new" / "data"))
     assert found["embedded"][0].grade is Grade.GOOD
@@ -357,6 +359,7 @@ def test_wrong_settings_and_typos_are_told(monkeypatch, server, place):
     assert found["secrets"][0].found.startswith("1 ")
 
 
+@pytest.mark.process
 def test_modules_that_fail_hang_or_crash_are_told_and_the_others_are_counted(tmp_path, monkeypatch):
     handler = "from dagmaster import handler\n@handler('NAME')\ndef f() -> dict: return {}\n"
     bodies = {
@@ -380,6 +383,7 @@ def test_modules_that_fail_hang_or_crash_are_told_and_the_others_are_counted(tmp
     assert told[4][1].endswith("ended its process: SIGSEGV")
 
 
+@pytest.mark.process
 def test_a_module_that_takes_too_long_to_import_is_ended(tmp_path, monkeypatch):
     (tmp_path / "hangs.py").write_text("import threading\nthreading.Event().wait()")
     monkeypatch.setenv("DAGMASTER_HANDLERS", str(tmp_path / "hangs.py"))
@@ -389,6 +393,7 @@ def test_a_module_that_takes_too_long_to_import_is_ended(tmp_path, monkeypatch):
     assert "takes more than 1 s to import" in last.found
 
 
+@pytest.mark.process
 def test_two_modules_that_fit_only_alone_are_told(tmp_path, monkeypatch):
     for name in ("one", "two"):
         body = "from dagmaster import handler\n@handler('same')\ndef f() -> dict: return {}\n"
