@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEMPLATE: Final = "migrated"
+RUN: Final = os.environ.setdefault("DAGMASTER_TEST_RUN", os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid()))
+"""The id of this test run: the same in all of its processes, and in test runs that a test starts."""
 
 
 @contextlib.contextmanager
 def shared_server() -> Iterator[str]:
-    """One server for all processes of a test run, with a migrated database to copy. The last to leave removes it."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
-    place = Path(f"/var/tmp/dagmaster-run-{run}")
+    """Provide one server for all processes of a test run, with a migrated database to copy; the last user removes it."""
+    # Not under pytest's own folder: as root the server runs as another user, who may not enter it.
+    place = Path(f"/var/tmp/dagmaster-run-{RUN}")
     embedded = EmbeddedPostgres(place / "data")
     with _one_at_a_time():
         place.mkdir(mode=0o755, exist_ok=True)
@@ -47,12 +48,12 @@ def shared_server() -> Iterator[str]:
 
 
 OLDER: Final = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))), None)
-"""The system's PostgreSQL, if it has one: an older one than ours."""
+"""The system's PostgreSQL, if there is one: an older version than the embedded one."""
 
 
 @contextlib.contextmanager
 def older_server() -> Iterator[str]:
-    """A server of the system's PostgreSQL for this process."""
+    """Provide a server of the system's PostgreSQL for this process."""
     assert OLDER is not None
     with tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
@@ -60,19 +61,19 @@ def older_server() -> Iterator[str]:
             shutil.chown(place, "nobody", "nogroup")
         data, settings = f"{place}/data", f"-c listen_addresses= -c fsync=off -k {place}"
 
-        def tell(program: str, *arguments: str) -> None:
+        def run(program: str, *arguments: str) -> None:
             command = [str(OLDER.with_name(program)), "-D", data, *arguments]
             subprocess.run(command, check=True, capture_output=True, cwd="/", **user)  # type: ignore[call-overload]
 
-        tell("initdb", "-U", "dagmaster", "-A", "trust", "-E", "UTF8", "--no-sync")
-        tell("pg_ctl", "-w", "-l", f"{place}/log", "-o", settings, "start")
+        run("initdb", "-U", "dagmaster", "-A", "trust", "-E", "UTF8", "--no-sync")
+        run("pg_ctl", "-w", "-l", f"{place}/log", "-o", settings, "start")
         try:
             dsn = f"postgresql:///dagmaster?host={place}&port=5432&user=dagmaster"
             asyncio.run(_make_database(dsn))
             asyncio.run(_prepare(dsn))
             yield dsn
         finally:
-            tell("pg_ctl", "-m", "immediate", "stop")
+            run("pg_ctl", "-m", "immediate", "stop")
 
 
 async def _make_database(dsn: str) -> None:
@@ -103,7 +104,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def dsn_of(server: str, database: str) -> str:
-    """The address of another database of a server."""
+    """Return the DSN of another database of a server."""
     return server.replace("/dagmaster?", f"/{database}?")
 
 
@@ -114,7 +115,7 @@ _FREE: dict[str, list[str]] = {}
 
 
 async def take_database(server: str) -> str:
-    """The name of a migrated, empty database."""
+    """Take an empty, migrated database from the pool; return its name."""
     if _FREE.get(server):
         return _FREE[server].pop()
     name = f"t{os.getpid()}_{next(_NUMBERS)}"
@@ -126,8 +127,11 @@ async def take_database(server: str) -> str:
     return name
 
 
-async def give_back_database(server: str, name: str) -> None:
-    """Let another test have it. To empty one takes 2 ms; to make one 200, to truncate its tables 65 (November 2026)."""
+async def release_database(server: str, name: str) -> None:
+    """Empty a database and put it back into the pool.
+
+    Deleting the rows takes 2 ms, truncating the tables 65, creating a database 200 (2026-11).
+    """
     connection = await asyncpg.connect(dsn_of(server, name))
     try:
         tables = await connection.fetch(
@@ -135,7 +139,7 @@ async def give_back_database(server: str, name: str) -> None:
         )
         others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()"
         await connection.fetch(others, name)
-        # No foreign key is looked at: everything goes.
+        # Without foreign key checks: all rows go.
         await connection.execute("SET session_replication_role = replica")
         await connection.execute(";".join(f"DELETE FROM dagapp.{row['tablename']}" for row in tables))
         await connection.execute(f"ALTER DATABASE {name} RESET ALL")

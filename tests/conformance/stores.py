@@ -27,7 +27,7 @@ from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
-from tests.conformance.server import dsn_of, give_back_database, take_database
+from tests.conformance.server import dsn_of, release_database, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -230,7 +230,7 @@ class PostgresWorld:
                 await session.close()
         for connection in self._connections:
             await connection.close()
-        await give_back_database(self._server, self.name)
+        await release_database(self._server, self.name)
 
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
         """A connection beside the doors."""

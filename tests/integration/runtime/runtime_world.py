@@ -34,7 +34,7 @@ from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStor
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
-from tests.conformance.server import dsn_of, give_back_database, take_database
+from tests.conformance.server import dsn_of, release_database, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +137,7 @@ class World:
             await self.client.close()
             await self._close_eyes()
             if self._name:
-                await give_back_database(self._server, self._name)
+                await release_database(self._server, self._name)
 
     async def _close_eyes(self) -> None:
         eyes, self._eyes = self._eyes, None
