@@ -1,7 +1,7 @@
-"""Twelve bugs, planted in the SQL: a piece of a named query, what stands in its place, and who has to notice.
+"""Twelve bugs to plant in the SQL: a piece of a named query, its replacement, and the test that must fail.
 
-`DAGMASTER_PLANTED_BUG` names one for a run of the tests (see conftest.py): `tests/integration/test_planted_bugs.py` runs
-those that have to fail then. The same bugs are planted in the store in memory, for the simulation to find.
+`DAGMASTER_PLANTED_BUG` names one of them for a test run (see conftest.py); `tests/integration/test_planted_bugs.py` runs
+the tests that must fail then. The same bugs are planted in the memory store, for the simulation to find.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 NAME: Final = "DAGMASTER_PLANTED_BUG"
 
 
-class Planted(NamedTuple):
-    """A bug: in this file and query, `right` becomes `wrong`, and this test notices."""
+class PlantedBug(NamedTuple):
+    """A bug: in this file and query, `right` becomes `wrong`, and this test fails."""
 
     file: str
     query: str
@@ -28,84 +28,84 @@ class Planted(NamedTuple):
 
 
 PLANTED: Final = {
-    "no epoch check": Planted(
+    "no epoch check": PlantedBug(
         "turn",
         "jobs",
         " AND j.owner_epoch = n.epoch",
         "",
         "conformance/test_ownership.py::test_a_turn_of_before_a_job_was_loaded_again_writes_nothing",
     ),
-    "no token check": Planted(
+    "no token check": PlantedBug(
         "worker",
         "report",
         " AND q.lease_token = n.token",
         "",
         "conformance/test_tasks.py::test_a_report_with_a_wrong_token_is_refused_while_the_other_of_the_call_is_taken",
     ),
-    "publish before commit": Planted(
+    "publish before commit": PlantedBug(
         "turn",
         "tasks",
         "    JOIN owned o ON o.id = n.job_id",
         "    JOIN dag_jobs o ON o.id = n.job_id",
         "conformance/test_turn_commit.py::test_no_part_of_a_turn_is_written_that_is_not_held",
     ),
-    "claim without SKIP LOCKED": Planted(
+    "claim without SKIP LOCKED": PlantedBug(
         "worker",
         "claim",
         "        FOR UPDATE OF q SKIP LOCKED\n",
         "",
         "integration/test_fences.py::test_a_claim_of_tasks_skips_what_is_locked_and_does_not_wait",
     ),
-    "lease by host clock": Planted(
+    "lease by host clock": PlantedBug(
         "orchestrator",
         "heartbeat",
         "SET heartbeat_at = clock(),",
         "SET heartbeat_at = clock() - interval '1 hour',",
         "conformance/test_ownership.py::test_a_heartbeat_keeps_jobs",
     ),
-    "lost wake-up": Planted(
+    "lost wake-up": PlantedBug(
         "worker",
         "report",
         "count(pg_notify('dagmaster_owner_' || o.owner_id,",
         "count(concat('dagmaster_owner_' || o.owner_id,",
         "conformance/test_claimed_tasks.py::test_a_result_wakes_the_owner_of_its_job",
     ),
-    "retry that doubles": Planted(
+    "retry that doubles": PlantedBug(
         "turn",
         "tasks",
         "    SELECT n.task_id, n.job_id,",
         "    SELECT n.task_id + generate_series(0, least(n.attempt - 1, 1)), n.job_id,",
         "conformance/test_claimed_tasks.py::test_the_next_attempt_gets_the_newest_checkpoint",
     ),
-    "reclaim without raising the epoch": Planted(
+    "reclaim without raising the epoch": PlantedBug(
         "orchestrator",
         "claim",
         "owner_epoch = j.owner_epoch + 1",
         "owner_epoch = greatest(j.owner_epoch, 1)",
         "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_is_told",
     ),
-    "report without deleting": Planted(
+    "report without deleting": PlantedBug(
         "worker",
         "report",
         "    DELETE FROM dag_task_queue q USING said n\n",
         "    UPDATE dag_task_queue q SET progress = q.progress FROM said n\n",
         "conformance/test_tasks.py::test_a_report_leaves_a_result_and_takes_the_task_away",
     ),
-    "double expansion": Planted(
+    "double expansion": PlantedBug(
         "orchestrator",
         "load_nodes",
         "source_count, expanded_count,",
         "source_count, 0 AS expanded_count,",
         "conformance/test_turn_commit.py::test_a_job_with_nested_fan_outs_is_the_same_from_its_rows_after_every_turn",
     ),
-    "timer lost on reload": Planted(
+    "timer lost on reload": PlantedBug(
         "orchestrator",
         "load_nodes",
         "extract(epoch FROM wake_at)::float8 AS wake_at",
         "NULL::float8 AS wake_at",
         "conformance/test_turn_commit.py::test_an_error_and_a_timer_are_the_same_from_the_rows",
     ),
-    "event number reused": Planted(
+    "event number reused": PlantedBug(
         "orchestrator",
         "claim",
         "event_seq = j.event_seq + 1",
@@ -116,7 +116,7 @@ PLANTED: Final = {
 
 
 def plant() -> None:
-    """Plant the bug that the environment names, if it names one."""
+    """Plant the bug that the environment names, if any."""
     name = os.environ.get(NAME)
     if name is None:
         return

@@ -1,8 +1,8 @@
-"""Try for hours what `make test` tries once: rounds with new seeds until the minutes are over.
+"""Repeat the randomised tests of `make test` with new seeds for hours: `make soak MINUTES=30`.
 
-`make soak MINUTES=30`. It goes on from the last seed; what was reached so far is kept in `.soak.json`, beside this
-project and not in it, and printed as the table of what is wanted. A round that fails ends the soak with exit code 1 and
-says how to run it again: `python -m tests.soak ROUND SEED`.
+A soak continues from the last seed. The counts accumulate in `.soak.json`, which is not part of the repository, and are
+printed beside their targets. A round that fails ends the soak with exit code 1 and prints how to repeat it:
+`python -m tests.soak ROUND SEED`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 STATE: Final = Path(os.environ.get("DAGMASTER_SOAK_STATE", Path(__file__).parents[1] / ".soak.json"))
 SCHEDULES: Final = 2_000
-AT_ONCE: Final = 50
-KEPT: Final = 2_000
-"""Times that are kept of each row."""
+BATCH: Final = 50
+KEPT_TIMES: Final = 2_000
+"""Times that are kept of every row."""
 
 
-class Failed(Exception):
-    """A round found something."""
+class RoundFailed(Exception):
+    """A round found a violation."""
 
 
 # ── Rounds ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -47,64 +47,64 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Something to try with a seed, in about so many seconds. It tells what it did, or raises."""
+    """A test that takes a seed and a time limit; it returns its counts, or raises."""
 
     name: str
     run: Callable[[int, float], Done]
     seconds: float
-    """How long it takes at least: it is not begun when less is left."""
+    """Its shortest duration: it does not start when less time is left."""
 
 
 def properties(seed: int, seconds: float) -> Done:
-    """Every property test; hypothesis marks them for us."""
+    """Run every property test; hypothesis marks them."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "hypothesis", f"--hypothesis-seed={seed}"]
     env = os.environ | {"HYPOTHESIS_PROFILE": "soak"}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=seconds
         )
     except subprocess.TimeoutExpired:
         return Done()
-    if done.returncode != 0:
-        raise Failed(f"{done.stdout}\nAgain: HYPOTHESIS_PROFILE=soak {' '.join(command)}")
-    found = re.findall(r"(\d+) passed", done.stdout)
-    return Done(Counter({"properties": int(found[-1]) if found else 0}))
+    if completed.returncode != 0:
+        raise RoundFailed(f"{completed.stdout}\nRepeat: HYPOTHESIS_PROFILE=soak {' '.join(command)}")
+    passed = re.findall(r"(\d+) passed", completed.stdout)
+    return Done(Counter({"properties": int(passed[-1]) if passed else 0}))
 
 
-def storms(seed: int, seconds: float) -> Done:
-    """Schedules of the simulation, in a process for each core: those of this seed, as many as there is time for."""
-    began = time.monotonic()
+def simulation(seed: int, seconds: float) -> Done:
+    """Run schedules of the simulation in one process per core: those of this seed, until the time is up."""
+    started = time.monotonic()
     count = 0
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         first = seed * SCHEDULES
-        chunks = [range(start, start + AT_ONCE) for start in range(first, first + SCHEDULES, AT_ONCE)]
+        chunks = [range(start, start + BATCH) for start in range(first, first + SCHEDULES, BATCH)]
         for broken in pool.map(broken_in, chunks):
             if broken is not None:
-                raise Failed(f"{broken[1]}\nAgain: python -m tests.simulation.schedules {broken[0]}")
-            count += AT_ONCE
-            if time.monotonic() - began > seconds - 10:
+                raise RoundFailed(f"{broken[1]}\nRepeat: python -m tests.simulation.schedules {broken[0]}")
+            count += BATCH
+            if time.monotonic() - started > seconds - 10:
                 pool.shutdown(cancel_futures=True)
                 break
     return Done(Counter({"simulation": count}))
 
 
-def played(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
-    """A scenario of chaos as a round."""
+def as_round(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
+    """Return a chaos scenario as a round."""
     return lambda seed, _seconds: asyncio.run(scenario(random.Random(seed)))
 
 
 ROUNDS: Final = [
-    Round("simulation", storms, 60.0),
-    Round("kill", played(lambda chance: scenarios.kill_services(5, nodes=10_000, chance=chance)), 60.0),
-    Round("postgresql", played(lambda chance: scenarios.kill_server(5, nodes=5_000, chance=chance)), 60.0),
-    Round("stop", played(lambda chance: scenarios.stop_owner(6, chance=chance)), 60.0),
-    Round("cut", played(lambda chance: scenarios.lose_answers(20, chance=chance)), 60.0),
-    Round("owner", played(lambda _chance: scenarios.kill_owner_of_many(1_000)), 60.0),
-    Round("terminate", played(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
-    Round("keys", played(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
+    Round("simulation", simulation, 60.0),
+    Round("kill", as_round(lambda chance: scenarios.kill_services(5, nodes=10_000, chance=chance)), 60.0),
+    Round("postgresql", as_round(lambda chance: scenarios.kill_server(5, nodes=5_000, chance=chance)), 60.0),
+    Round("stop", as_round(lambda chance: scenarios.stop_owner(6, chance=chance)), 60.0),
+    Round("cut", as_round(lambda chance: scenarios.lose_answers(20, chance=chance)), 60.0),
+    Round("owner", as_round(lambda _chance: scenarios.kill_owner_of_many(1_000)), 60.0),
+    Round("terminate", as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
+    Round("keys", as_round(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
     Round("properties", properties, 180.0),
 ]
-"""In this order, again and again. What is added here is soaked: a name, what it does with a seed, how long it takes."""
+"""The rounds, in this order, repeated until the time is up."""
 
 
 # ── The table ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -112,32 +112,32 @@ ROUNDS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is wanted of one kind of fault: how often it is to have been tried, and how soon things move again."""
+    """The target of one kind of fault: how often it was tried, and how soon jobs make progress again."""
 
     name: str
-    says: str
-    wanted: int
+    description: str
+    target: int
     p95_seconds: float | None = None
 
 
 TABLE: Final = [
     Row("properties", "runs of a property with new examples", 100_000),
     Row("simulation", "schedules of the deterministic simulation", 1_000_000),
-    Row("kill orchestrator", "kill -9 of the owner of a job of 10,000 nodes, until the job moves", 200, 5.0),
-    Row("kill worker", "kill -9 of a worker that holds its tasks, until they are given up", 200, 5.0),
-    Row("kill PostgreSQL", "kill -9 of PostgreSQL, until jobs move", 50, 10.0),
-    Row("stop owner", "an owner sleeps past its lease, until it woke and knows", 200),
-    Row("cut connection", "connections cut and answers of commits lost, until a job is done", 500, 30.0),
+    Row("kill orchestrator", "kill -9 of the owner of a job of 10,000 nodes, until the job makes progress", 200, 5.0),
+    Row("kill worker", "kill -9 of a worker that holds tasks, until they are marked lost", 200, 5.0),
+    Row("kill PostgreSQL", "kill -9 of PostgreSQL, until jobs make progress", 50, 10.0),
+    Row("stop owner", "an owner paused past its lease, until it wakes and notices", 200),
+    Row("cut connection", "connections cut and commit answers lost, until a job is finished", 500, 30.0),
     Row("same key", "one idempotency key from 64 clients", 20),
-    Row("owner of many jobs", "jobs of an owner that died, until all are owned", 1_000, 10.0),
-    Row("SIGTERM", "services told to stop under load, until they are gone", 3, 10.0),
-    Row("hand over", "jobs of an owner that was told to stop, until they move", 3, 1.0),
+    Row("owner of many jobs", "jobs of a dead owner, until all are owned again", 1_000, 10.0),
+    Row("SIGTERM", "services stopped under load, until they have exited", 3, 10.0),
+    Row("hand over", "jobs of a stopped owner, until they make progress", 3, 1.0),
 ]
 
 
 @dataclass(slots=True)
-class Soaked:
-    """What was reached so far, in all soaks."""
+class SoakState:
+    """The accumulated counts and times of all soaks."""
 
     seed: int = 1
     counts: Counter[str] = field(default_factory=Counter)
@@ -146,52 +146,52 @@ class Soaked:
     failed: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def load(cls, path: Path) -> Soaked:
-        """Go on from a file, if there is one."""
+    def load(cls, path: Path) -> SoakState:
+        """Read the state from a file, or start with an empty one."""
         if not path.exists():
             return cls()
-        read = json.loads(path.read_text())
+        state = json.loads(path.read_text())
         return cls(
-            read["seed"], Counter(read["counts"]), read["seconds"], Counter(read["violations"]), read["failed"]
+            state["seed"], Counter(state["counts"]), state["seconds"], Counter(state["violations"]), state["failed"]
         )  # fmt: skip
 
     def save(self, path: Path) -> None:
-        """Write the file anew, whole or not at all."""
-        beside = path.with_suffix(".new")
-        known = {
+        """Replace the file atomically."""
+        temporary = path.with_suffix(".new")
+        state = {
             "seed": self.seed, "counts": self.counts, "seconds": self.seconds, "violations": self.violations,
             "failed": self.failed,
         }  # fmt: skip
-        beside.write_text(json.dumps(known, indent=1))
-        beside.replace(path)
+        temporary.write_text(json.dumps(state, indent=1))
+        temporary.replace(path)
 
     def add(self, done: Done) -> None:
-        """A round held."""
+        """Add the counts of a round that held."""
         self.counts.update(done.counts)
         for name, times in done.seconds.items():
-            self.seconds[name] = [*self.seconds.get(name, ()), *times][-KEPT:]
+            self.seconds[name] = [*self.seconds.get(name, ()), *times][-KEPT_TIMES:]
 
     def fail(self, name: str, seed: int) -> None:
-        """A round did not hold."""
+        """Record a round that failed."""
         self.violations[name] += 1
         self.failed.append({"round": name, "seed": seed})
 
     def table(self) -> list[str]:
-        """What was reached, and what is wanted."""
-        lines = [f"{'':20} {'done':>10} {'wanted':>10} {'p95':>8} {'wanted':>8}"]
+        """Return the lines of the table: counts and targets."""
+        lines = [f"{'':20} {'done':>10} {'target':>10} {'p95':>8} {'target':>8}"]
         for row in TABLE:
             times = self.seconds.get(row.name)
             p95 = f"{percentile(times, 0.95):.1f} s" if times else "-"
             limit = f"{row.p95_seconds:g} s" if row.p95_seconds is not None else "-"
             lines.append(
-                f"{row.name:20} {self.counts[row.name]:>10,} {row.wanted:>10,} {p95:>8} {limit:>8}  {row.says}"
+                f"{row.name:20} {self.counts[row.name]:>10,} {row.target:>10,} {p95:>8} {limit:>8}  {row.description}"
             )
         failed = ", ".join(f"{name} {count}" for name, count in self.violations.items())
-        return [*lines, f"rounds that found something: {failed or 'none'}"]
+        return [*lines, f"failed rounds: {failed or 'none'}"]
 
 
 def percentile(times: list[float], part: float) -> float:
-    """The time that this part of all times does not exceed."""
+    """Return the time that this fraction of all times does not exceed."""
     ordered = sorted(times)
     return ordered[math.ceil(len(ordered) * part) - 1]
 
@@ -200,41 +200,41 @@ def percentile(times: list[float], part: float) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Soak, and say what was done. With a round and a seed: that round alone, once."""
+    """Run the soak and print its table; with a round and a seed, repeat only that round."""
     if arguments:
         name, seed = arguments
-        wanted = next(each for each in ROUNDS if each.name == name)
-        print(wanted.run(int(seed), 3600.0))
+        selected = next(round_ for round_ in ROUNDS if round_.name == name)
+        print(selected.run(int(seed), 3600.0))
         return 0
     minutes = float(os.environ.get("DAGMASTER_SOAK_MINUTES", "30"))
-    soaked = Soaked.load(STATE)
-    print(f"soak: {minutes:g} minutes from seed {soaked.seed} on; what is reached is kept in {STATE.name}", flush=True)
-    code = soak(soaked, time.monotonic() + minutes * 60)
-    print("\n".join(soaked.table()))
+    state = SoakState.load(STATE)
+    print(f"soak: {minutes:g} minutes from seed {state.seed}; counts accumulate in {STATE.name}", flush=True)
+    code = soak(state, time.monotonic() + minutes * 60)
+    print("\n".join(state.table()))
     return code
 
 
-def soak(soaked: Soaked, deadline: float) -> int:
-    """Play rounds until the time is over or one of them fails."""
-    while any(each.seconds < deadline - time.monotonic() for each in ROUNDS):
-        for each in ROUNDS:
+def soak(state: SoakState, deadline: float) -> int:
+    """Run rounds until the deadline, or until one of them fails; return the exit code."""
+    while any(round_.seconds < deadline - time.monotonic() for round_ in ROUNDS):
+        for round_ in ROUNDS:
             left = deadline - time.monotonic()
-            if each.seconds >= left:
+            if round_.seconds >= left:
                 continue
-            seed, soaked.seed = soaked.seed, soaked.seed + 1
-            began = time.monotonic()
+            seed, state.seed = state.seed, state.seed + 1
+            started = time.monotonic()
             try:
-                done = each.run(seed, left)
-            except Exception:  # noqa: BLE001 - whatever it is, it was found
+                done = round_.run(seed, left)
+            except Exception:  # noqa: BLE001 - any exception is a violation
                 traceback.print_exc()
-                soaked.fail(each.name, seed)
-                soaked.save(STATE)
-                print(f"soak: FAILED. Again: python -m tests.soak {each.name} {seed}")
+                state.fail(round_.name, seed)
+                state.save(STATE)
+                print(f"soak: FAILED. Repeat: python -m tests.soak {round_.name} {seed}")
                 return 1
-            soaked.add(done)
-            soaked.save(STATE)
-            said = ", ".join(f"{count} {name}" for name, count in done.counts.items()) or "no result in time"
-            print(f"soak: {each.name}, seed {seed}: {said}, {time.monotonic() - began:.1f} s", flush=True)
+            state.add(done)
+            state.save(STATE)
+            counts = ", ".join(f"{count} {name}" for name, count in done.counts.items()) or "no result in time"
+            print(f"soak: {round_.name}, seed {seed}: {counts}, {time.monotonic() - started:.1f} s", flush=True)
     return 0
 
 

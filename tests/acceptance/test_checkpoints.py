@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.test_services import Place
+from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,20 +57,26 @@ async def coroutine(ctx: HandlerContext, place: str) -> dict:
 """
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with shared_server() as dsn:
+        yield dsn
+
+
 @pytest.fixture
-def place() -> Iterator[Place]:
-    """A place with a server, an orchestrator, and no worker yet."""
+def place(server: str) -> Iterator[Place]:
+    """Provide a place with a migrated database, an orchestrator, and no worker yet."""
     folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     folder.chmod(0o755)
     found = Place(folder)
     (folder / "held.py").write_text(HANDLERS)
-    with EmbeddedPostgres(folder / "data") as server:
-        found.env |= {"DAGMASTER_DATABASE_URL": server.dsn, "DAGMASTER_DRAIN_SECONDS": "30"}
-        assert found.run("migrate").returncode == 0
-        found.start("orchestrator").until("is ready")
-        yield found
-        for process in found.processes:
-            process.end()
+    database = asyncio.run(take_database(server))
+    found.env |= {"DAGMASTER_DATABASE_URL": dsn_of(server, database), "DAGMASTER_DRAIN_SECONDS": "30"}
+    found.start("orchestrator").until("is ready")
+    yield found
+    for process in found.processes:
+        process.end()
+    asyncio.run(release_database(server, database))
     shutil.rmtree(folder, ignore_errors=True)
 
 

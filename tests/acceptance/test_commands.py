@@ -37,7 +37,7 @@ def dagmaster(*arguments: str, stdin: str = "", **env: str) -> subprocess.Comple
 
 @pytest.fixture(scope="module", autouse=True)
 def database():
-    """A database for this module's runs, which stays up between them."""
+    """Provide a database for the runs of this module, which stays up between them."""
     with (
         tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place,
         pytest.MonkeyPatch.context() as patch,

@@ -74,7 +74,7 @@ class Story:
         return json.loads(done.stdout)
 
     def files(self) -> dict[str, int]:
-        """What lies in silver, and when it was written."""
+        """Return the files in silver, and when they were written."""
         silver = self.blobs / "silver"
         return {str(path.relative_to(silver)): path.stat().st_mtime_ns for path in silver.rglob("*") if path.is_file()}
 
@@ -104,7 +104,7 @@ class Dev:
 
 
 def made(files: Iterable[str]) -> list[str]:
-    """What is there, without folders and fingerprints."""
+    """Return the files without folders and fingerprints."""
     return sorted(re.sub(r".*/([^/]+)-\w+\.(\w+)", r"\1 \2", file) for file in files)
 
 

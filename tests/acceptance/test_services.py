@@ -177,7 +177,7 @@ def place() -> Iterator[Place]:
 
 @pytest.fixture
 def on_server(place: Place) -> Iterator[Place]:
-    """The same, and the server is the operator's."""
+    """Provide a place whose server is the operator's."""
     with EmbeddedPostgres(place.folder / "data") as server:
         place.env["DAGMASTER_DATABASE_URL"] = server.dsn
         yield place

@@ -38,7 +38,7 @@ ONE = compile_text("{name: one, nodes: {a: {handler: h, queue: q}, b: {handler: 
 
 
 def a_job(world: World, graph: Graph = ONE, **fields: Any) -> NewJob:
-    """A job that is not stored yet."""
+    """Return a job that is not stored yet."""
     given: dict[str, Any] = {
         "id": world.ids.new(),
         "workflow_id": graph.workflow_id,
@@ -50,7 +50,7 @@ def a_job(world: World, graph: Graph = ONE, **fields: Any) -> NewJob:
 
 
 async def submitted(world: World, client: ClientStore, graph: Graph = ONE, **fields: Any) -> str:
-    """A job that is stored."""
+    """Store a job."""
     await client.put_graph(graph.content_hash, json.dumps(graph.definition))
     (accepted,) = await client.submit([a_job(world, graph, **fields)])
     assert accepted.is_new
@@ -58,7 +58,7 @@ async def submitted(world: World, client: ClientStore, graph: Graph = ONE, **fie
 
 
 def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> TurnCommit:
-    """A turn of a running job in which nothing was decided but what is given."""
+    """Return a turn of a running job in which nothing is decided but the given parts."""
     job = Job.rebuild(graph, claimed.row, claimed.nodes)
     job.status = JobStatus.RUNNING
     seq = claimed.event_seq + len(fields.get("events", ()))
@@ -66,7 +66,7 @@ def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> TurnCommit
 
 
 def a_task(world: World, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> NewTask:
-    """A task to dispatch."""
+    """Return a task to dispatch."""
     return NewTask(world.ids.new(), node, attempt, queue, "h", params, None, 60.0)
 
 
@@ -81,7 +81,7 @@ class Scene:
 
     @classmethod
     async def begin(cls, world: World, orchestrator: OrchestratorStore | None = None, **fields: Any) -> Scene:
-        """A job that was submitted and claimed."""
+        """Submit and claim a job."""
         client = await world.client()
         orchestrator = orchestrator or await world.orchestrator()
         job_id = await submitted(world, client, **fields)
@@ -90,7 +90,7 @@ class Scene:
         return cls(world, client, orchestrator, job_id)
 
     async def now(self) -> ClaimedJob:
-        """The job, as it is stored."""
+        """Return the job as it is stored."""
         (claimed,) = await self.orchestrator.load_owned([self.job_id])
         return claimed
 
@@ -106,7 +106,7 @@ class Scene:
         return task.task_id
 
     async def results(self) -> list[tuple[str, int, str]]:
-        """What was reported and not yet taken."""
+        """Return the reported results that no turn has taken yet."""
         found = await self.orchestrator.read_results(100)
         return [(each.node_id, each.attempt, each.status) for each in found]
 
@@ -175,14 +175,14 @@ class Played:
         return await self.gather()
 
     async def stored(self) -> Job:
-        """The job from its rows alone."""
+        """Rebuild the job from its rows alone."""
         (claimed,) = await self.orchestrator.load_owned([self.job_id])
         # To load is to claim again.
         self.held.epoch = claimed.epoch
         return Job.rebuild(self.held.job.graph, claimed.row, claimed.nodes)
 
     async def check_rows(self) -> None:
-        """What is stored is what is in memory."""
+        """Check that the stored rows equal the job in memory."""
         stored, row = await self.stored(), self.held.job.row()
         assert rows_of(stored) == nearly(rows_of(self.held.job))
         assert stored.row() == replace(row, deadline_at=_near(row.deadline_at))
@@ -198,12 +198,12 @@ def _report(task: ClaimedTask, output: Any) -> TaskReport:
 
 
 def rows_of(job: Job) -> list[NodeRow]:
-    """The rows of all nodes."""
+    """Return the rows of all nodes."""
     return [row_of(node) for node in job.walk()]
 
 
 def nearly(rows: list[NodeRow]) -> list[NodeRow]:
-    """The same rows, with times as near as a database keeps them: microseconds."""
+    """Return the rows with times rounded to microseconds, as a database keeps them."""
     return [row._replace(wake_at=_near(row.wake_at)) for row in rows]
 
 

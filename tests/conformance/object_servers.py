@@ -74,7 +74,7 @@ def moto() -> Iterator[ObjectServer]:
 
 
 def make_bucket(server: ObjectServer, name: str) -> None:
-    """A bucket in moto, which asks nobody who he is."""
+    """Provide a bucket in moto, which accepts any credentials."""
     _ask(
         server.port,
         "PUT",
@@ -98,7 +98,7 @@ def azurite() -> Iterator[ObjectServer]:
 
 
 def make_container(server: ObjectServer, name: str) -> None:
-    """A container in Azurite, asked for with its key."""
+    """Provide a container in Azurite, with its key."""
     headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06", "Content-Length": "0"}
     signed = "\n".join(
         [
@@ -142,7 +142,7 @@ def installed_azurite() -> Path:
 
 
 def free_port() -> int:
-    """A port that nobody had a moment ago."""
+    """Return a port that was free a moment ago."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         return int(door.getsockname()[1])
@@ -167,7 +167,7 @@ def _running(command: list[str], port: int) -> Iterator[None]:
 
 
 def _calm() -> dict[str, str]:
-    """The environment, without what is meant for tests."""
+    """Return the environment without the settings of tests."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_", "PYTEST_"))}
 
 

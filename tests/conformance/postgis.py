@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _found() -> Path | None:
-    """The programs of a PostgreSQL that has PostGIS: the newest."""
+    """Return the programs of the newest PostgreSQL that has PostGIS."""
     for programs in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         version = programs.parent.name
         if Path(f"/usr/share/postgresql/{version}/extension/postgis.control").exists():
@@ -31,7 +31,7 @@ MISSING: Final = "PostGIS is not installed: apt-get install postgresql-15-postgi
 
 @contextlib.contextmanager
 def postgis_server() -> Iterator[str]:
-    """A server with an empty database `geo` that has PostGIS; its address."""
+    """Provide a server with an empty PostGIS database `geo`; yield its URL."""
     assert PROGRAMS is not None, MISSING
     with tempfile.TemporaryDirectory(prefix="dagmaster-postgis-", dir="/var/tmp") as place:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}

@@ -47,14 +47,14 @@ class Place:
 
 
 def zones_at(url: str) -> ObjectStorage:
-    """A storage whose zones lie side by side."""
+    """Return a storage whose zones lie side by side."""
     beside = url.removesuffix("/bronze")
     return ObjectStorage({zone: f"{beside}/{zone}" for zone in ("bronze", "silver", "gold")})
 
 
 @contextlib.contextmanager
 def served(backend: str) -> Iterator[dict[str, str]]:
-    """The environment of a backend, with its server if it has one and the container `box-of-tests`."""
+    """Provide the environment of a backend, with its server if it has one and the container `box-of-tests`."""
     if backend == "s3":
         with moto() as server:
             make_bucket(server, "box-of-tests")
@@ -70,7 +70,7 @@ def served(backend: str) -> Iterator[dict[str, str]]:
 
 
 def place_of(backend: str, folder: Path, env: dict[str, str]) -> Place:
-    """New, empty zones."""
+    """Create new, empty zones."""
     number = next(_NUMBERS)
     urls = {"local": f"file://{folder}/bronze", "memory": f"memory://box-of-tests/{number}/bronze"}
     url = urls.get(backend, f"{backend}://box-of-tests/{number}/bronze")

@@ -79,13 +79,13 @@ class World(Protocol):
         """End it, with every door that is still open."""
 
     async def client(self) -> ClientStore:
-        """A client's door."""
+        """Return the store of a client."""
 
     async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
-        """An orchestrator's door, registered."""
+        """Return the store of an orchestrator, registered."""
 
     async def worker(self, *queues: str) -> WorkerStore:
-        """A worker's door, registered."""
+        """Return the store of a worker, registered."""
 
     async def move(self, seconds: float) -> None:
         """Let time pass in the store."""
@@ -100,7 +100,7 @@ class World(Protocol):
         """Publish a workflow."""
 
     async def job(self, job_id: str) -> SeenJob:
-        """A job."""
+        """Return a stored job."""
 
     async def events(self, job_id: str) -> list[StoredEvent]:
         """Its trail."""
@@ -109,7 +109,7 @@ class World(Protocol):
         """Its attempts that are over, in order."""
 
     async def log(self, task_id: str) -> list[str]:
-        """The pieces of a task's log, in order."""
+        """Return the pieces of a task's log, in order."""
 
     async def progress(self, task_id: str) -> Any:
         """How far a task is that is out."""
@@ -121,7 +121,7 @@ class World(Protocol):
         """Wake an orchestrator with these words, as anybody can."""
 
     async def queued(self) -> set[str]:
-        """The tasks that wait or are held."""
+        """Return the tasks that wait or are claimed."""
 
 
 class MemoryWorld:
@@ -233,7 +233,7 @@ class PostgresWorld:
         await release_database(self._server, self.name)
 
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
-        """A connection beside the doors."""
+        """Return a connection besides those of the stores."""
         connection = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
         self._connections.append(connection)
         return connection

@@ -26,12 +26,12 @@ ROWS = 40
 
 
 def tables_at(place: str) -> Tables:
-    """The adapter for a place."""
+    """Return the adapter for a place."""
     return postgis_tables.PostgisTables(place) if "://" in place else ParquetTables(Path(place))
 
 
 def rows_of(chunk: str, count: int = ROWS) -> pa.Table:
-    """The rows of a chunk: each tells which it is."""
+    """Return the rows of a chunk; every row names its chunk."""
     points = [shapely.to_wkb(shapely.Point(number, number / 2)) for number in range(count)]
     names = pa.array([f"{chunk}/{number}" for number in range(count)], pa.string())
     return pa.table({"name": names, "geometry": pa.array(points, pa.binary())})

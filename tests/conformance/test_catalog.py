@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def pgstac_server() -> Iterator[str]:
-    """The address of a database that has pgstac."""
+    """Provide the URL of a database that has pgstac."""
     if PROGRAMS is None:
         pytest.skip(MISSING)
     from dagmaster.adapters.catalog.pgstac_catalog import migrate

@@ -16,7 +16,7 @@ CHAIN = "{name: chain, nodes: {a: {handler: h, queue: q, params: {n: 1}, next: f
 
 
 async def played(world) -> Played:
-    """A job of which one child failed."""
+    """Return a job of which one child failed."""
     found = await Played.begin(world, CHAIN)
     await found.work({"a": {"x": 1}})
     await found.check_rows()

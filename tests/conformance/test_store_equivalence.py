@@ -209,7 +209,7 @@ class Alike(RuleBasedStateMachine):
             claims[:] = [replace(each, event_seq=each.event_seq + 1) for each in claims]
 
     def decided(self, kind: str, owner: Owner, job_id: str, node: str) -> list[dict[str, Any]]:
-        """What the turn says, in each world: tasks have the same ids, results have not."""
+        """Return the turn for each world: tasks have the same ids, results do not."""
         out = sorted(task for worker in self.workers for task in worker.held)
         if kind == "dispatch":
             attempt = self.attempts[job_id, node] = self.attempts.get((job_id, node), 0) + 1

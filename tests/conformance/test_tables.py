@@ -59,7 +59,7 @@ def spec(name: str, **more: Any) -> TableSpec:
 
 
 def names_in(tables: Tables, name: str) -> list[str]:
-    """What is in a table. Rows have no order."""
+    """Return the rows of a table, in no particular order."""
     return sorted(tables.read(name)["name"].to_pylist())
 
 

@@ -300,7 +300,7 @@ async def test_why_a_job_failed_is_stored_with_its_end(world):
 
 
 async def with_child(world, **fields) -> tuple[Scene, str]:
-    """A job whose node `a` started another."""
+    """Return a job whose node `a` started another job."""
     scene = await Scene.begin(world, priority=8, env='{"E": "1"}', submitted_by="ada", **fields)
     child = a_job(world, inputs='{"i": 1}', parent=ParentNode(scene.job_id, "a", 1), depth=1)
     await scene.write(children=[child])

@@ -480,7 +480,7 @@ class House:
         self.disks: list[Path] = []
 
     def made(self, name: str = "data") -> Path:
-        """A copy of the template, for a test that spoils it."""
+        """Copy the template, for a test that damages it."""
         data_dir = self.place / name
         subprocess.run(["cp", "-a", self.template, data_dir], check=True)
         return data_dir
@@ -519,7 +519,7 @@ class House:
         return pid
 
     def is_served(self, data_dir: Path) -> bool:
-        """Some process works on the cluster."""
+        """Return whether any process works on the cluster."""
         return not EmbeddedPostgres(data_dir)._is_free()
 
     def end_server(self, data_dir: Path) -> None:
@@ -554,7 +554,7 @@ def shelter() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def template(shelter: Path) -> Path:
-    """A data directory whose server is stopped: initdb takes a second, so it is made once."""
+    """Create a data directory whose server is stopped, once: initdb takes a second."""
     with EmbeddedPostgres(shelter / "template") as server:
         return server.data_dir
 
@@ -587,7 +587,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: whoever is process 1 here may take its time."""
+    """Return whether a process is alive; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

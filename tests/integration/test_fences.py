@@ -53,7 +53,7 @@ async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
 
 
 async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: PostgresWorkerStore) -> None:
-    """A worker's claim that has not committed yet."""
+    """Claim a task as a worker, without committing yet."""
     query = queries("worker")["claim"]
     given = {
         "queues": ["q"], "most": 10, "process_bound": [], "process_slots": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,

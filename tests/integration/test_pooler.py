@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not inst
 
 @pytest.fixture(scope="module")
 def pooled():
-    """The address of a database behind a pooler that has one connection for all."""
+    """Provide the DSN of a database behind a pooler with one connection for all clients."""
     with shared_server() as server, tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place:
         given = parse_qs(urlsplit(server).query)
         with socket.socket() as free:

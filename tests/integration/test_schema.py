@@ -34,7 +34,7 @@ def server():
 
 @pytest.fixture
 def empty(server):
-    """A database of its own."""
+    """Provide a database of its own."""
     name = f"t{next(_names)}"
     do(server, f"CREATE DATABASE {name}")
     yield server.replace("/dagmaster?", f"/{name}?")

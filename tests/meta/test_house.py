@@ -34,6 +34,6 @@ def test_a_rule_that_is_off_has_its_reason_beside_it():
 
 
 def plain_name(requirement: str) -> str:
-    """The name in a requirement, as package indexes compare names."""
+    """Return the name in a requirement, as package indexes compare names."""
     name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,4 +1,4 @@
-"""What soaks reached adds up."""
+"""The counts of soaks accumulate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests import soak
 from tests.acceptance.chaos.scenarios import Done
-from tests.soak import Round, Soaked
+from tests.soak import Round, SoakState
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def test_a_soak_goes_on_from_the_last_seed_and_its_counts_add_up(state, monkeypa
         return Done(Counter({"stop owner": 2}), {"stop owner": [1.0, 3.0]})
 
     for _ in range(3):
-        # One that does not fit into the time that is left is not begun.
+        # A round that does not fit into the remaining time does not start.
         rounds = [Round("long", _never, 3600.0), Round("once", once, 1.0)]
         monkeypatch.setattr(soak, "ROUNDS", rounds)
-        assert soak.soak(Soaked.load(state), time.monotonic() + 60) == 0
+        assert soak.soak(SoakState.load(state), time.monotonic() + 60) == 0
     assert seeds == [1, 2, 3]
-    known = Soaked.load(state)
+    known = SoakState.load(state)
     assert known.counts == {"stop owner": 6}
     (line,) = [line for line in known.table() if line.startswith("stop owner")]
     assert line.split()[2:6] == ["6", "200", "3.0", "s"]
@@ -49,8 +49,8 @@ def test_a_round_that_fails_ends_the_soak_and_is_remembered_with_its_seed(state,
         raise AssertionError("it did not hold")
 
     monkeypatch.setattr(soak, "ROUNDS", [Round("stop", fails, 1.0)])
-    assert soak.soak(Soaked(seed=41), time.monotonic() + 60) == 1
-    assert "Again: python -m tests.soak stop 41" in capsys.readouterr().out
-    known = Soaked.load(state)
+    assert soak.soak(SoakState(seed=41), time.monotonic() + 60) == 1
+    assert "Repeat: python -m tests.soak stop 41" in capsys.readouterr().out
+    known = SoakState.load(state)
     assert (known.seed, known.failed) == (42, [{"round": "stop", "seed": 41}])
-    assert known.table()[-1] == "rounds that found something: stop 1"
+    assert known.table()[-1] == "failed rounds: stop 1"

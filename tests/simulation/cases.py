@@ -1,4 +1,4 @@
-"""The workflows that are stormed: small, and together with every kind of node."""
+"""The simulated workflows: small, and together with every kind of node."""
 
 from __future__ import annotations
 

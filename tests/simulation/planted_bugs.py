@@ -1,6 +1,6 @@
-"""Twelve bugs, planted in the store in memory. Each is a door that does one thing wrong.
+"""Twelve bugs to plant in the memory store: each is a store that does one thing wrong.
 
-They are the mistakes that a protocol like ours invites. A simulation that does not find them proves nothing.
+They are the mistakes that a protocol like this one invites. A simulation that does not find them proves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NoEpochCheck(MemoryOrchestratorStore):
-    """A turn is written whoever holds the job by now, as long as the owner has the right name."""
+    """A turn is committed whatever epoch the job has by now."""
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         jobs = self._database.jobs
@@ -35,7 +35,7 @@ class NoEpochCheck(MemoryOrchestratorStore):
 
 
 class NoTokenCheck(MemoryWorkerStore):
-    """A report counts whichever claim it belongs to."""
+    """A report is accepted with any lease token."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         accepted: set[str] = set()
@@ -49,7 +49,7 @@ class NoTokenCheck(MemoryWorkerStore):
 
 
 class PublishBeforeCommit(MemoryOrchestratorStore):
-    """Tasks are in the queue a moment before the state that caused them, whether or not that is ever written."""
+    """Tasks enter the queue before the state that caused them is committed."""
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         for turn in turns:
@@ -59,7 +59,7 @@ class PublishBeforeCommit(MemoryOrchestratorStore):
 
 
 class ClaimWithoutLock(MemoryWorkerStore):
-    """Tasks are looked for, and taken a moment later."""
+    """Tasks are selected, and claimed a moment later."""
 
     async def claim(self, limit: int, apart: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
         database = self._database
@@ -72,7 +72,7 @@ class ClaimWithoutLock(MemoryWorkerStore):
 
 
 class LeaseByHostClock(MemoryOrchestratorStore):
-    """A heartbeat is written with the time of the host, which may be wrong by an hour."""
+    """A heartbeat is stored with the time of the host, which may be wrong by an hour."""
 
     async def heartbeat(self, counters: Mapping[str, int]) -> None:
         await super().heartbeat(counters)
@@ -81,7 +81,7 @@ class LeaseByHostClock(MemoryOrchestratorStore):
 
 
 class LostWakeUp(MemoryWorkerStore):
-    """Who reports tells nobody."""
+    """A report sends no notification."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         database = self._database
@@ -93,7 +93,7 @@ class LostWakeUp(MemoryWorkerStore):
 
 
 class RetryThatDoubles(MemoryOrchestratorStore):
-    """A second attempt is put into the queue twice."""
+    """A second attempt enters the queue twice."""
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         written = await super().commit_turns(turns, now)
@@ -119,7 +119,7 @@ class ReclaimWithTheSameEpoch(MemoryOrchestratorStore):
 
 
 class ReportWithoutDeleting(MemoryWorkerStore):
-    """A task stays in its queue when it was reported."""
+    """A reported task stays in its queue."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         before: dict[str, StoredTask] = dict(self._database.queue)
@@ -129,7 +129,7 @@ class ReportWithoutDeleting(MemoryWorkerStore):
 
 
 class DoubleExpansion(MemoryOrchestratorStore):
-    """A fan-out that is loaded again does not know how far it has come, and its children are written anew."""
+    """A reloaded fan-out has lost its expansion count, and creates its children again."""
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         return [_unexpanded(each) for each in await super().load_owned(job_ids)]
@@ -156,7 +156,7 @@ def _unexpanded(claimed: ClaimedJob) -> ClaimedJob:
 
 
 class TimerLostOnReload(MemoryOrchestratorStore):
-    """Who loads a job does not see its timers."""
+    """A reloaded job has lost its timers."""
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         return [_timeless(each) for each in await super().load_owned(job_ids)]
@@ -170,7 +170,7 @@ def _timeless(claimed: ClaimedJob) -> ClaimedJob:
 
 
 class EventNumberReused(MemoryOrchestratorStore):
-    """Who claims a job tells so under the number of the event before."""
+    """The event of a claim reuses the number of the event before."""
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         claimed = await super().claim(limit, queue)
@@ -180,7 +180,7 @@ class EventNumberReused(MemoryOrchestratorStore):
         return claimed
 
 
-MUTANTS: Final[Mapping[str, Callable[[], Doors]]] = {
+PLANTED: Final[Mapping[str, Callable[[], Doors]]] = {
     "no epoch check": lambda: Doors(orchestrator=NoEpochCheck),
     "no token check": lambda: Doors(worker=NoTokenCheck),
     "publish before commit": lambda: Doors(orchestrator=PublishBeforeCommit),

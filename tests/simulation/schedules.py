@@ -1,4 +1,4 @@
-"""Schedules by their numbers. `python -m tests.simulation.schedules 1234` tells all that happens in one."""
+"""Schedules by seed. `python -m tests.simulation.schedules 1234` prints the trace of one."""
 
 # ruff: noqa: T201 - to print is what it is for
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def play(seed: int, doors: Doors | None = None) -> Outcome:
-    """Play one schedule: its number says which case it storms, and how."""
+    """Run one schedule; its seed selects the case and the faults."""
     # Every orchestrator of every schedule compiles its graphs, which are few: a tenth of all time went into that.
     with mock.patch.object(compiler, "compile_definition", _compiled):
         return simulate(seed, cases()[seed % len(cases())], doors=doors)
@@ -39,7 +39,7 @@ def _compiled_text(text: str) -> Graph:
 
 
 def broken_in(seeds: range) -> tuple[int, str] | None:
-    """The first schedule that breaks a promise, and which."""
+    """Return the first schedule that breaks a promise, and which one."""
     for seed in seeds:
         violation = play(seed).violation
         if violation is not None:

@@ -1,4 +1,4 @@
-"""Thousands of schedules, each with its own faults. A seed that breaks a promise gives the same schedule every time."""
+"""Thousands of schedules, each with its own faults. A seed that breaks a promise replays the same schedule."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.planted_bugs import MUTANTS
+from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.schedules import broken_in, play
 
 SCHEDULES: Final = 5_000
-AT_ONCE: Final = 100
-MOST_SCHEDULES: Final = 1_000
-"""Within so many a planted bug is to be found."""
+BATCH: Final = 100
+MAX_SCHEDULES: Final = 1_000
+"""A planted bug must be found within this many schedules."""
 
 
-@pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE))
+@pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
 def test_no_promise_is_broken_whatever_goes_wrong(first: int) -> None:
-    assert broken_in(range(first, first + AT_ONCE)) is None
+    assert broken_in(range(first, first + BATCH)) is None
 
 
-@pytest.mark.parametrize("bug", MUTANTS)
+@pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    doors = MUTANTS[bug]()
-    assert any(play(seed, doors).violation for seed in range(MOST_SCHEDULES)), bug
+    doors = PLANTED[bug]()
+    assert any(play(seed, doors).violation for seed in range(MAX_SCHEDULES)), bug
 
 
 def test_a_seed_gives_the_same_schedule_every_time() -> None:
@@ -38,25 +38,25 @@ def test_a_seed_gives_the_same_schedule_every_time() -> None:
 
 
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
-    """Whatever order its sets have there."""
+    """The order of sets, which differs between processes, does not matter."""
     command = [sys.executable, "-m", "tests.simulation.schedules", *map(str, range(7_100, 7_112))]
-    told = [
+    outputs = [
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
         for seed in ("1", "2", "3")
     ]
-    assert len(told[0]) > 10_000
-    assert len(set(told)) == 1
+    assert len(outputs[0]) > 10_000
+    assert len(set(outputs)) == 1
 
 
 def test_a_planted_bug_is_found_by_the_same_seed_every_time() -> None:
-    doors = MUTANTS["report without deleting"]()
-    found = [play(0, doors).violation for _ in range(10)]
-    assert found[0] is not None
-    assert len(set(found)) == 1
+    doors = PLANTED["report without deleting"]()
+    violations = [play(0, doors).violation for _ in range(10)]
+    assert violations[0] is not None
+    assert len(set(violations)) == 1
 
 
 def test_faults_of_every_kind_happen() -> None:
     faults = ("refused", "crashes", "paused", "given up, and carried out later", "answer is lost", "notification")
     words = (*faults, "is away", "forgets", "asked to stop")
-    told = "\n".join(what for seed in range(200) for _, _, what in play(seed).trace)
-    assert [word for word in words if word not in told] == []
+    trace = "\n".join(what for seed in range(200) for _, _, what in play(seed).trace)
+    assert [word for word in words if word not in trace] == []

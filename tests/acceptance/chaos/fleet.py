@@ -136,7 +136,7 @@ class Fleet:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def told(self) -> str:
-        """The last lines of each service, to be read by people."""
+        """Return the last lines of every service, for a person to read."""
         parts = []
         for service in self.services:
             lines = service.log.read_text(errors="replace").splitlines()[-12:] if service.log.exists() else []
@@ -178,7 +178,7 @@ class Fleet:
         return found[0]
 
     async def busy_worker(self, chance: random.Random) -> tuple[Service, int]:
-        """A worker that holds tasks, and the id that it holds them with."""
+        """Return a worker that holds tasks, and the id that it holds them with."""
         found: list[tuple[Service, int]] = []
 
         async def look() -> bool:
@@ -196,7 +196,7 @@ class Fleet:
         os.kill(pid, signal.SIGKILL)
 
     async def restart_server(self) -> None:
-        """What an operator's supervisor does."""
+        """Restart dead services, as an operator's supervisor does."""
         self.restarts += 1
         await asyncio.to_thread(self.embedded.start)
 

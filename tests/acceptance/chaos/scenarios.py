@@ -43,7 +43,7 @@ class Done:
 
 
 def fan_out(nodes: int, *, parallel: int, gates: int = 1, retry: str = "{max_lost: 1000}") -> str:
-    """A workflow of so many tasks, all of which are in the ledger: in as many portions as there are gates.
+    """Return a workflow of this many tasks, all in the ledger, in as many portions as there are gates.
 
     The first gate is open. So a job that is not to be over yet is not, however fast the machine is.
     """
@@ -69,7 +69,7 @@ WAITS: Final = """{workflow_id: waits, version: 1, nodes: {
 
 
 async def kill_services(kills: int, nodes: int, chance: random.Random) -> Done:
-    """The owner of a job and a worker are killed with -9, again and again, while the job runs."""
+    """Kill the owner of a job and a worker with SIGKILL, again and again, while the job runs."""
     done = Done()
     async with Fleet() as fleet:
         await fleet.start("orchestrator", "orchestrator", "worker", "worker")
@@ -193,7 +193,7 @@ async def kill_owner_of_many(jobs: int) -> Done:
 
 
 async def stop_owner(times: int, chance: random.Random) -> Done:
-    """The owner of a job sleeps past its lease, and wakes up as if nothing had been: it changes nothing.
+    """Pause the owner of a job past its lease and wake it: it changes nothing.
 
     By turns it is paused itself, and its turn is held up on the way: it arrives when another owns the job.
     """
@@ -244,7 +244,7 @@ SESSIONS: Final = (
 
 
 async def lose_answers(times: int, chance: random.Random) -> Done:
-    """Connections are cut: before a statement arrives, while it runs, after it was committed and before it is answered."""
+    """Cut connections: before a statement arrives, while it runs, and after it was committed but not answered."""
     done = Done()
     async with Fleet() as fleet, Proxy(fleet.folder / "proxy", fleet.server.socket_dir) as proxy:
         await fleet.start("orchestrator", "worker", dsn=proxy.dsn)
@@ -293,7 +293,7 @@ async def share_keys(keys: int, clients: int) -> Done:
 
 
 async def terminate_services(times: int, nodes: int, chance: random.Random) -> Done:
-    """The owner and a worker are told to stop under load: they do, others go on, and nobody's retry is used up."""
+    """Ask the owner and a worker to stop under load: they stop, others continue, and no retry is used up."""
     done = Done()
     # Nobody is believed dead here, so that all that comes back was handed back.
     async with Fleet(**LONG) as fleet:

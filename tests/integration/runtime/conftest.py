@@ -29,7 +29,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that another user, the server's, may look into."""
+    """Provide a folder that the user of the server may enter."""
     folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     folder.chmod(0o755)
     yield folder

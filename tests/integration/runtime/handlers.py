@@ -23,7 +23,7 @@ def pid() -> dict[str, Any]:
 
 @handler("until_there", queue="q")
 def until_there(path: str) -> None:
-    """Ends when there is such a file. A file tells nobody."""
+    """End when this file exists."""
     while not os.path.exists(path):  # noqa: PTH110 - quick
         threading.Event().wait(0.01)
 
@@ -40,7 +40,7 @@ def leave(code: int = 7) -> None:
 
 @handler("endless", queue="q")
 def endless(ctx: HandlerContext) -> None:
-    """Holds the interpreter: nothing in this process is heard any more."""
+    """Hold the interpreter: no other code of this process runs."""
     ctx.progress(os.getpid())
     sys.setswitchinterval(1000)
     while True:
@@ -49,14 +49,14 @@ def endless(ctx: HandlerContext) -> None:
 
 @handler("deaf", queue="q")
 def deaf(ctx: HandlerContext) -> None:
-    """Listens to nobody."""
+    """Ignore every request to stop."""
     ctx.progress(os.getpid())
     threading.Event().wait()
 
 
 @handler("listening", queue="q")
 def listening(ctx: HandlerContext) -> None:
-    """Stops when it is asked to."""
+    """Stop when asked to."""
     ctx.progress(os.getpid())
     while True:
         ctx.raise_if_cancelled()
@@ -64,7 +64,7 @@ def listening(ctx: HandlerContext) -> None:
 
 @handler("listening_on_thread", queue="q", isolation="thread")
 def listening_on_thread(ctx: HandlerContext) -> None:
-    """Stops when it is asked to."""
+    """Stop when asked to."""
     ctx.progress(os.getpid())
     while True:
         ctx.raise_if_cancelled()

@@ -54,7 +54,7 @@ OVER: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 @cache
 def known() -> tuple[Any, ...]:
-    """The handlers that every worker has."""
+    """Return the handlers that every worker has."""
     return tuple(discover(MODULES, entry_points=False))
 
 
@@ -151,7 +151,7 @@ class World:
     # ── Who lives ──
 
     def registry(self) -> Registry:
-        """What every worker can do, and what the test added."""
+        """Return the handlers of every worker, and those that the test added."""
         return Registry([*known(), *self.handlers])
 
     async def orchestrator(
@@ -349,20 +349,20 @@ class World:
         return [row for row in await self.rows(sql, int(job_id)) if not types or row["type"] in types]
 
     async def types(self, job_id: str, *types: str) -> list[str]:
-        """The kinds of the events, in order."""
+        """Return the types of the events, in order."""
         return [row["type"] for row in await self.events(job_id, *types)]
 
     async def told(self, job_id: str) -> str:
-        """The trail, to be read by people."""
+        """Return the events as text, for a person to read."""
         return "\n".join(" ".join(map(str, row)) for row in await self.events(job_id))
 
     async def attempts(self, job_id: str, node: str) -> list[str]:
-        """What became of each attempt at a node, in order."""
+        """Return the status of every attempt at a node, in order."""
         sql = "SELECT status FROM dag_task_attempts WHERE job_id = $1 AND node_id = $2 ORDER BY attempt"
         return [row["status"] for row in await self.rows(sql, int(job_id), node)]
 
     async def log(self, job_id: str, node: str) -> str:
-        """The log of a node's attempts, whose pieces are numbered from 1 on."""
+        """Return the log of a node's attempts, whose pieces are numbered from 1."""
         sql = (
             "SELECT attempt, chunk, text FROM dag_task_logs WHERE job_id = $1 AND node_id = $2 ORDER BY attempt, chunk"
         )
@@ -435,5 +435,5 @@ def worker_of(service: Worker) -> int:
 
 
 def read(data: str | None) -> Any:
-    """The data of an event."""
+    """Return the data of an event."""
     return {} if data is None else json.loads(data)

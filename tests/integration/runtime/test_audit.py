@@ -303,7 +303,7 @@ async def lived_in(world: World) -> dict[str, str]:
 
 
 async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
-    """The promises that are broken after each of these was done to rows that are sound."""
+    """Return the promises that are broken after each of these changes to sound rows."""
     jobs = await lived_in(world)
     found = {}
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})

@@ -33,7 +33,7 @@ class Ada:
 
 
 def seen(report: JobReport) -> dict[str, Any]:
-    """What is to be the same. The times of day are not."""
+    """Return what must be equal; the times of day are not."""
 
     def cleaned(value: Any) -> Any:
         if isinstance(value, dict):

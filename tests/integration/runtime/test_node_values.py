@@ -227,7 +227,7 @@ async def test_a_secret_printed_in_two_parts_is_hidden(world: World):
 
 
 def spellings() -> list[str]:
-    """The secret as it is, and as JSON spells it."""
+    """Return the secret as it is, and as JSON writes it."""
     return [CANARY, json.dumps(CANARY)[1:-1], json.dumps(CANARY, ensure_ascii=False)[1:-1], CANARY[:12]]
 
 

@@ -258,7 +258,7 @@ async def test_who_leaves_or_is_cancelled_has_lost_nothing(world: World):
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[EmbeddedPostgres]:
-    """A server that may be killed. With fsync: what was promised is on the disk."""
+    """Provide a server that may be killed, with fsync on: accepted work is on the disk."""
     folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     folder.chmod(0o755)
     embedded = EmbeddedPostgres(folder / "data")

@@ -63,7 +63,7 @@ class Ran:
         self.handlers: list[Callable[..., Any]] = [count, tile]
 
     def took(self) -> dict[str, int]:
-        """What ran since the last time."""
+        """Return the tasks that ran since the last call."""
         found, self.count = dict(self.count), Counter()
         return found
 
@@ -78,7 +78,7 @@ async def resumed(
 async def plan(
     world: World, text: str, old: str, inputs: Mapping[str, Any], around: ResumeContext
 ) -> dict[str, tuple[str, str]]:
-    """What is said before."""
+    """Return the plan of a dry run."""
     store = PostgresOrchestratorStore(world.address, blobs=world.blobs)
     try:
         stored = await store.load_job(old)

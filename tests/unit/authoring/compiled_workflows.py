@@ -86,7 +86,7 @@ def the_problem_of(text: str, **options: Any) -> Problem:
 
 
 def said(problem: Problem) -> str:
-    """What is wrong, where, and what to do."""
+    """Return the problems of a workflow: what is wrong, where, and the remedy."""
     return f"{problem.line}:{problem.column} {problem.message} | {problem.hint}"
 
 

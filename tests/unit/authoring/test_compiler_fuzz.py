@@ -35,7 +35,7 @@ WORDS = [
 
 
 def compiled(text: str) -> Graph | None:
-    """The graph, None when there are problems; nothing else may happen."""
+    """Return the graph, or None if there are problems; nothing else may happen."""
     try:
         found = compile_text(text, "fuzz.yaml", handlers=HANDLERS, allow_missing_handlers=True)
     except WorkflowInvalid as invalid:
@@ -132,7 +132,7 @@ def test_any_mix_of_words_compiles_or_is_refused(text):
 
 
 def changed(data: Any, chance: random.Random) -> Any:
-    """A copy in which one value somewhere is another, or has another key."""
+    """Return a copy in which one value somewhere differs, or has another key."""
     if isinstance(data, dict) and data and chance.random() < 0.8:
         key = chance.choice(list(data))
         if chance.random() < 0.15:

@@ -54,7 +54,7 @@ def mappings(text: st.SearchStrategy[str], scalars: st.SearchStrategy[Any]) -> s
 
 
 def read(source: str | bytes) -> Document | None:
-    """The document, None when it is refused; nothing else may happen."""
+    """Return the document, or None if it is refused; nothing else may happen."""
     try:
         document = read_document(source, "fuzz.yaml")
     except WorkflowInvalid as invalid:
@@ -138,7 +138,7 @@ def test_what_is_read_is_what_yaml_says(text):
 
 
 def agrees(node: yaml.Node | None, data: Any) -> bool:
-    """The same structure, keys and text; what an unquoted word stands for is ours to say."""
+    """Compare structure, keys and text; the meaning of an unquoted word is ours to define."""
     if isinstance(node, yaml.MappingNode):
         values = list(zip((value for _, value in node.value), data.values(), strict=True))
         return [key.value for key, _ in node.value] == list(data) and all(agrees(*pair) for pair in values)

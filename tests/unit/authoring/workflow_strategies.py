@@ -197,7 +197,7 @@ class Maker:
         return found
 
     def value(self, before: list[str], nesting: int = 0) -> str:
-        """An expression that needs nothing: a default is behind whatever may be missing."""
+        """Return an expression without requirements: a default follows whatever may be missing."""
         paths = ["job.id", "env.REGION", *(f"inputs.{name} | default(1)" for name in self.inputs)]
         if nesting:
             paths += ["item", "index"]
@@ -210,5 +210,5 @@ class Maker:
 
 @st.composite
 def workflows(draw: Any) -> dict[str, Any]:
-    """A workflow that compiles."""
+    """Draw a workflow that compiles."""
     return Maker(draw).workflow()

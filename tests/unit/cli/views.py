@@ -61,7 +61,7 @@ def snapshot(*lines: NodeRecord, **changes: Any) -> Snapshot:
 
 
 def drawn(*parts: Any, width: int = 80) -> str:
-    """What is seen, without colours."""
+    """Return the rendered text without colours."""
     console = Console(width=width, no_color=True, force_terminal=False)
     with console.capture() as capture:
         console.print(Group(*parts))

@@ -99,7 +99,7 @@ class Proof:
         return silent + [node_id for _, node_id in named if node_id is not None]
 
     def check_decisions(self, decided: list[Decision], wanted: list[Decision]) -> None:
-        """The same decisions; each node's own in the same order."""
+        """Check that the decisions are the same, and those of a node in the same order."""
         found, expected = by_node(decided), by_node(wanted)
         assert found == expected
 
@@ -112,7 +112,7 @@ class Proof:
         assert job_facts(self.job) == job_facts(self.reference)
 
     def check_order(self, decided: list[Decision], before: int) -> None:
-        """What settles later has a later number, and upstream is who settled first."""
+        """Check that later settled nodes have later numbers, and that upstream is the node that settled first."""
         seqs = {node.id: node.finished_seq for node in self.job.nodes.values() if node.finished_seq is not None}
         settled = [d.node for d in decided if type(d).__name__ in ("Complete", "Skip", "Fail", "Cancel")]  # type: ignore[union-attr]
         if not any(isinstance(decision, Reopen) for decision in decided):
@@ -157,7 +157,7 @@ class Proof:
     # ── What can happen next ──
 
     def sensible(self, chance: Chance) -> list[tuple[h.EngineEvent, float]]:
-        """What the world owes this job, each with the time at which it comes."""
+        """Return the events that the world owes this job, each with its time."""
         now = self.driver.now
         found: list[tuple[h.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
         if self.job.status is JobStatus.PENDING:
@@ -180,7 +180,7 @@ class Proof:
         return self.driver.answer(need)
 
     def odd(self, chance: Chance) -> tuple[h.EngineEvent, float]:
-        """What nobody should send, or seldom."""
+        """Return an event that should never be sent, or rarely."""
         now = self.driver.now
         node = pick(chance, list(self.job.nodes.values()))
         attempt = max(0, node.attempt + pick(chance, [-1, 0, 1]))
@@ -213,7 +213,7 @@ class Proof:
         return pick(chance, options), now
 
     def reopening(self, chance: Chance) -> h.EngineEvent:
-        """What opens a new run."""
+        """Return an event that opens a new run."""
         nodes = [node for node in self.job.nodes.values() if not is_dormant(node)]
         failed = [node for node in nodes if node.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
         fans = [node for node in nodes if isinstance(node, FanOut) and node.expanded]
@@ -280,7 +280,7 @@ def by_node(decided: list[Decision]) -> dict[str | None, list[Any]]:
 
 
 def essence(decision: Decision) -> tuple[Any, ...]:
-    """A decision without the words that are meant for people."""
+    """Return a decision without its texts for people."""
     name = type(decision).__name__
     match decision:
         case Need(refs=refs):
@@ -340,7 +340,7 @@ def derived(job: Job) -> dict[str, Any]:
 
 
 def settled_gates(job: Job, node: Node) -> list[Any]:
-    """The outcome of each gate, with the counters of those that are open."""
+    """Return the outcome of each gate, with the counters of open ones."""
     gates = job.gates(node.id)
     counts = job.counts.get(node.id) or [0] * (4 * len(gates))
     return [counts[base] or counts[base : base + 4] for base in range(0, 4 * len(gates), 4)]

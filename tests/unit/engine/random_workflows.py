@@ -26,7 +26,7 @@ class Chance(Protocol):
     """Something that chooses."""
 
     def number(self, least: int, most: int) -> int:
-        """A number between these two, which may be either."""
+        """Return a number between these two, inclusive."""
 
 
 class Seeded:
@@ -65,7 +65,7 @@ def pick(chance: Chance, options: Sequence[T]) -> T:
 
 
 def happens(chance: Chance, percent: int) -> bool:
-    """True so often; False is the simplest."""
+    """Return True in this percentage of cases; False is the simplest."""
     return chance.number(0, 99) >= 100 - percent
 
 
@@ -98,7 +98,7 @@ class Workflows:
         )
 
     def added(self, specs: dict[str, Spec]) -> tuple[Spec, ...]:
-        """Some nodes more for a job that has these already."""
+        """Return additional nodes for a job that already has these."""
         self.specs = dict(specs)
         first = len(specs)
         names = [f"n{number}" for number in range(first, first + self.chance.number(1, 3))]
@@ -132,7 +132,7 @@ class Workflows:
         return Leaf(node_id)
 
     def value_before(self, after: Gate | None, key: str) -> str | None:
-        """An expression over the output of a node before this one."""
+        """Return an expression over the output of a node before this one."""
         leaves = [] if after is None else [leaf.node for leaf in after.leaves()]
         if self.orderly and after is not None and (after.kind is GateKind.ANY or _is_nested(after)):
             return None
@@ -233,7 +233,7 @@ AT = "2026-01-01T00:00:00Z"
 
 
 def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.EngineEvent:
-    """A report about an attempt."""
+    """Return a report about an attempt."""
     if not isinstance(spec, TaskSpec):
         ends: list[h.EngineEvent] = [
             h.ChildJobFinished(node_id, attempt, "COMPLETED", {"n": chance.number(0, 2), "l": [1]}),
@@ -257,7 +257,7 @@ def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.EngineE
 
 
 def answers(chance: Chance, node_id: str, spec: Spec) -> h.EngineEvent:
-    """What an outsider says to a node that waits, or could."""
+    """Return what a person or another system may send to a waiting node."""
     if isinstance(spec, WaitSpec):
         return h.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
     by = pick(chance, ["ada", "bob", "eve"])
@@ -266,5 +266,5 @@ def answers(chance: Chance, node_id: str, spec: Spec) -> h.EngineEvent:
 
 
 def reused(node_id: str) -> h.EngineEvent:
-    """The job before this one has the result."""
+    """Return the event that a previous job has the result."""
     return h.ResultReused(node_id, {"n": 1, "l": [1, 2]}, h.ReusedFrom("0", node_id, 1, "7"))

@@ -89,7 +89,7 @@ class Reference:
     # ── The step ──
 
     def advance(self, happening: h.EngineEvent, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
-        """What `advance` answers. `order` says who goes first among nodes that could all start."""
+        """Return what `advance` must decide; `order` says which of several ready nodes starts first."""
         self.now, self.out, self.at_once, self.began, self.sweep_due = now, [], set(), [], False
         self.rank = {}
         for place, node_id in enumerate(order):
@@ -214,7 +214,7 @@ class Reference:
         return SATISFIED if SATISFIED in found else NOT_TAKEN
 
     def counting_leaves(self, gate: g.Gate | g.Leaf, seen: set[str]) -> list[g.Leaf]:
-        """The satisfied leaves whose gates are all satisfied."""
+        """Return the satisfied leaves whose gates are all satisfied."""
         if self.gate(gate, seen) != SATISFIED:
             return []
         if isinstance(gate, g.Leaf):
@@ -864,7 +864,7 @@ class Reference:
 
 
 def folded(mode: g.Aggregation, outputs: list[Any], failed: list[Any]) -> dict[str, Any]:
-    """The table of graph.md, for outputs that are objects."""
+    """Aggregate outputs that are objects, by the table of graph.md."""
     if mode is g.Aggregation.COLLECT:
         return {"results": outputs, "count": len(outputs)} | ({"failed": failed} if failed else {})
     if mode in (g.Aggregation.FIRST, g.Aggregation.LAST):

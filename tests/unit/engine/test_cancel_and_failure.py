@@ -12,7 +12,7 @@ from dagmaster.testing import Driver, a_job, a_spec, any_of, approval, fan_in, f
 
 
 def a_busy_job(on_failure="finish_running", deadline_seconds=None) -> Driver:
-    """`a` runs before `b`; beside them run a task, a child job, and two pauses."""
+    """Return a job in which `a` runs before `b`, beside a task, a child job and two waits."""
     driver = Driver(
         a_job(
             on_failure=on_failure,

@@ -34,7 +34,7 @@ def test_every_long_history_is_one_that_the_documents_allow(seed):
 
 
 def live_a_life(chance: Chance, *, steps: int) -> None:
-    """A random history, compared with the reference at every step, and then on to the end of the job."""
+    """Run a random history, compare it with the reference at every step, and continue to the end of the job."""
     graph = Workflows(chance).graph()
     batch = pick(chance, [2, 3, 5000])
     with batches_of(batch):
@@ -71,7 +71,7 @@ def fates_in_some_order(graph: Graph, salt: int, chance: Chance) -> dict[str, An
 
 
 def fate(node: Node, salt: int) -> tuple[h.EngineEvent, Any] | None:
-    """What is to happen to this node now: always the same for the same node."""
+    """Return the next event of this node: always the same for the same node."""
     luck = zlib.crc32(f"{salt} {node.id}".encode())
     output = {"n": luck % 4, "l": list(range(luck % 3))}
     spec = node.spec

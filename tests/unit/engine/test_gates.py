@@ -31,7 +31,7 @@ ROUTE = {"small": ("< 10", "s"), "large": (None, "l")}
 
 
 def a_route(**nodes) -> Driver:
-    """A task, and a conditional on its output that goes small or large."""
+    """Return a task, and a conditional on its output that goes small or large."""
     route = conditional("{{ nodes.a.output.n }}", ROUTE, after="a")
     driver = Driver(a_job(on_failure="continue", a="", route=route, **nodes))
     driver.starts()
@@ -42,7 +42,7 @@ def a_route(**nodes) -> Driver:
 
 
 def outcome_by_the_table(kind: GateKind, leaves: tuple[int, ...]) -> int:
-    """The table of semantics.md, word by word."""
+    """Judge a gate by the table of semantics.md, word by word."""
     satisfied = [leaf == SATISFIED for leaf in leaves]
     open_ = [leaf == OPEN for leaf in leaves]
     broken = [leaf == BROKEN for leaf in leaves]

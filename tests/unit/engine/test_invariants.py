@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def a_healthy_job() -> Job:
-    """A job with a node of every kind of state: done, running, resting, waiting, and some still to come."""
+    """Return a job with a node in every kind of state: done, running, waiting for a retry, waiting, and pending."""
     driver = Driver(
         a_job(
             done="",

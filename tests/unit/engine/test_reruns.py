@@ -24,7 +24,7 @@ from tests.unit.engine.engine_proof import batches_of
 
 
 def reopened(driver: Driver) -> set[str]:
-    """What the newest run opened."""
+    """Return the nodes that the newest run opened."""
     return set(next(found.nodes for found in reversed(driver.decisions) if isinstance(found, Reopen)))
 
 

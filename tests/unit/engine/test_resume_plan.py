@@ -14,7 +14,7 @@ SAME = ResumeContext()
 def plan(
     driver: Driver, happening: ResumeRequested | RetryRequested | None = None, around: ResumeContext = SAME
 ) -> dict[str, tuple[str, str]]:
-    """What would become of each node. The job itself stays as it is."""
+    """Return the planned fate of every node; the job itself does not change."""
     found = plan_of_run(driver.rebuilt(), happening or ResumeRequested(), 0.0, around)
     assert not isinstance(found, str), found
     return {each.node: (each.fate.value, each.reason) for each in found}

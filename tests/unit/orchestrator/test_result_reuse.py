@@ -120,7 +120,7 @@ async def _lived(  # noqa: PLR0917 - what a life is lived with
 
 
 def before(lived: Lived, node: Node) -> list[Any]:
-    """What those that a node follows left behind, at any distance."""
+    """Return the results of everything upstream of a node, at any distance."""
     found: list[Any] = []
     for leaf, _ in sorted(lived.job.leaves(node.top.id), key=lambda each: each[0].node):
         other = lived.job.nodes[leaf.node]
@@ -133,7 +133,7 @@ def before(lived: Lived, node: Node) -> list[Any]:
 
 
 def outcome(task: ResolvedTask, salt: int, version: str) -> EngineEvent:
-    """The same task, the same fate."""
+    """Return the same outcome for the same task."""
     if zlib.crc32(f"{salt} {task.node.partition('__')[0]} {task.text}".encode()) % 7 == 0:
         return TaskFailed(task.node, task.attempt, BOOM, permanent=True)
     return TaskSucceeded(task.node, task.attempt, version)

@@ -16,7 +16,7 @@ LOOK = "look: {handler: see, queue: q, next: then}"
 
 
 def drawn(text: str, *others: str, node: str = "look", known: Registry | None = None) -> list[Any]:
-    """A hundred outputs of a node."""
+    """Return a hundred outputs of a node."""
     graphs = [compile_text(each).graph for each in (text, *others)]
     shape = learn_shapes(graphs, known).of[node]
     return [shape.draw(random.Random(seed)) for seed in range(100)]

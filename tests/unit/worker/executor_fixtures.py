@@ -48,7 +48,7 @@ def a_task(task_id: str = "1", timeout_seconds: float | None = None, **rest: Any
 
 
 def run(function: Any, message: TaskMessage | None = None, reports: Heard | None = None) -> Outcome:
-    """The outcome of one task."""
+    """Return the outcome of one task."""
 
     async def main(executor: Executor) -> Outcome:
         return await executor.execute(message or a_task())

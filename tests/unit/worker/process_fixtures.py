@@ -77,7 +77,7 @@ def with_processes(
 
 
 def outcome_of(message: TaskMessage, **options: Any) -> tuple[Outcome, Watched]:
-    """The outcome of one task, and what it said."""
+    """Return the outcome of one task, and its reports."""
 
     async def main(executor: Executor, watched: Watched) -> tuple[Outcome, Watched]:
         return await executor.execute(message), watched

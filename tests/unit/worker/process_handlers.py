@@ -107,7 +107,7 @@ def write_into_the_socket(data: str) -> None:
 
 @handler()
 def endless(ctx: HandlerContext) -> None:
-    """Holds the interpreter: no other Python thread of this process ever runs again."""
+    """Hold the interpreter: no other Python thread of this process ever runs again."""
     sys.setswitchinterval(1000)
     ctx.progress(os.getpid())
     while True:
@@ -123,7 +123,7 @@ def grandchild(ctx: HandlerContext) -> None:
 
 @handler()
 def crash_with_a_grandchild(ctx: HandlerContext) -> None:
-    """The grandchild is a fork: it holds the socket and the pipe."""
+    """Fork a grandchild, which keeps the socket and the pipe open."""
     pid = os.fork()
     if not pid:
         threading.Event().wait()

@@ -325,7 +325,7 @@ TERRIBLE = [
 
 
 def raising(errors: list[BaseException], style: str) -> Any:
-    """A handler that raises one of these errors after the other."""
+    """Return a handler that raises one of these errors after the other."""
     left = iter(errors)
 
     async def on_the_loop() -> None:

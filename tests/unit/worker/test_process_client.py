@@ -148,7 +148,7 @@ def test_the_time_of_a_task_does_not_run_while_its_process_starts(tmp_path):
 
 
 def stopped(handler: str, *, grace_seconds: float) -> tuple[Outcome, bool, Watched]:
-    """The outcome of a task that is stopped when it says that it runs; and whether its process still lives."""
+    """Stop a task when it reports that it runs; return its outcome, and whether its process is alive."""
 
     async def main(executor: Executor, watched: Watched) -> tuple[Outcome, bool, Watched]:
         running = asyncio.create_task(executor.execute(task(handler)))

@@ -32,7 +32,7 @@ def no_keys_of_this_machine(monkeypatch):
 
 @contextmanager
 def a_server(status: int, body: str) -> Iterator[tuple[int, list[str]]]:
-    """A store that answers everything alike, or with status 0 hangs up at once. It counts who came."""
+    """Serve every request alike, or with status 0 close the connection; count the requests."""
     came: list[str] = []
 
     class Answers(http.server.BaseHTTPRequestHandler):

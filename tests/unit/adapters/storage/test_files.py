@@ -29,7 +29,7 @@ def storage_in(folder: Path) -> ObjectStorage:
 
 @pytest.fixture
 def happened(monkeypatch) -> list[str]:
-    """What the disk was told, in order: sync, link and rename, by the name they end with."""
+    """Record what the disk was asked, in order: sync, link and rename, by the last part of the name."""
     seen: list[str] = []
     fsync, link, rename = os.fsync, os.link, Path.replace
 

@@ -1007,7 +1007,7 @@ def same(one: Graph, other: Graph) -> bool:
 
 
 def stored(graph: Graph) -> Graph:
-    """The graph as it comes back from a store."""
+    """Return the graph as it comes back from a store."""
     return compile_definition(json.loads(json.dumps(graph.definition)))
 
 

@@ -18,7 +18,7 @@ from tests.unit.authoring.compiled_workflows import (
 
 
 def task(*, after: str = "", **params: str) -> str:
-    """A task in one line, with expressions for params."""
+    """Return a task in one line, with expressions for params."""
     written = ", ".join(f'{name}: "{{{{ {text} }}}}"' for name, text in params.items())
     return f"{{{TASK}, params: {{{written}}}{f', depends_on: {after}' if after else ''}}}"
 

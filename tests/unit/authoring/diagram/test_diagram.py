@@ -236,7 +236,7 @@ def test_a_workflow_without_nodes_is_an_empty_page():
 
 
 def named(word: str) -> Graph:
-    """A graph with this as a node, a handler, a description and a branch."""
+    """Return a graph with this text as a node, a handler, a description and a branch."""
     odd = dataclasses.replace(task()(word), description=word, handler=word)  # type: ignore[call-arg]
     choice = conditional(None, {word: None}, after=node(word))("choice")
     return with_specs(odd, choice, task(any_of(branch_of("choice", word)))("last"))

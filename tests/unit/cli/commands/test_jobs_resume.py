@@ -14,7 +14,7 @@ GRAPH = compile_text("{name: one, inputs: {x: {type: number}}, nodes: {a: {handl
 
 
 def order(before: Any, now: Any) -> ResumeArgs:
-    """A resume of a job that had this input, with that one."""
+    """Return a resume of a job that had this input, with that one."""
     head: Any = SimpleNamespace(inputs={"x": before})
     return ResumeArgs(head=head, before=GRAPH, graph=GRAPH, inputs={"x": now}, named=(), key=None)
 

@@ -46,7 +46,7 @@ class ExplainedProof(Proof):
 
 
 def surroundings(proof: Proof, chance: Chance) -> DiagnosisContext:
-    """What may surround a job: each task in a queue, at a worker, or on its way back."""
+    """Return a possible context of a job: every task in a queue, at a worker, or reported."""
     now = proof.driver.now
     tasks: dict[str, InFlightTask] = {}
     children: dict[str, ChildJob] = {}

@@ -18,7 +18,7 @@ SHARE = Share(cache_mb=16)
 
 
 def write(path: Path, values: Any, tile: str = "n10e020", **other: Any) -> Path:
-    """A raster with these values, on its tile."""
+    """Return a raster with these values, on its tile."""
     west, south = corner(tile)
     bands = np.asarray(values, dtype=other.pop("dtype", "int16"))
     bands = bands[None] if bands.ndim == 2 else bands

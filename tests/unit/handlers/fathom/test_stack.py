@@ -41,7 +41,7 @@ def refused(sources: dict[str, Path], to: Path, **other: Any) -> str:
 
 @pytest.fixture(scope="module")
 def tile(tmp_path_factory):
-    """A synthetic tile of 700 pixels: more than one window, more than one block, an overview."""
+    """Return a synthetic tile of 700 pixels: more than one window, more than one block, an overview."""
     folder = tmp_path_factory.mktemp("tile")
     grid = synthetic_data.Grid(columns=1, rows=1, pixels=700, west=8, south=49)
     paths = synthetic_data.make_grid(folder, grid)

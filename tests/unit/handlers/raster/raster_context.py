@@ -54,7 +54,7 @@ class Bed:
         return name
 
     def silver(self) -> list[str]:
-        """The blobs that are there, and what was left of others."""
+        """Return the blobs, and leftovers of others."""
         home = self.folder / "silver"
         return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
 

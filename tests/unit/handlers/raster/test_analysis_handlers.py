@@ -103,7 +103,7 @@ def test_a_raster_without_any_data_gives_an_empty_picture(bed: Bed):
 
 
 def means(data: Any) -> Any:
-    """The mean of 3 x 3 pixels, the edge repeated."""
+    """Return the mean of 3 x 3 pixels, with the edge repeated."""
     padded = np.pad(data.astype("float64"), 1, mode="edge")
     height, width = data.shape
     return sum(padded[row : row + height, column : column + width] for row in range(3) for column in range(3)) / 9

@@ -30,7 +30,7 @@ SIZES = {"small.geojson": 1_000, "large.geojson": 2_000}
 
 
 def degrees(shape: Any, crs: str = UTM_25S) -> dict[str, Any]:
-    """A shape in metres as GeoJSON."""
+    """Return a shape in metres as GeoJSON."""
     found: dict[str, Any] = transform_geom(crs, "OGC:CRS84", json.loads(shapely.to_geojson(shape)), precision=12)
     return found
 

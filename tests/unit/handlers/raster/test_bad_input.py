@@ -36,7 +36,7 @@ ROTATED = Affine.translation(300_000, 9_100_000) @ Affine.rotation(30) @ Affine.
 
 
 def refused(bed: Bed, handler: str, **params: Any) -> str:
-    """The sentence. Nothing is left behind."""
+    """Return the message of the failure; check that nothing is left behind."""
     with pytest.raises(PermanentError) as caught:
         bed.run(handler, **params)
     assert caught.value.kind == "invalid_input", caught.value
@@ -507,7 +507,7 @@ def test_a_window_beside_the_raster_is_told(bed: Bed):
 
 
 def outcome(bed: Bed, handler: str, **params: Any) -> str:
-    """What the worker reports."""
+    """Return what the worker reports."""
     said = run_on_thread(REGISTRY.get(handler), bed.context(handler), params, own=True)
     assert isinstance(said, Failed), said
     message: str = said.error["message"]

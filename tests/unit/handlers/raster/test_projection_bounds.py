@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def ones(bed: Bed, left: float, top: float, size: tuple[int, int], pixel: float, **profile: Any) -> str:
-    """A raster in degrees without a gap: what is missing after a warp was lost there."""
+    """Return a raster in degrees without a gap: what is missing after a warp was lost there."""
     width, height = size
     place = {"crs": "EPSG:4326", "transform": Affine(pixel, 0, left, 0, -pixel, top), "nodata": 0} | profile
     return bed.bronze("ones.tif", np.ones((height, width), "uint8"), **place)

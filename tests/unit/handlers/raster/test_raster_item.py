@@ -161,7 +161,7 @@ def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a
 
 
 def chained(bed: Bed, name: str, **told: str) -> dict[str, Any]:
-    """The item after two steps."""
+    """Return the item after two steps."""
     first = bed.run("raster.reproject", href=name, target_crs="EPSG:4326")
     made = bed.run("raster.clip", href=first.cog_url, bbox=[-34.85, -8.15, -34.8, -8.1], **told)
     return dict(made.item)

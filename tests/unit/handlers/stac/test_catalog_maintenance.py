@@ -156,7 +156,7 @@ def test_a_storage_that_looks_empty_takes_no_items_with_it(shelf):
 
 @pytest.fixture
 def mixed(shelf):
-    """A right one, three that can be mended, and two that cannot."""
+    """Return a valid item, three that can be repaired, and two that cannot."""
     href = shelf.raster("a.tif")
     data = {"data": {"href": href, "roles": ["data"]}}
     shelf.services.catalog.ensure_collection(a_collection())

@@ -26,7 +26,7 @@ BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 
 
 def refused(lent, said: str, **params: Any) -> None:
-    """The handler says this, in one sentence, and leaves nothing."""
+    """Check that the handler fails with this sentence and leaves nothing behind."""
     with pytest.raises(PermanentError, match=said) as caught:
         lent.run("vector.prepare", **params)
     assert caught.value.kind == "invalid_input"
