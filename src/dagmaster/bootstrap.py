@@ -22,6 +22,8 @@ from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import AuditView
     from dagmaster.authoring.compiler.compile import Compiled
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.local.runner import LocalServices
@@ -169,6 +171,62 @@ def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
 
     storage = ObjectStorage({"outputs": settings.outputs_url})
     return StoredBlobs(storage, storage.in_zone("outputs"))
+
+
+@contextlib.asynccontextmanager
+async def open_application(
+    config: DatabaseConfig, settings: Settings, data_dir: pathlib.Path | None = None, *, migrate: bool = False
+) -> AsyncIterator[Application]:
+    """Open the application layer on a database whose schema fits; with `migrate`, bring the schema up to date first.
+
+    Its stores connect when they are first used.
+    """
+    from dagmaster.application.context import Application
+    from dagmaster.store.postgres.client_store import PostgresClientStore
+    from dagmaster.store.postgres.read_store import PostgresReadStore
+
+    await ensure_schema(config, migrate=migrate)
+    blobs = large_outputs(settings, blob_directory(settings, data_dir))
+    async with contextlib.AsyncExitStack() as stack:
+        read = PostgresReadStore(
+            config,
+            lease_seconds=settings.orchestrator_lease_seconds,
+            worker_lease_seconds=settings.worker_lease_seconds,
+        )
+        stack.push_async_callback(read.close)
+        client = PostgresClientStore(config)
+        stack.push_async_callback(client.session.close)
+        yield Application(read=read, client=client, blobs=blobs)
+
+
+async def audit_database(config: DatabaseConfig, settings: Settings, job_ids: Sequence[str] | None = None) -> AuditView:
+    """Check the invariants of all jobs of a database, or of some."""
+    from dagmaster.application.views import AuditView, ViolationView
+    from dagmaster.store.postgres.audit import audit_at
+
+    audit = await audit_at(
+        config,
+        job_ids=job_ids,
+        lease_seconds=settings.orchestrator_lease_seconds,
+        worker_lease_seconds=settings.worker_lease_seconds,
+    )
+    return AuditView(
+        is_valid=not audit.violations,
+        jobs_total=audit.jobs,
+        nodes_total=audit.nodes,
+        events_total=audit.events,
+        invariants_total=audit.promises,
+        violations=tuple(
+            ViolationView(
+                invariant=violation.promise,
+                rule=violation.sentence,
+                job_id=violation.job_id,
+                node_id=violation.node_id,
+                message=violation.says,
+            )
+            for violation in audit.violations
+        ),
+    )
 
 
 def make_orchestrator(

@@ -14,9 +14,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.cli.commands.fleet import serving
-from dagmaster.cli.snapshots import load_job_view
+from dagmaster.application.context import Application
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.job_snapshot import load_snapshot
+from dagmaster.application.queries.fleet import serves_queue
 from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_records import StoredWorkflow
@@ -26,6 +27,7 @@ from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.legacy_fleet import read_fleet
 from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
+from dagmaster.store.postgres.read_store import PostgresReadStore
 
 DEFINITION: dict[str, Any] = {
     "workflow_id": "flow",
@@ -271,16 +273,24 @@ def test_a_snapshot_says_who_serves_the_queues(dsn):
     a_worker(dsn, 1, ["heavy"])
     a_worker(dsn, 2, ["light"], silent=60.0)
 
-    async def question(store: LegacyReadStore) -> Any:
-        head = await store.job("1")
-        assert head is not None
-        return await load_job_view(store, head, compile_definition(DEFINITION))
+    def snapshot() -> Any:
+        async def work() -> Any:
+            store = PostgresReadStore(DatabaseConfig(dsn=dsn))
+            doubles: Any = {"client": None, "blobs": None}
+            app = Application(read=store, **doubles)
+            try:
+                job = await find_job(app, "1")
+                return await load_snapshot(app, job, await app.graphs.get(job.content_hash))
+            finally:
+                await store.close()
 
-    found = read(dsn, question)
-    assert [(wait.queue, wait.tasks, wait.workers) for wait in found.waits] == [("light", 1, 0)]
-    assert (found.alive.orchestrators, found.alive.workers) == (0, 1)
+        return asyncio.run(work())
+
+    found = snapshot()
+    assert [(wait.queue, wait.tasks, wait.workers) for wait in found.backlog] == [("light", 1, 0)]
+    assert (found.fleet.orchestrators, found.fleet.workers) == (0, 1)
     a_worker(dsn, 3, [])
-    assert read(dsn, question).waits[0].workers == 1
+    assert snapshot().backlog[0].workers == 1
 
 
 # ── The trail, the logs, the fleet ──
@@ -375,7 +385,7 @@ def test_all_who_live_are_shown_and_of_those_who_went_the_last(dsn):
     for key, each in (("worker_id", found.workers), ("owner_id", found.orchestrators)):
         assert {int(one[key]) for one in each if one["alive"]} == set(range(1, 301))
         assert {int(one[key]) for one in each if not one["alive"]} == set(range(301, 501))
-    assert serving(found, "rare") == 1
+    assert sum(serves_queue(one["queues"], "rare") for one in found.workers if one["alive"]) == 1
 
 
 def test_workflows_have_versions_and_one_is_active(dsn):

@@ -242,3 +242,32 @@ def _displayed_status(explanation: Explanation, node_id: str) -> NodeStatus:
     """Return a node's status; RUNNING for a dispatched task that a worker runs."""
     why = explanation.why
     return NodeStatus.RUNNING if why.of(node_id).code is ReasonCode.RUNNING else why.job.nodes[node_id].status
+
+
+# ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────────────
+
+_SUCCESS: Final = frozenset({ReasonCode.COMPLETED, ReasonCode.JOB_COMPLETED})
+_MINOR: Final = frozenset(
+    {
+        ReasonCode.NODES, ReasonCode.CHILDREN, ReasonCode.NOT_STARTED, ReasonCode.BRANCH_NOT_TAKEN,
+        ReasonCode.COMPLETED, ReasonCode.UPSTREAM_SKIPPED, ReasonCode.MAX_PARALLEL, ReasonCode.SUPERSEDED,
+    }
+)  # fmt: skip
+_CODES: Final = list(ReasonCode)
+# The catalogue is ordered by urgency: everything up to here is a failure, or needs somebody to act.
+_LAST_FAILURE: Final = _CODES.index(ReasonCode.CHILDREN_FAILED)
+
+
+def is_success(code: str) -> bool:
+    """Return whether a reason says that all is well."""
+    return code in _SUCCESS
+
+
+def is_minor(code: str) -> bool:
+    """Return whether a reason only follows from another one."""
+    return code in _MINOR
+
+
+def is_failure(code: str) -> bool:
+    """Return whether a reason is a failure, or needs somebody to act."""
+    return _CODES.index(ReasonCode(code)) <= _LAST_FAILURE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,8 +14,9 @@ from dagmaster.errors import DagmasterError, JobNotFound
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
+    from dagmaster.application.context import Application
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
@@ -23,6 +25,43 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LAST: Final = "last"
 job_argument = click.argument("job_id", metavar="JOB")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSession:
+    """A database that can be used for as long as a command runs."""
+
+    config: DatabaseConfig
+    settings: Settings
+    data_dir: pathlib.Path | None
+
+    def run(self, work: Callable[[Application], Awaitable[T]], *, migrate: bool = False) -> T:
+        """Run something with the application layer."""
+        from dagmaster.bootstrap import open_application
+
+        async def run() -> T:
+            async with open_application(self.config, self.settings, self.data_dir, migrate=migrate) as app:
+                return await work(app)
+
+        return asyncio.run(run())
+
+
+@contextlib.contextmanager
+def database_session(data_dir: pathlib.Path | None) -> Iterator[DatabaseSession]:
+    """Open the database of DAGMASTER_DATABASE_URL, else the embedded one; report errors as a command does."""
+    from dagmaster.bootstrap import open_database
+    from dagmaster.settings import load_settings
+
+    with command_errors():
+        settings = load_settings()
+        with open_database(settings, data_dir) as config:
+            yield DatabaseSession(config, settings, data_dir)
+
+
+def on_application(data_dir: pathlib.Path | None, work: Callable[[Application], Awaitable[T]]) -> T:
+    """Run something with the application layer of the configured database."""
+    with database_session(data_dir) as session:
+        return session.run(work)
 
 
 @dataclass(slots=True)

@@ -76,3 +76,11 @@ def hint(wrong: str, right: list[str]) -> str:
 def _above(node_id: str) -> list[str]:
     above = child_of(node_id)
     return [] if above is None else [above[0]]
+
+
+async def graph_of(onlooker: ReadSession, head: JobDetail) -> Graph:
+    """Return the graph of a job."""
+    from dagmaster.authoring.compiler.compile import compile_definition
+
+    definition = await onlooker.store.definition(head.content_hash)
+    return compile_definition(definition or {})

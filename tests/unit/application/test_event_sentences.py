@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dagmaster.application.event_sentences import event_sentence
-from dagmaster.cli.commands.jobs_events import colour_of, event_document, event_line
+from dagmaster.application.queries.events_and_logs import event_view
+from dagmaster.cli.render.events import event_colour, event_line
 from dagmaster.ports.audit_events import EventType, StoredEvent
 
 
@@ -22,8 +23,9 @@ def test_every_event_has_a_sentence_also_without_data(kind):
     said = event_sentence(event(kind))
     assert said
     assert kind.value not in said
-    assert event_line(event(kind))
-    colour_of(event(kind))
+    view = event_view("7", event(kind), lambda value: value)
+    assert event_line(view)
+    event_colour(view.type, view.data)
 
 
 def test_an_event_of_a_newer_version_is_named_by_its_type():
@@ -81,7 +83,7 @@ def test_a_sentence_says_what_happened(stored, sentence):
 
 
 def test_programs_get_the_data_and_the_sentence():
-    said = event_document(event("SignalReceived", node=None, signal="go"))
+    said = event_view("7", event("SignalReceived", node=None, signal="go"), lambda value: value).to_dict()
     assert said["at"] == "1970-01-01T00:00:01.500000Z"
     assert (said["data"], said["sentence"]) == ({"signal": "go"}, "signal go from ada")
 

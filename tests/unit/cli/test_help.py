@@ -31,11 +31,14 @@ def test_every_command_has_an_example_and_its_sentence_in_the_list_is_true(group
 def test_a_time_span_is_read_or_refused():
     done = CliRunner().invoke(jobs, ["list", "--since", "soon"])
     assert done.exit_code == 2
-    assert "'soon' is no time span: write 90s, 15m, 2h, 1d or 1w" in " ".join(done.output.split())
+    assert "'soon' is not a time: write a span before now (90s, 15m, 2h, 1d, 1w)" in " ".join(done.output.split())
 
 
 def test_two_forms_of_one_answer_are_refused():
-    assert "choose one" in CliRunner().invoke(workflows, ["show", "x", "--json", "--yaml"]).output
+    assert (
+        "--json and --yaml exclude each other"
+        in CliRunner().invoke(workflows, ["show", "x", "--json", "--yaml"]).output
+    )
 
 
 @pytest.mark.process

@@ -80,6 +80,8 @@ def snapshot_view(
         pending_commands=tuple(map(_command_view, snapshot.commands)),
         nodes=NodeViews(snapshot, children),
         dependencies=dependencies_of(snapshot.graph),
+        statuses={node_id: node.status for node_id, node in snapshot.nodes.items()},
+        fan_outs=tuple(snapshot.children),
     )
 
 

@@ -1,5 +1,6 @@
 """Frozen views: what queries return. `to_dict()` is what `--json` prints and what an HTTP route sends."""
 
+from dagmaster.application.views.audit import AuditView, ViolationView
 from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogView
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
@@ -31,6 +32,7 @@ __all__ = [
     "TERMINAL_NODE",
     "AttemptStatus",
     "AttemptView",
+    "AuditView",
     "ChildJobWhyView",
     "ChildrenView",
     "CommandView",
@@ -62,6 +64,7 @@ __all__ = [
     "TaskView",
     "VersionView",
     "View",
+    "ViolationView",
     "WorkerView",
     "WorkflowDetailView",
     "WorkflowView",

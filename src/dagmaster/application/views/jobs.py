@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.application.views.nodes import NodeView
 from dagmaster.application.views.view import INTERNAL, Timestamp, View
-from dagmaster.engine.status import TERMINAL_JOB, JobStatus
+from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 
 
@@ -80,6 +79,10 @@ class JobDetailView(JobView):
     nodes: Mapping[str, NodeView]
     dependencies: Mapping[str, tuple[str, ...]] = field(metadata=INTERNAL)
     """The nodes that each node of the workflow waits for, in topological order."""
+    statuses: Mapping[str, NodeStatus] = field(metadata=INTERNAL)
+    """The status of each node of the workflow that is not PENDING; much cheaper than `nodes`."""
+    fan_outs: tuple[str, ...] = field(metadata=INTERNAL)
+    """The fan-outs that have children."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,11 @@ class JobProgressView(View):
     nodes_finished: int
     duration_seconds: float | None
 
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the job has ended."""
+        return self.status in TERMINAL_JOB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsView(View):
@@ -101,8 +109,3 @@ class CountsView(View):
 
     counts: Mapping[str, int]
     total: int
-
-
-def json_object(value: Any) -> JsonObject:
-    """Return a mapping from the store as a JSON object."""
-    return dict(value)

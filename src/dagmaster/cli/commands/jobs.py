@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": ("dagmaster.cli.commands.jobs_list:list_jobs", "List the newest jobs."),
-        "show": ("dagmaster.cli.commands.jobs_show:show", "Show a job, or a node of it, as it stands."),
-        "why": ("dagmaster.cli.commands.jobs_why:why", "Say why a job, or a node of it, stands where it stands."),
-        "watch": ("dagmaster.cli.commands.jobs_watch:watch", "Watch a job until it is over."),
-        "logs": ("dagmaster.cli.commands.jobs_logs:logs", "Print what the tasks of a job wrote."),
+        "list": ("dagmaster.cli.commands.jobs_list:list_jobs", "List jobs, newest first."),
+        "show": ("dagmaster.cli.commands.jobs_show:show", "Show a job, or a node of it."),
+        "why": ("dagmaster.cli.commands.jobs_why:why", "Explain why a job, or a node of it, has its status."),
+        "watch": ("dagmaster.cli.commands.jobs_watch:watch", "Watch a job until it has finished."),
+        "logs": ("dagmaster.cli.commands.jobs_logs:logs", "Print the output of a job's tasks."),
         "footprints": (
             "dagmaster.cli.commands.jobs_footprints:footprints",
-            "Print where the parts of a job lie, as GeoJSON.",
+            "Print the footprints of a job as GeoJSON.",
         ),
         "map": (
             "dagmaster.cli.commands.jobs_footprints:draw",
-            "Draw where the parts of a job lie, and how they stand.",
+            "Draw the footprints of a job on a map.",
         ),
-        "events": ("dagmaster.cli.commands.jobs_events:events", "Tell all that happened to a job."),
-        "audit": ("dagmaster.cli.commands.jobs_audit:audit", "Prove that a database is sound."),
+        "events": ("dagmaster.cli.commands.jobs_events:events", "Print the events of a job."),
+        "audit": ("dagmaster.cli.commands.jobs_audit:audit", "Check the invariants of a database."),
         "cancel": ("dagmaster.cli.commands.jobs_control:cancel", "Ask a job to stop."),
         "approve": ("dagmaster.cli.commands.jobs_control:approve", "Say yes to an approval."),
         "reject": ("dagmaster.cli.commands.jobs_control:reject", "Say no to an approval."),
@@ -55,9 +55,14 @@ def jobs() -> None:
 
 
 def watch_to_end(
-    address: DatabaseConfig, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None
+    config: DatabaseConfig, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None
 ) -> int:
-    """Watch a job of a database that was reached, and give the exit code that tells how it ended."""
+    """Watch a job of a database that is open until it has finished, and return the exit code."""
     from dagmaster.cli.commands import jobs_watch
+    from dagmaster.cli.database import DatabaseSession
+    from dagmaster.settings import load_settings
 
-    return jobs_watch.watch_to_end(address, job_id, as_json=as_json, data_dir=data_dir)
+    session = DatabaseSession(config, load_settings(), data_dir)
+    return jobs_watch.interruptible(
+        job_id, lambda: session.run(lambda app: jobs_watch.watch_to_end(app, job_id, as_json=as_json))
+    )

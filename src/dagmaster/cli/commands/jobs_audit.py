@@ -1,4 +1,4 @@
-"""`dagmaster jobs audit`: whether the rows of a database are as promised."""
+"""`dagmaster jobs audit`: check the invariants of a database."""
 
 from __future__ import annotations
 
@@ -7,78 +7,66 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import on_database
+from dagmaster.cli.database import database_session
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.text_format import counted
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.audit import Audit
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import AuditView
 
 
 @click.command(
-    epilog="Exit codes: 0 as promised, 1 something is not, 2 no such job or refused, 3 no database, 130 interrupted."
+    epilog="Exit codes: 0 all invariants hold, 1 one is violated, 2 no such job, 3 no database, 130 interrupted."
 )
 @click.argument("job_id", metavar="[JOB]", required=False)
 @json_option
 @data_dir_option
 def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Prove that a database is sound: all jobs, or one.
+    """Check the invariants of a database: of all jobs, or of one.
 
-    It asks the tables whether each promise holds: trails without gaps, no node completed twice, no task lost, nothing
-    stuck, nobody wrote who was not the owner. It reads one snapshot and writes nothing; services may go on meanwhile.
+    It asks the tables whether each invariant holds: events without gaps, no node completed twice, no task lost, nothing
+    stuck, no write by an orchestrator that was not the owner. It reads one snapshot and writes nothing; services may
+    go on meanwhile.
 
     \b
     Examples:
       dagmaster jobs audit
       dagmaster jobs audit last --json
     """
-    from dagmaster.settings import load_settings
-    from dagmaster.store.postgres.audit import audit_at
+    with database_session(data_dir) as session:
 
-    async def work(onlooker: ReadSession) -> Audit:
-        settings = load_settings()
-        return await audit_at(
-            onlooker.address,
-            job_ids=None if job_id is None else [(await onlooker.job(job_id)).id],
-            lease_seconds=settings.orchestrator_lease_seconds,
-            worker_lease_seconds=settings.worker_lease_seconds,
-        )
+        async def query(app: Application) -> AuditView:
+            from dagmaster.application.job_lookup import find_job
+            from dagmaster.bootstrap import audit_database
 
-    found = on_database(data_dir, work)
+            job_ids = None if job_id is None else [(await find_job(app, job_id)).id]
+            return await audit_database(session.config, session.settings, job_ids)
+
+        view = session.run(query)
     if as_json:
-        click.echo(json.dumps(document(found), ensure_ascii=False))
+        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
     else:
-        for line in lines(found):
+        for line in audit_lines(view):
             click.echo(line)
-    return FAILED if found.violations else COMPLETED
+    return COMPLETED if view.is_valid else FAILED
 
 
-def lines(found: Audit) -> list[str]:
-    """What was found, to be read by people: each promise that is broken, and where."""
-    said: list[str] = []
-    for promise in dict.fromkeys(each.promise for each in found.violations):
-        rows = [each for each in found.violations if each.promise == promise]
-        said += [f"✘ {rows[0].sentence}", *(f"    {each.place} {each.says}" for each in rows)]
-    count = f"{found.jobs:,} {'job' if found.jobs == 1 else 'jobs'}, {found.nodes:,} nodes, {found.events:,} events"
-    broken = len({each.promise for each in found.violations})
-    if broken:
-        return [*said, f"{count}: {broken} of {found.promises} promises are broken"]
-    return [f"✔ {count}: all {found.promises} promises hold"]
-
-
-def document(found: Audit) -> dict[str, object]:
-    """What was found, to be read by programs."""
-    return {
-        "ok": not found.violations,
-        "jobs": found.jobs,
-        "nodes": found.nodes,
-        "events": found.events,
-        "promises": found.promises,
-        "violations": [
-            {"promise": each.promise, "job_id": each.job_id, "node_id": each.node_id, "says": each.says}
-            for each in found.violations
-        ],
-    }
+def audit_lines(view: AuditView) -> list[str]:
+    """Return each invariant that is violated, and where; else one line that all hold."""
+    lines: list[str] = []
+    violated = dict.fromkeys(violation.invariant for violation in view.violations)
+    for invariant in violated:
+        violations = [violation for violation in view.violations if violation.invariant == invariant]
+        lines.append(f"✘ {violations[0].rule}")
+        for violation in violations:
+            node = f", node {violation.node_id}" if violation.node_id else ""
+            lines.append(f"    job {violation.job_id}{node} {violation.message}")
+    checked = f"{counted(view.jobs_total, 'job')}, {counted(view.nodes_total, 'node')}"
+    checked += f", {counted(view.events_total, 'event')}"
+    if violated:
+        return [*lines, f"{checked}: {len(violated)} of {view.invariants_total} invariants are violated"]
+    return [f"✔ {checked}: all {view.invariants_total} invariants hold"]

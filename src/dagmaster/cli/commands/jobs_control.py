@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagmaster.application.event_sentences import event_sentence
-from dagmaster.cli.commands.jobs_show import graph_of
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
-from dagmaster.cli.naming import hint, named_node
+from dagmaster.cli.naming import graph_of, hint, named_node
 from dagmaster.cli.options import current_user, data_dir_option, json_option
 from dagmaster.engine.graph import ApprovalSpec, Kind
 from dagmaster.errors import CommandRejected

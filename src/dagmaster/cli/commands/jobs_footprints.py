@@ -1,48 +1,46 @@
-"""`dagmaster jobs footprints` and `jobs map`: where the children of a job's fan-outs lie, and how they stand."""
+"""`dagmaster jobs footprints` and `jobs map`: the footprints of a job's fan-outs, and the status of each child."""
 
 from __future__ import annotations
 
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import job_argument, on_database
+from dagmaster.cli.database import job_argument, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
-from dagmaster.geo.footprints import footprint_geometry
-from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
-    from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.legacy_read_store import JobDetail, PlacedNode
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import FootprintsView
 
-_NOTHING = (
-    "job {job_id} has nothing to draw: no item of its fan-outs says where it lies, and no output of their children. An"
-    " item does with a `footprint`, a `bbox` or a `geometry`, an output with a `bbox` in degrees; see"
+_NO_FOOTPRINTS = (
+    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have one. An"
+    " item has one as `footprint`, `bbox` or `geometry`, an output as a `bbox` in degrees; see"
     " `dagmaster handlers show raster.generate_tiling_scheme`"
 )
 
 
-@click.command(epilog="Exit codes: 0 printed, 2 no such job, or nothing in it has a place, 3 no database.")
+@click.command(epilog="Exit codes: 0 printed, 2 no such job, or it has no footprints, 3 no database.")
 @job_argument
 @data_dir_option
 def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
-    """Print the children of a job's fan-outs as GeoJSON: where each lies, and how it stands.
+    """Print the children of a job's fan-outs as GeoJSON: the footprint and the status of each.
 
-    A child lies where its item says, else where its output says: in a `bbox`, its own or that of its `item`.
+    The footprint of a child is that of its item, else that of its output: a `bbox`, its own or that of its `item`.
 
     \b
     Examples:
       dagmaster jobs footprints last > run.geojson
     """
-    _, found = _collected(data_dir, job_id)
-    click.echo(json.dumps(found, ensure_ascii=False))
+    view = _read(data_dir, job_id)
+    click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
     return COMPLETED
 
 
-@click.command("map", epilog="Exit codes: 0 drawn, 2 no such job, or nothing in it has a place, 3 no database.")
+@click.command("map", epilog="Exit codes: 0 drawn, 2 no such job, or it has no footprints, 3 no database.")
 @job_argument
 @click.option(
     "-o",
@@ -55,7 +53,7 @@ def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
 @click.option("--width", type=click.IntRange(200, 8000), default=1200, show_default=True, help="Pixels.")
 @data_dir_option
 def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Path | None) -> int:
-    """Draw the children of a job's fan-outs on a map, coloured by how they stand.
+    """Draw the children of a job's fan-outs on a map, coloured by status.
 
     \b
     Examples:
@@ -69,9 +67,9 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
         raise click.ClickException(
             f"a map needs {error.name}, which is not installed: pip install 'dagmaster[raster]'"
         ) from error
-    head, found = _collected(data_dir, job_id)
-    features = found["features"]
-    title = f"{head.workflow_id} v{head.version}, job {head.id}"
+    view = _read(data_dir, job_id)
+    features = view.to_dict()["features"]
+    title = f"{view.workflow_id} v{view.version}, job {view.job_id}"
     try:
         draw_map(features, title, width=width).save(output, format="PNG")
     except OSError as error:
@@ -80,41 +78,15 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
     return COMPLETED
 
 
-def _collected(data_dir: pathlib.Path | None, job_id: str) -> tuple[JobDetail, dict[str, Any]]:
-    """The job, and its children as GeoJSON. One without any is refused, in one sentence."""
+def _read(data_dir: pathlib.Path | None, job_id: str) -> FootprintsView:
+    """Read the footprints of a job; raise if it has none."""
 
-    async def work(onlooker: ReadSession) -> tuple[JobDetail, list[PlacedNode]]:
-        head = await onlooker.job(job_id)
-        return head, await onlooker.store.footprints(head.id)
+    async def query(app: Application) -> FootprintsView:
+        from dagmaster.application.queries.jobs import job_footprints
 
-    head, placed = on_database(data_dir, work)
-    found = collection(head, placed)
-    if not found["features"]:
-        raise click.ClickException(_NOTHING.format(job_id=head.id))
-    return head, found
+        return await job_footprints(app, job_id)
 
-
-def collection(head: JobDetail, placed: list[PlacedNode]) -> dict[str, Any]:
-    """The children as GeoJSON. One whose footprint is none that we know is left out."""
-    return {
-        "type": "FeatureCollection",
-        "job_id": head.id,
-        "workflow": f"{head.workflow_id} v{head.version}",
-        "features": [
-            {
-                "type": "Feature",
-                "id": one.node_id,
-                "geometry": geometry,
-                "properties": {
-                    "node_id": one.node_id,
-                    "fan_out": one.fan_out,
-                    "index": one.number,
-                    "status": one.status,
-                    "attempt": one.attempt,
-                    "error": None if one.error is None else format_error(one.error),
-                },
-            }
-            for one in placed
-            if (geometry := footprint_geometry(one.footprint)) is not None
-        ],
-    }
+    view = on_application(data_dir, query)
+    if not view.features:
+        raise click.ClickException(_NO_FOOTPRINTS.format(job_id=view.job_id))
+    return view

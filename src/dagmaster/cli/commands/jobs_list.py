@@ -1,138 +1,120 @@
-"""`dagmaster jobs list`: the newest jobs."""
+"""`dagmaster jobs list`: find jobs."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from dagmaster.cli.database import on_database
+from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
-from dagmaster.cli.render.job import duration, job_status
-from dagmaster.cli.snapshots import spell_time
-from dagmaster.text_format import age
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.cli.database import ReadSession
-    from dagmaster.store.postgres.legacy_read_store import JobSummary
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import JobView, Page
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 _SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Read a time span, as 90s, 15m, 2h, 1d or 1w."""
+def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Read a point in time: a time span before now (90s, 15m, 2h, 1d, 1w), or a date or time in ISO 8601."""
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*([smhdw])", value.strip())
-    if found is None:
-        raise click.BadParameter(f"{value!r} is no time span: write 90s, 15m, 2h, 1d or 1w")
-    return float(found[1]) * _SPANS[found[2]]
+    span = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*([smhdw])", value.strip())
+    if span is not None:
+        return time.time() - float(span[1]) * _SPANS[span[2]]
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not a time: write a span before now (90s, 15m, 2h, 1d, 1w), a date (2026-11-16) or a time"
+            " (2026-11-16T08:30:00Z)"
+        ) from error
+    # A time without a zone is that of the terminal, as all times on it are.
+    return moment.astimezone(UTC).timestamp()
 
 
-@click.command(name="list")
+@click.command(name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database.")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only these. Repeatable.",
+    help="Only jobs with this status. Repeatable.",
 )
-@click.option("--workflow", metavar="ID", help="Only jobs of this workflow.")
-@click.option("--since", callback=_span, metavar="SPAN", help="Only jobs submitted in the last 90s, 15m, 2h, 1d, 1w.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most.")
+@click.option("--workflow", "workflow_id", metavar="ID", help="Only jobs of this workflow.")
+@click.option("--version", type=click.IntRange(1), help="Only jobs of this version of the workflow.")
+@click.option("--name", metavar="NAME", help="Only jobs with this name.")
+@click.option("--submitter", "submitted_by", metavar="NAME", help="Only jobs that this user or service submitted.")
+@click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id.")
+@click.option("--idempotency-key", metavar="KEY", help="Only the job that was submitted with this key.")
+@click.option("--parent", "parent_job_id", metavar="JOB", help="Only child jobs of this job.")
+@click.option("--since", callback=_moment, metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date.")
+@click.option("--until", callback=_moment, metavar="TIME", help="Only jobs submitted before this.")
+@click.option("--text", metavar="PREFIX", help="The id, name, submitter or correlation id starts with this.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("--cursor", metavar="CURSOR", help="Go on after a page: the cursor that was printed below it.")
 @json_option
 @data_dir_option
-def list_jobs(
-    *,
-    statuses: tuple[str, ...],
-    workflow: str | None,
-    since: float | None,
-    limit: int,
-    as_json: bool,
-    data_dir: pathlib.Path | None,
-) -> int:
-    """List jobs, the newest first.
+def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None, **filters: Any) -> int:
+    """List jobs, newest first. All filters that are given must match.
 
-    A job that runs and can only be moved by a person, a signal or a timer is shown as waiting.
+    A running job that only a person, a signal, a timer or a child job can move is `waiting`. With --json: an object
+    with `items`, each a job as `jobs show` prints it, and `next_cursor`, null on the last page.
 
     \b
     Examples:
       dagmaster jobs list
       dagmaster jobs list --status failed --status cancelled --since 1d
-      dagmaster jobs list --workflow fan_out --limit 5 --json
+      dagmaster jobs list --workflow fan_out --version 2 --limit 5 --json
+      dagmaster jobs list --submitter ada --since 2026-11-01 --until 2026-11-08
+      dagmaster jobs list --text night-          id, name, submitter or correlation id
     """
 
-    async def work(onlooker: ReadSession) -> list[JobSummary]:
-        return await onlooker.store.jobs(
-            statuses=[status.upper() for status in statuses],
-            workflow_id=workflow,
-            since=None if since is None else time.time() - since,
-            limit=limit,
-        )
+    async def query(app: Application) -> Page[JobView]:
+        from dagmaster.application.queries.jobs import list_jobs
 
-    found = on_database(data_dir, work)
+        return await list_jobs(app, _job_filter(filters), cursor=cursor, limit=limit)
+
+    page = on_application(data_dir, query)
     if as_json:
-        click.echo(json.dumps([_line_document(job) for job in found], ensure_ascii=False))
-    elif found:
-        Console().print(jobs_table(found))
-    elif statuses or workflow or since:
-        click.echo("no job fits. `dagmaster jobs list` shows the newest ones, whatever they are.", err=True)
+        click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
+        return COMPLETED
+    if page.items:
+        from rich.console import Console
+
+        from dagmaster.cli.render.jobs_table import jobs_table
+
+        Console().print(jobs_table(page.items))
+    elif cursor is not None:
+        click.echo("no more jobs", err=True)
+    elif any(filters.values()):
+        click.echo("no job matches. `dagmaster jobs list` lists the newest ones, whatever they are.", err=True)
     else:
         click.echo("no jobs yet. Submit one: dagmaster submit workflows/hello_world.yaml -i name=Ada", err=True)
+    if page.next_cursor is not None:
+        click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
     return COMPLETED
 
 
-def jobs_table(found: list[JobSummary]) -> Table:
-    """Draw a list of jobs."""
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    table.add_column("job", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("workflow", overflow="ellipsis", no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("age", justify="right", no_wrap=True)
-    table.add_column("by", overflow="ellipsis", no_wrap=True, style="bright_black")
-    for job in found:
-        status = "CANCELLING" if job.cancelling and job.finished_at is None else job.status
-        took = "" if job.seconds is None else duration(job.seconds)
-        over = f"{job.nodes:,}" if job.over == job.nodes else f"{job.over:,}/{job.nodes:,}"
-        table.add_row(
-            Text(job.id, style="bold"),
-            job_status(status),
-            f"{job.workflow_id} v{job.version}",
-            over,
-            took,
-            age(job.now - job.created_at),
-            job.submitted_by,
-        )
-    return table
+def _job_filter(filters: dict[str, Any]) -> Any:
+    from dagmaster.application.views import JobStatus
+    from dagmaster.ports.read_store import JobFilter
 
-
-def _line_document(job: JobSummary) -> dict[str, Any]:
-    return {
-        "job_id": job.id,
-        "workflow_id": job.workflow_id,
-        "version": job.version,
-        "status": job.status,
-        "run": job.run,
-        "priority": job.priority,
-        "submitted_by": job.submitted_by,
-        "parent_job_id": job.parent_job_id,
-        "cancelling": job.cancelling and job.finished_at is None,
-        "nodes": job.nodes,
-        "nodes_over": job.over,
-        "created_at": spell_time(job.created_at),
-        "started_at": spell_time(job.started_at),
-        "finished_at": spell_time(job.finished_at),
-        "error": job.error,
-    }
+    statuses = frozenset(JobStatus(status.upper()) for status in filters["statuses"])
+    names = ("workflow_id", "version", "name", "submitted_by", "correlation_id", "idempotency_key", "parent_job_id")
+    return JobFilter(
+        statuses=statuses,
+        created_after=filters["since"],
+        created_before=filters["until"],
+        text=filters["text"] or None,
+        **{name: filters[name] for name in names},
+    )

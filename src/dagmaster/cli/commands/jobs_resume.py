@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagmaster.cli.commands.jobs_control import Request, send_command
-from dagmaster.cli.commands.jobs_show import graph_of
 from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.naming import named_node
+from dagmaster.cli.naming import graph_of, named_node
 from dagmaster.cli.options import current_user, data_dir_option, inputs_remedy, json_option, print_rejection, read_pairs
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job, plan_of_run
 from dagmaster.errors import CommandRejected, InputsInvalid

@@ -1,15 +1,8 @@
-"""`dagmaster jobs watch`: a job of the database, live on a terminal and as lines elsewhere, until it is over.
-
-The end is heard (NOTIFY); what happens before is polled, and read only if the trail has grown. A read that took long is
-followed by a longer rest, so that a job of 100,000 nodes does not pay for being watched.
-"""
+"""`dagmaster jobs watch`: a job until it has finished, live on a terminal and as lines elsewhere."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import logging
 import re
 import sys
 import time
@@ -23,51 +16,41 @@ from rich.console import Console
 from rich.json import JSON
 from rich.live import Live
 
-from dagmaster.application.event_sentences import event_sentence
-from dagmaster.cli.commands.jobs_show import graph_of
-from dagmaster.cli.database import look_at, on_database
-from dagmaster.cli.errors import CommandError
+from dagmaster.application.job_watch import watch_job
+from dagmaster.application.queries.events_and_logs import list_events
+from dagmaster.application.views import JobStatus, NodeStatus
+from dagmaster.cli.database import on_application
+from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, json_option
-from dagmaster.cli.render.job import JOB_ICONS, duration, screen
+from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
+from dagmaster.cli.render.text import duration
 from dagmaster.cli.render.tree import Tree
-from dagmaster.cli.snapshots import blocking_reasons, job_view, load_job_view, to_dict, view_of
-from dagmaster.connection_backoff import ConnectionBackoff
-from dagmaster.engine.status import NodeStatus
-from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.audit_events import EventType
 from dagmaster.text_format import counted, format_error, listed
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import RenderableType
 
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import EventView, JobDetailView
     from dagmaster.cli.database import ReadSession
-    from dagmaster.cli.render.job import JobView
-    from dagmaster.cli.snapshots import Snapshot
-    from dagmaster.engine.graph import Graph
-    from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.store.postgres.legacy_read_store import JobDetail
+    from dagmaster.cli.render.job import JobLine
 
-POLL_SECONDS: Final = 0.25
 FRAMES_PER_SECOND: Final = 8
-# A read may take this part of the time, but for so long nobody is kept waiting: a read may have waited for a database
-# that came back, and the next one is quick.
-_REST: Final = 4.0
-_LONGEST_REST: Final = 3.0
-# What does not come with the trail is read at least this often: who lives, what a handler says of its progress.
-_STALE_SECONDS: Final = 1.0
 # Rates are those of the last seconds.
 _RATE_SECONDS: Final = 5.0
-_QUIET_EVENTS: Final = frozenset({"JobClaimed", "NodeDispatched", "NodeExpanded"})
+_QUIET_EVENTS: Final = frozenset({EventType.JOB_CLAIMED, EventType.NODE_DISPATCHED, EventType.NODE_EXPANDED})
 _TENTHS: Final = 10
 _SILENT_SECONDS: Final = 3.0
-_MOST_LOST: Final = 3
-# What is longer would push all else off a terminal.
-_LONGEST_RESULT: Final = 10_000
+_MAX_LOST_LINES: Final = 3
+_MAX_EVENTS: Final = 10_000
+# A longer result would push everything else off a terminal.
+_MAX_RESULT_LENGTH: Final = 10_000
+_WHOLE_JOB: Final = ""
 
 
 @click.command(epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted.")
@@ -76,10 +59,10 @@ _LONGEST_RESULT: Final = 10_000
 @json_option
 @data_dir_option
 def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Watch a job until it is over; the newest one, unless one is named.
+    """Watch a job until it has finished; the newest one, unless one is named.
 
-    On a terminal its nodes are shown live: what moves and what failed first, when there are more than fit. Elsewhere
-    each thing that happens is a line. Ctrl-C stops the watching only: the job goes on.
+    On a terminal its nodes are shown live: active and failed ones first, when there are more than fit. Elsewhere each
+    event is a line. Ctrl-C stops the watching only: the job goes on. With --json: the finished job, as `jobs show`.
 
     \b
     Examples:
@@ -87,262 +70,225 @@ def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.P
       dagmaster jobs watch 115601869557067776 && echo done
       dagmaster jobs watch last --json
     """
-    return _interruptible(
-        job_id, lambda: on_database(data_dir, lambda onlooker: follow(onlooker, job_id, plain=plain, as_json=as_json))
+    return interruptible(
+        job_id,
+        lambda: on_application(data_dir, lambda app: watch_to_end(app, job_id, plain=plain, as_json=as_json)),
     )
 
 
-def watch_to_end(address: DatabaseConfig, job_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Watch a job of a database that was reached already."""
-    from dagmaster.settings import load_settings
-
-    def work() -> int:
-        try:
-            return asyncio.run(
-                look_at(
-                    address,
-                    load_settings(),
-                    data_dir,
-                    lambda onlooker: follow(onlooker, job_id, plain=False, as_json=as_json),
-                )
-            )
-        except DagmasterError as error:
-            raise CommandError(error) from error
-
-    return _interruptible(job_id, work)
-
-
-def _interruptible(job_id: str | None, work: Any) -> int:
+def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
+    """Watch; on Ctrl-C say that the job goes on."""
     try:
-        code: int = work()
+        with command_errors():
+            return work()
     except KeyboardInterrupt:
         again = f"dagmaster jobs watch {job_id or 'last'}"
         click.echo(f"\nstopped watching; the job goes on. To watch it again: {again}", err=True)
         return INTERRUPTED
-    return code
 
 
-async def follow(onlooker: ReadSession, job_id: str | None, *, plain: bool, as_json: bool) -> int:
-    """Watch a job to its end and say how it ended."""
-    head = await onlooker.job(job_id)
-    graph = await graph_of(onlooker, head)
+async def watch_to_end(app: Application, job_id: str | None, *, plain: bool = False, as_json: bool = False) -> int:
+    """Watch a job until it has finished, print how it ended, and return the exit code."""
     console = Console(stderr=True)
-    watched = Watched(onlooker, head, graph)
+    watched = Watched()
     if as_json:
-        await watched.to_end(lambda: None)
+        job = await watched.follow(app, job_id)
     elif console.is_terminal and not plain:
         with Live(console=console, get_renderable=lambda: watched.frame(console), refresh_per_second=FRAMES_PER_SECOND):
-            await watched.to_end(lambda: None)
+            job = await watched.follow(app, job_id)
     else:
-        lines = PlainLines(watched)
-        await watched.to_end(lines.say)
-    snapshot = watched.snapshot
-    if snapshot is None:
-        raise click.ClickException(f"job {head.id} is gone")
-    result = await onlooker.value(snapshot.head.result, snapshot.head.result_ref)
-    say_end(snapshot, result, await onlooker.store.attempts(head.id), as_json=as_json)
-    return COMPLETED if snapshot.head.status == "COMPLETED" else FAILED
+        job = await watched.follow(app, job_id, lines=PlainLines(app))
+    if not job.is_finished:
+        raise click.ClickException(f"job {job.job_id} was removed")
+    print_end(job, as_json=as_json)
+    return COMPLETED if job.status is JobStatus.COMPLETED else FAILED
+
+
+async def follow(session: ReadSession, job_id: str | None, *, plain: bool, as_json: bool) -> int:
+    """Watch a job of a database that a command has open already."""
+    from dagmaster.bootstrap import open_application
+    from dagmaster.settings import load_settings
+
+    async with open_application(session.address, load_settings()) as app:
+        return await watch_to_end(app, job_id, plain=plain, as_json=as_json)
 
 
 class Rates:
     """How fast numbers grow, over the last seconds."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._samples: dict[str, deque[tuple[float, int]]] = {}
 
-    def note(self, name: str, at: float, count: int) -> None:
-        """Note a number."""
-        seen = self._seen.setdefault(name, deque())
-        seen.append((at, count))
+    def add(self, name: str, at: float, count: int) -> None:
+        """Add a sample."""
+        samples = self._samples.setdefault(name, deque())
+        samples.append((at, count))
         # One older than the window stays, to measure from.
         second = 1
-        while len(seen) > second + 1 and seen[second][0] < at - _RATE_SECONDS:
-            seen.popleft()
+        while len(samples) > second + 1 and samples[second][0] < at - _RATE_SECONDS:
+            samples.popleft()
 
-    def of(self, name: str) -> float | None:
-        """How many a second."""
-        seen = self._seen.get(name)
-        if not seen or seen[-1][0] <= seen[0][0]:
+    def per_second(self, name: str) -> float | None:
+        """Return the growth a second; None if there are too few samples."""
+        samples = self._samples.get(name)
+        if not samples or samples[-1][0] <= samples[0][0]:
             return None
-        return max(seen[-1][1] - seen[0][1], 0) / (seen[-1][0] - seen[0][0])
+        return max(samples[-1][1] - samples[0][1], 0) / (samples[-1][0] - samples[0][0])
 
 
 class Watched:
-    """A job that is read again whenever its trail has grown."""
+    """The view of a job that was read last, as a screen."""
 
-    def __init__(self, onlooker: ReadSession, head: JobDetail, graph: Graph) -> None:
-        self.onlooker = onlooker
-        self.graph = graph
-        self.job_id = head.id
-        self.tree = Tree(graph)
+    def __init__(self) -> None:
+        self.job: JobDetailView | None = None
         self.rates = Rates()
-        self.snapshot: Snapshot | None = None
-        self.view: JobView | None = None
-        self.read_at = time.monotonic()
-        self._stirred = asyncio.Event()
-        self._seen = -1
+        self._tree: Tree | None = None
+        self._line: JobLine | None = None
+        self._read_at = 0.0
 
-    async def to_end(self, changed: Any) -> None:
-        """Read until the job is over. `changed` is called after each read, and may be a coroutine."""
-        outage = ConnectionBackoff(logging.getLogger("dagmaster"))
-        await self.onlooker.store.on_end(self.job_id, self._stirred.set)
-        rest: float | None = 0.0
-        while True:
-            try:
-                rest = await self._once(changed)
-                outage.over()
-            except DatabaseUnavailable as error:
-                # The job goes on when it is back, and so does the watching.
-                rest = outage.away(error)
-            if rest is None:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stirred.wait(), rest)
-            self._stirred.clear()
+    async def follow(self, app: Application, job_id: str | None, lines: PlainLines | None = None) -> JobDetailView:
+        """Read a job until it has finished, and return its last view."""
+        async for job in watch_job(app, job_id):
+            self.update(job)
+            if lines is not None:
+                await lines.print(job)
+        if self.job is None:
+            raise click.ClickException(f"job {job_id or 'last'} was removed")
+        return self.job
 
-    async def _once(self, changed: Any) -> float | None:
-        """Read, if there is something new. Gives how long to rest; None if the job is over, or gone."""
-        began = time.monotonic()
-        seq, status, _ = await self.onlooker.store.pulse(self.job_id)
-        if not status:
-            return None
-        took = 0.0
-        if seq != self._seen or began - self.read_at > _STALE_SECONDS:
-            await self._read()
-            took = time.monotonic() - began
-            told = changed()
-            if told is not None:
-                await told
-            self._seen = seq
-        if self.snapshot is not None and self.snapshot.head.is_over:
-            return None
-        return rest_after(took)
-
-    async def _read(self) -> None:
-        store = self.onlooker.store
-        head = await store.job(self.job_id)
-        if head is None:
-            return
-        before = self.snapshot
-        snapshot = self.snapshot = await load_job_view(store, head, self.graph, before=before)
-        self.read_at = time.monotonic()
-        for node_id, line in snapshot.nodes.items():
-            self.tree.mark(node_id, NodeStatus(line.status))
-        over = 0
-        for fan, children in snapshot.children.items():
-            done = sum(children.counts.get(status, 0) for status in ("COMPLETED", "FAILED"))
-            self.rates.note(fan, head.now, done)
-            over += done
-        self.rates.note("", head.now, over + len(self.tree.over))
-        # Made once a read, not once a frame: it counts every node.
-        self.view = job_view(snapshot, rate=None if head.is_over else self.rates.of(""))
+    def update(self, job: JobDetailView) -> None:
+        """Take a new view."""
+        self._read_at = time.monotonic()
+        tree = self._tree = self._tree or Tree(job.dependencies)
+        finished = 0
+        for node_id, status in job.statuses.items():
+            tree.mark(node_id, status)
+        for fan_out in job.fan_outs:
+            done = _children_done(job, fan_out)
+            self.rates.add(fan_out, job.read_at, done)
+            finished += done
+        self.rates.add(_WHOLE_JOB, job.read_at, finished + len(tree.finished))
+        # Made once a read, not once a frame.
+        self._line = replace(job_line(job), rate=None if job.is_finished else self.rates.per_second(_WHOLE_JOB))
+        self.job = job
 
     def frame(self, console: Console) -> RenderableType:
         """Draw the job as it was read last. The clock goes on meanwhile."""
-        snapshot = self.snapshot
-        if snapshot is None or self.view is None:
+        job, tree, line = self.job, self._tree, self._line
+        if job is None or tree is None or line is None:
             return ""
-        passed = 0.0 if snapshot.head.is_over else time.monotonic() - self.read_at
+        passed = 0.0 if job.is_finished else time.monotonic() - self._read_at
         return screen(
-            replace(self.view, seconds=self.view.seconds + passed),
-            self.tree,
-            lambda node_id: view_of(snapshot, node_id, rate=self.rates.of(node_id)),
+            replace(line, seconds=line.seconds + passed),
+            tree,
+            lambda node_id: node_line(job.nodes[node_id], job.read_at, rate=self.rates.per_second(node_id)),
             size=console.size,
-            now=snapshot.head.now + passed,
+            now=job.read_at + passed,
         )
-
-
-def rest_after(took: float) -> float:
-    """How long to rest after a read that took so long."""
-    return min(max(POLL_SECONDS, took * _REST), _LONGEST_REST)
 
 
 class PlainLines:
-    """A line for each thing that happened in the last run.
+    """A line for each event of the last run.
 
-    Of children of fan-outs only what went wrong, and how far they are: at each tenth, and every few seconds.
+    Of children of fan-outs only failures, and how far they are: at each tenth, and every few seconds.
     """
 
-    def __init__(self, watched: Watched) -> None:
-        self.watched = watched
-        self.after = 0
-        self.shares: dict[str, int] = {}
-        self.counts: dict[str, tuple[int, float]] = {}
-        self.said: set[str] = set()
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._after = 0
+        self._shares: dict[str, int] = {}
+        self._counts: dict[str, tuple[int, float]] = {}
+        self._printed: set[str] = set()
 
-    async def say(self) -> None:
-        """Say what is new."""
-        watched, snapshot = self.watched, self.watched.snapshot
-        if snapshot is None:
-            return
-        head = snapshot.head
-        began = head.created_at
-        # Events that came after the snapshot are said with the next one.
-        told = await watched.onlooker.store.events(
-            head.id, after=self.after, limit=10_000, node_ids=list(watched.graph.specs)
-        )
-        if self.after == 0:
-            # What was before the last run was told then.
-            resumed = [place for place, event in enumerate(told) if event.type == EventType.JOB_RESUMED]
-            told = told[resumed[-1] :] if resumed else told
-        told = [event for event in told if event.seq <= head.event_seq]
-        self.after = told[-1].seq if told else self.after
-        for at, sentence in alike_together([event for event in told if event.type not in _QUIET_EVENTS]):
+    async def print(self, job: JobDetailView) -> None:
+        """Print what is new."""
+        began = job.created_at
+        for at, sentence in grouped_sentences(await self._new_events(job)):
             self._line(at - began, sentence)
-        for fan, children in snapshot.children.items():
-            total = snapshot.line(fan).source_count or 1
-            over = children.counts.get("COMPLETED", 0) + children.counts.get("FAILED", 0)
-            share = over * _TENTHS // total
-            said, at = self.counts.setdefault(fan, (over, head.now))
-            is_late = over > said and head.now - at >= _SILENT_SECONDS
-            if over < total and (self.shares.get(fan, 0) < share or is_late):
-                self.shares[fan], self.counts[fan] = share, (over, head.now)
-                self._line(head.now - began, f"{fan}: {over:,} of {total:,} children are over")
-        for sentence in blocking_reasons(snapshot):
-            # The same wait is said once, however the numbers in it change.
-            what = re.sub(r"[\d.,]+", "", sentence)
-            if what not in self.said:
-                self.said.add(what)
-                self._line(head.now - began, sentence)
+        for fan_out in job.fan_outs:
+            sentence = self._progress(job, fan_out)
+            if sentence:
+                self._line(job.read_at - began, sentence)
+        for sentence in job.blocking_reasons:
+            # The same wait is printed once, however the numbers in it change.
+            key = re.sub(r"[\d.,]+", "", sentence)
+            if key not in self._printed:
+                self._printed.add(key)
+                self._line(job.read_at - began, sentence)
+
+    async def _new_events(self, job: JobDetailView) -> list[EventView]:
+        page = await list_events(
+            self._app, job.job_id, after=self._after, limit=_MAX_EVENTS, node_ids=list(job.dependencies)
+        )
+        events = list(page.items)
+        if self._after == 0:
+            # Earlier runs were watched then.
+            resumed = [place for place, event in enumerate(events) if event.type == EventType.JOB_RESUMED]
+            events = events[resumed[-1] :] if resumed else events
+        # Events after the view was read are printed with the next one.
+        events = [event for event in events if event.seq <= job.event_seq]
+        self._after = events[-1].seq if events else self._after
+        return [event for event in events if event.type not in _QUIET_EVENTS]
+
+    def _progress(self, job: JobDetailView, node_id: str) -> str:
+        children = job.nodes[node_id].children
+        if children is None or not children.total:
+            return ""
+        total, done = children.total, _children_done(job, node_id)
+        share = done * _TENTHS // total
+        printed, at = self._counts.setdefault(node_id, (done, job.read_at))
+        is_late = done > printed and job.read_at - at >= _SILENT_SECONDS
+        if done >= total or not (self._shares.get(node_id, 0) < share or is_late):
+            return ""
+        self._shares[node_id], self._counts[node_id] = share, (done, job.read_at)
+        return f"{node_id}: {done:,} of {total:,} children finished"
 
     @staticmethod
     def _line(seconds: float, sentence: str) -> None:
         click.echo(f"{max(seconds, 0.0):8.2f}s  {sentence}", err=True)
 
 
-def alike_together(told: Sequence[StoredEvent]) -> Iterator[tuple[float, str]]:
-    """Say events; many that were lost one after the other in one sentence: a worker that dies has many."""
-    for kind, group in groupby(told, key=lambda event: event.type):
-        events = list(group)
-        if kind != EventType.ATTEMPT_LOST or len(events) <= _MOST_LOST:
-            yield from ((event.at, event_sentence(event)) for event in events)
+def _children_done(job: JobDetailView, fan_out: str) -> int:
+    children = job.nodes[fan_out].children
+    return 0 if children is None else children.count(NodeStatus.COMPLETED, NodeStatus.FAILED)
+
+
+def grouped_sentences(events: Sequence[EventView]) -> Iterator[tuple[float, str]]:
+    """Yield the time and sentence of events; many attempts that were lost in a row are one sentence a worker."""
+    for kind, group in groupby(events, key=lambda event: event.type):
+        same = list(group)
+        if kind != EventType.ATTEMPT_LOST or len(same) <= _MAX_LOST_LINES:
+            yield from ((event.at, event.sentence) for event in same)
             continue
-        for worker in sorted({str(event.data.get("worker") or "") for event in events}):
-            lost = [event for event in events if str(event.data.get("worker") or "") == worker]
-            names = listed([str(event.node) for event in lost])
+        for worker in sorted({str(event.data.get("worker") or "") for event in same}):
+            lost = [event for event in same if str(event.data.get("worker") or "") == worker]
+            names = listed([str(event.node_id) for event in lost])
             yield lost[-1].at, f"worker {worker} died with {counted(len(lost), 'attempt')}: {names}".replace("  ", " ")
 
 
-def say_end(snapshot: Snapshot, result: Any, attempts: int, *, as_json: bool) -> None:
-    """Say how a job ended and print its result, as `run` does."""
-    head = snapshot.head
+def print_end(job: JobDetailView, *, as_json: bool) -> None:
+    """Print how a job ended and its result, as `run` does."""
     if as_json:
-        click.echo(json.dumps(to_dict(snapshot, result, attempts), ensure_ascii=False))
+        click.echo(json.dumps(job.to_dict(), ensure_ascii=False))
         return
-    _, colour = JOB_ICONS[head.status]
-    nodes = sum(snapshot.counts().values())
-    said = f"{nodes:,} node{'s' if nodes != 1 else ''}, {attempts:,} attempt{'s' if attempts != 1 else ''}"
-    title = click.style(f"{head.status} in {duration(snapshot.seconds)}", fg=colour, bold=True)
-    click.echo(f"{title}  {said}, job {head.id}", err=True)
-    if head.error is not None:
-        click.echo(click.style(format_error(head.error), fg="red"), err=True)
-    if head.status == "FAILED":
-        click.echo(f"To run again what failed: dagmaster jobs resume {head.id}", err=True)
-    if result is not None:
-        text = json.dumps(result, ensure_ascii=False, indent=2)
-        if sys.stdout.isatty() and len(text) > _LONGEST_RESULT:
-            click.echo(f"the result has {len(text):,} characters: dagmaster jobs show {head.id} --json")
-        elif sys.stdout.isatty():
-            Console().print(JSON(text))
-        else:
-            click.echo(text)
+    _, colour = JOB_ICONS[job.status]
+    nodes = counted(sum(job.counts.values()), "node")
+    title = click.style(f"{job.status} in {duration(job_line(job).seconds)}", fg=colour, bold=True)
+    click.echo(f"{title}  {nodes}, {counted(job.attempts_finished, 'attempt')}, job {job.job_id}", err=True)
+    if job.error is not None:
+        click.echo(click.style(format_error(job.error), fg="red"), err=True)
+    if job.status is JobStatus.FAILED:
+        click.echo(f"To run again what failed: dagmaster jobs resume {job.job_id}", err=True)
+    if job.result is not None:
+        print_result(job.result, job.job_id)
+
+
+def print_result(result: Any, job_id: str) -> None:
+    """Print a result: with colours on a terminal, unless it is long."""
+    text = json.dumps(result, ensure_ascii=False, indent=2)
+    if sys.stdout.isatty() and len(text) > _MAX_RESULT_LENGTH:
+        click.echo(f"the result has {len(text):,} characters: dagmaster jobs show {job_id} --json")
+    elif sys.stdout.isatty():
+        Console().print(JSON(text))
+    else:
+        click.echo(text)

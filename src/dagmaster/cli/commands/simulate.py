@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagmaster.application.event_sentences import event_sentence
+from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.bootstrap import compile_with_children
-from dagmaster.cli.commands.jobs_events import colour_of, event_document
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,
@@ -25,6 +25,7 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
 )
+from dagmaster.cli.render.events import event_colour
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.ports.command_kinds import CommandKind
@@ -193,7 +194,10 @@ def _document(outcome: Outcome) -> dict[str, Any]:
 def _play(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
     if as_json:
         trace = [{"at": at, "who": who, "what": what} for at, who, what in outcome.trace]
-        story = [{"at": at, "workflow": flow, **event_document(event)} for at, flow, event in outcome.story]
+        story = [
+            {"at": at, "workflow": flow, **event_view("", event, lambda value: value).to_dict()}
+            for at, flow, event in outcome.story
+        ]
         document = {**_document(outcome), "violation": outcome.violation, "story": story, "trace": trace}
         click.echo(json.dumps(document))
     else:
@@ -210,7 +214,7 @@ def _tell_story(outcome: Outcome) -> None:
     names = {workflow_id for _, workflow_id, _ in outcome.story}
     for at, workflow_id, event in outcome.story:
         of = f"{workflow_id}  " if len(names) > 1 else ""
-        click.echo(f"{at:9.3f} s  {of}{click.style(event_sentence(event), fg=colour_of(event))}")
+        click.echo(f"{at:9.3f} s  {of}{click.style(event_sentence(event), fg=event_colour(event.type, event.data))}")
 
 
 def _tell_trace(outcome: Outcome, lines: int) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     cls=LazyGroup,
     lazy={
         "push": ("dagmaster.cli.commands.workflows_published:push", "Publish workflow files."),
-        "list": ("dagmaster.cli.commands.workflows_published:list_workflows", "List the published workflows."),
+        "list": ("dagmaster.cli.commands.workflows_show:list_workflows", "List the published workflows."),
         "show": (
-            "dagmaster.cli.commands.workflows_published:show",
+            "dagmaster.cli.commands.workflows_show:show",
             "Show a published workflow: inputs, versions, nodes.",
         ),
     },

@@ -10,7 +10,9 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from dagmaster.cli.render.job import FanView, JobView, NodeView, describe, duration, screen
+from dagmaster.application.node_lookup import dependencies_of, describe_action
+from dagmaster.cli.render.job import FanOutLine, JobLine, NodeLine, screen
+from dagmaster.cli.render.text import duration
 from dagmaster.cli.render.tree import Tree
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, RequestApproval, Skip, WaitUntil
 from dagmaster.engine.model import FanOut
@@ -46,7 +48,7 @@ class LiveDisplay:
 
     def __init__(self, graph: Graph, console: Console) -> None:
         self.console = console
-        self.tree = Tree(graph)
+        self.tree = Tree(dependencies_of(graph))
         self.seen: dict[str, _Seen] = {node_id: _Seen() for node_id in graph.specs}
         self.job: Job | None = None
         self.began = time.monotonic()
@@ -102,23 +104,23 @@ class LiveDisplay:
         if job is None:
             return Text("")
         now = time.monotonic()
-        view = JobView(
+        view = JobLine(
             title=f"{job.graph.workflow_id} v{job.graph.version}",
             status=job.status.value,
-            over=len(self.tree.over),
+            finished=len(self.tree.finished),
             nodes=len(self.seen),
             seconds=now - self.began,
         )
         return screen(view, self.tree, lambda node_id: self._view(job.nodes[node_id]), size=self.console.size, now=now)
 
-    def _view(self, node: Node) -> NodeView:
+    def _view(self, node: Node) -> NodeLine:
         seen = self.seen[node.id]
         # Here a task runs as soon as it is dispatched.
         status = NodeStatus.RUNNING if node.status is NodeStatus.DISPATCHED else node.status
-        return NodeView(
+        return NodeLine(
             id=node.id,
             status=status,
-            what=describe(node.spec),
+            action=describe_action(node.spec),
             attempt=node.attempt,
             branch=node.branch,
             skip_reason=None if node.skip_reason is None else node.skip_reason.value,
@@ -126,18 +128,18 @@ class LiveDisplay:
             started=seen.started,
             ended=seen.ended,
             progress=seen.progress,
-            fan=_fan_view(node) if isinstance(node, FanOut) else None,
+            fan_out=_fan_out_line(node) if isinstance(node, FanOut) else None,
         )
 
 
-def _fan_view(fan: FanOut) -> FanView:
+def _fan_out_line(fan: FanOut) -> FanOutLine:
     stopped = fan.expanded - fan.open - fan.completed - fan.failed
-    return FanView(
+    return FanOutLine(
         total=fan.total or 0,
         completed=fan.completed,
         failed=fan.failed,
         stopped=max(stopped, 0),
-        out=max(fan.active, 0),
+        in_flight=max(fan.active, 0),
     )
 
 
@@ -193,7 +195,7 @@ class PlainDisplay:
         if share > self.shares.get(fan.id, 0):
             self.shares[fan.id] = share
             failed = f", {fan.failed} failed" if fan.failed else ""
-            self._say(f"{child}{fan.id}: {fan.completed + fan.failed} of {total} children are over{failed}")
+            self._say(f"{child}{fan.id}: {fan.completed + fan.failed} of {total} children finished{failed}")
 
     def _say(self, sentence: str) -> None:
         click.echo(f"{time.monotonic() - self.began:8.2f}s  {sentence}", err=True)

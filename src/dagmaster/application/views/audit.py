@@ -1,0 +1,30 @@
+"""Views of an audit of the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagmaster.application.views.view import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViolationView(View):
+    """A row that violates an invariant. `rule` is the invariant as a sentence, `message` what is wrong."""
+
+    invariant: str
+    rule: str
+    job_id: str
+    node_id: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditView(View):
+    """What was checked, and every violation that was found."""
+
+    is_valid: bool
+    jobs_total: int
+    nodes_total: int
+    events_total: int
+    invariants_total: int
+    violations: tuple[ViolationView, ...]

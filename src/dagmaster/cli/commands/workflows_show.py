@@ -1,0 +1,94 @@
+"""`dagmaster workflows list` and `workflows show`: the published workflows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from dagmaster.cli.database import on_application
+from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.options import data_dir_option, json_option
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import Page, WorkflowDetailView, WorkflowView
+
+
+@click.command(name="list", epilog="Exit codes: 0 listed, 2 the cursor is not valid, 3 no database.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many.")
+@click.option("--cursor", metavar="CURSOR", help="Go on after a page: the cursor that was printed below it.")
+@json_option
+@data_dir_option
+def list_workflows(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """List the published workflows by id.
+
+    With --json: an object with `items` and `next_cursor`, null on the last page.
+
+    \b
+    Examples:
+      dagmaster workflows list
+      dagmaster workflows list --json
+    """
+
+    async def query(app: Application) -> Page[WorkflowView]:
+        from dagmaster.application.queries import workflows
+
+        return await workflows.list_workflows(app, cursor=cursor, limit=limit)
+
+    page = on_application(data_dir, query)
+    if as_json:
+        click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
+        return COMPLETED
+    if page.items:
+        from rich.console import Console
+
+        from dagmaster.cli.render.workflow_page import workflows_table
+
+        Console().print(workflows_table(page.items))
+    else:
+        click.echo("no workflow is published. Publish some: dagmaster workflows push workflows/", err=True)
+    if page.next_cursor is not None:
+        click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
+    return COMPLETED
+
+
+@click.command(epilog="Exit codes: 0 shown, 2 no such workflow or version, 3 no database.")
+@click.argument("workflow_id", metavar="ID")
+@click.option("--version", type=click.IntRange(1), help="A version.  [default: the active one]")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the stored definition as YAML.")
+@json_option
+@data_dir_option
+def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Show a published workflow: its versions, its inputs and its nodes.
+
+    \b
+    Examples:
+      dagmaster workflows show fan_out
+      dagmaster workflows show fan_out --version 1 --yaml > fan_out.yaml
+    """
+    if as_yaml and as_json:
+        raise click.UsageError("--json and --yaml exclude each other")
+
+    async def query(app: Application) -> WorkflowDetailView:
+        from dagmaster.application.queries.workflows import workflow_detail
+
+        return await workflow_detail(app, workflow_id, version)
+
+    view = on_application(data_dir, query)
+    if as_yaml:
+        import yaml
+
+        click.echo(yaml.safe_dump(view.definition, sort_keys=False, allow_unicode=True), nl=False)
+    elif as_json:
+        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+    else:
+        from rich.console import Console, Group
+
+        from dagmaster.cli.render.workflow_page import workflow_page
+
+        Console().print(Group(*workflow_page(view)))
+    return COMPLETED

@@ -1,0 +1,189 @@
+"""The fleet as `dagmaster fleet` draws it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dagmaster.application.views import WorkerView
+from dagmaster.cli.render.text import DIM
+from dagmaster.text_format import age, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dagmaster.application.views import FleetView, OrchestratorView, QueueView
+
+_MAX_GONE: Final = 8
+_TASKS_NOW: Final = {
+    "dispatched": "queued again",
+    "ready": "waiting for a retry",
+    "running": "running again",
+    "over": "finished",
+}
+
+
+def fleet_page(fleet: FleetView) -> Iterator[Any]:
+    """Draw the orchestrators and workers that are alive, the queues, and services that left lately."""
+    orchestrators = [service for service in fleet.orchestrators if service.is_alive]
+    workers = [service for service in fleet.workers if service.is_alive]
+    yield _title("orchestrators", len(orchestrators))
+    if orchestrators:
+        yield _orchestrators(orchestrators)
+    else:
+        yield _hint("none is alive; no job advances. Start one: dagmaster orchestrator (or dagmaster dev)")
+    if fleet.unowned_jobs:
+        yield _hint(counted(fleet.unowned_jobs, "open job has no owner", "open jobs have no owner"))
+    yield _title("\nworkers", len(workers))
+    if workers:
+        yield _workers(workers)
+    else:
+        yield _hint("none is alive; no task runs. Start one: dagmaster worker --queue '*' (or dagmaster dev)")
+    yield from _versions([*orchestrators, *workers])
+    yield _title("\nqueues", len(fleet.queues))
+    if fleet.queues:
+        yield _queues(fleet.queues)
+    else:
+        yield _line(Text("no tasks are waiting or running", style=DIM))
+    for queue in fleet.queues:
+        if queue.note is not None and not queue.workers:
+            yield _line(Text(f"✘ {queue.note}: dagmaster worker --queue {queue.queue}", style="red"))
+        elif queue.note is not None:
+            yield _hint(queue.note)
+    services: list[OrchestratorView | WorkerView] = [*fleet.orchestrators, *fleet.workers]
+    gone = [service for service in services if not service.is_alive]
+    if gone:
+        yield _title("\ngone within the last hour", len(gone))
+        yield from _gone(gone)
+
+
+def _title(name: str, count: int) -> Text:
+    title = Text(name, style="bold")
+    title.append(f"  {count}", style=DIM)
+    return title
+
+
+def _line(content: Text | Table) -> Padding:
+    return Padding(content, (0, 0, 0, 2), expand=False)
+
+
+def _hint(sentence: str) -> Padding:
+    return _line(Text(sentence, style="yellow"))
+
+
+def _table(first: str, *columns: str, last: str = "") -> Table:
+    """Draw columns of figures between two of names. Names wrap on a narrow screen; no header is cut."""
+    table = Table(box=None, pad_edge=True, header_style=DIM, padding=(0, 1, 0, 1))
+    table.add_column(first, overflow="fold", min_width=len(first))
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    if last:
+        table.add_column(last, overflow="fold", min_width=len(last))
+    return table
+
+
+def _host(service: OrchestratorView | WorkerView) -> Text:
+    return Text(f"{service.host}:{service.pid}", style="bold")
+
+
+def _heartbeat(service: OrchestratorView | WorkerView) -> Text:
+    is_late = service.silent_seconds > service.lease_seconds / 2
+    return Text(f"{age(service.silent_seconds)} ago", style="yellow" if is_late else "")
+
+
+def _orchestrators(services: Sequence[OrchestratorView]) -> Table:
+    table = _table("host", "up", "heartbeat", "owns jobs", "finished", "turns")
+    for service in services:
+        counters: Mapping[str, Any] = service.counters
+        quarantined = len(counters.get("quarantined") or ())
+        jobs = Text(f"{service.jobs:,}")
+        if quarantined:
+            jobs.append(f" ({quarantined} quarantined)", style="red")
+        finished, turns = counters.get("jobs_finished", 0), counters.get("turns", 0)
+        table.add_row(
+            _host(service), age(service.age_seconds), _heartbeat(service), jobs, f"{finished:,}", f"{turns:,}"
+        )
+    return table
+
+
+def _workers(services: Sequence[WorkerView]) -> Table:
+    table = _table("host", "up", "heartbeat", "runs", "prefetched", "done", "failed", last="queues")
+    for service in services:
+        counters: Mapping[str, Any] = service.counters
+        failed = counters.get("failed", 0)
+        is_busy = service.running >= service.concurrency
+        host = _host(service)
+        if service.is_draining:
+            host.append(" drains", style="yellow")
+        table.add_row(
+            host,
+            age(service.age_seconds),
+            _heartbeat(service),
+            Text(f"{service.running:,}/{service.concurrency:,}", style="yellow" if is_busy else ""),
+            f"{service.prefetched:,}",
+            f"{counters.get('completed', 0):,}",
+            Text(f"{failed:,}", style="red" if failed else ""),
+            ", ".join(service.queues) or "all",
+        )
+    return table
+
+
+def _versions(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Padding]:
+    versions = sorted({service.version for service in services})
+    if len(versions) > 1:
+        yield _hint(f"services run several versions: {', '.join(versions)}")
+
+
+def _queues(queues: Sequence[QueueView]) -> Table:
+    table = _table("queue", "waiting", "oldest", "claimed", "workers")
+    for queue in queues:
+        is_unserved = queue.workers == 0 and queue.waiting > 0
+        table.add_row(
+            Text(queue.queue, style="bold"),
+            f"{queue.waiting:,}",
+            "" if queue.oldest_seconds is None else age(queue.oldest_seconds),
+            f"{queue.claimed:,}",
+            Text(f"{queue.workers}", style="red" if is_unserved else ""),
+        )
+    return table
+
+
+def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Any]:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    # Dead ones first: each `run` that ended well is one more that stopped.
+    for service in sorted(services, key=lambda each: (not each.has_died, each.silent_seconds))[:_MAX_GONE]:
+        kind = "worker" if isinstance(service, WorkerView) else "orchestrator"
+        style = "red" if service.has_died else DIM
+        icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
+        seconds = service.silent_seconds if service.has_died else service.stopped_seconds
+        table.add_row(
+            Text(f"{icon} {kind} {service.host}:{service.pid}", style=style),
+            Text(f"{verb} {age(seconds or 0.0)} ago", style=style),
+            Text(_left(service), style=DIM),
+        )
+    yield _line(table)
+    if len(services) > _MAX_GONE:
+        yield _line(Text(f"and {len(services) - _MAX_GONE} more: --json names all", style=DIM))
+
+
+def _left(service: OrchestratorView | WorkerView) -> str:
+    """Format what a service that is gone had left, and what became of it."""
+    left: Mapping[str, Any] = service.left or {}
+    if "jobs" in left:
+        return _parts(left["jobs"], "job", {
+            "to be reclaimed": left.get("not_reclaimed", 0), "without an owner": left.get("unowned", 0),
+            "owned again": left.get("owned_again", 0), "finished or moved on": left.get("moved_on", 0),
+        })  # fmt: skip
+    now = {_TASKS_NOW.get(status, status): count for status, count in left.get("now", {}).items()}
+    return _parts(left.get("tasks", 0), "task", {"to be reclaimed": left.get("not_reclaimed", 0), **now})
+
+
+def _parts(count: int, noun: str, parts: Mapping[str, int]) -> str:
+    details = ", ".join(f"{number:,} {word}" for word, number in parts.items() if number)
+    return "left nothing" if count == 0 else f"left {counted(count, noun)}{f': {details}' if details else ''}"

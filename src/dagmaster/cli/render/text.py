@@ -1,0 +1,51 @@
+"""How values, times and durations are written on a terminal."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DIM: Final = "bright_black"
+_SECONDS_A_MINUTE: Final = 60
+_HOURS_A_DAY: Final = 24
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in its two largest units."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < _SECONDS_A_MINUTE:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), _SECONDS_A_MINUTE)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, _HOURS_A_DAY)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def format_rate(rate: float) -> str:
+    """Format a number of tasks a second."""
+    few = 10
+    return f"{rate:,.0f}/s" if rate >= few else f"{rate:.1f}/s"
+
+
+def local_time(at: float) -> str:
+    """Format a time in the time zone of the terminal."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def value_lines(title: str, value: Any, max_length: int) -> Iterator[Any]:
+    """Draw a JSON value below a title; a long one is cut."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    if len(text) > max_length:
+        text = f"{text[:max_length]}… ({len(text):,} characters: --json shows all)"
+    yield Text(f"\n{title}", style=DIM)
+    yield Padding(Text(text), (0, 0, 0, 2), expand=False)

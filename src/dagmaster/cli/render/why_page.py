@@ -1,0 +1,122 @@
+"""An explanation as `jobs why` draws it: the reason that matters most first, the root cause of a chain last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dagmaster.application.diagnosis import is_failure, is_minor, is_success
+from dagmaster.cli.render.job import ICONS, job_status
+from dagmaster.cli.render.text import DIM, duration
+from dagmaster.text_format import age, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dagmaster.application.views import (
+        ChildJobWhyView,
+        GroupView,
+        JobView,
+        JobWhyView,
+        LinkView,
+        NodeWhyView,
+        ReasonView,
+    )
+
+_MAX_GROUPS: Final = 20
+_MAX_NAME_WIDTH: Final = 40
+_MAX_INDENT: Final = 8
+
+
+def job_why_page(why: JobWhyView) -> Iterator[Any]:
+    """Draw why a job has its status: the reason, then all nodes, those with the same reason together."""
+    yield _title(why.job)
+    yield Padding(Text(why.reason.sentence, style=f"bold {_colour(why.reason)}"), (1, 0, 0, 0))
+    yield from _command(why.reason)
+    yield from _child_jobs(why.child_jobs)
+    if why.groups:
+        yield ""
+        yield _groups(why.groups[:_MAX_GROUPS])
+    more = sum(group.count for group in why.groups[_MAX_GROUPS:])
+    if more:
+        yield Text(f"… {counted(more, 'more node')}: --json has all", DIM)
+    yield from _commands(why.commands)
+
+
+def node_why_page(why: NodeWhyView) -> Iterator[Any]:
+    """Draw a chain of causes: each link below the one that it explains."""
+    yield _title(why.job)
+    yield ""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=len(why.node_id) < _MAX_NAME_WIDTH)
+    table.add_column(overflow="fold")
+    for place, link in enumerate(why.chain):
+        is_root = place == len(why.chain) - 1
+        table.add_row(_subject(link, place), Text(link.sentence, style=f"bold {_colour(link)}" if is_root else ""))
+    yield table
+    yield from _command(why.chain[-1])
+    yield from _child_jobs(why.child_jobs)
+    yield from _commands(why.commands)
+
+
+def _title(job: JobView) -> Text:
+    title = job_status("CANCELLING" if job.is_cancelling else job.status)
+    title.append(f"  {job.workflow_id} v{job.version}", style="bold")
+    title.append(f"  job {job.job_id}", style=DIM)
+    if job.duration_seconds is not None:
+        title.append(f"  {duration(job.duration_seconds)}", style=DIM)
+    if job.deadline_at is not None and not job.is_finished:
+        title.append(f"  deadline in {age(job.deadline_at - job.read_at)}", style="yellow")
+    return title
+
+
+def _subject(link: LinkView, place: int) -> Text:
+    icon, style = ("○", "yellow") if link.status is None else ICONS[link.status]
+    subject = Text("" if place == 0 else f"{'  ' * (min(place, _MAX_INDENT) - 1)}└ ", style=DIM)
+    subject.append(f"{icon} ", style=style)
+    subject.append(link.node_id or "the job", style="bold")
+    return subject
+
+
+def _child_jobs(children: Sequence[ChildJobWhyView]) -> Iterator[Any]:
+    for child in children:
+        line = Text("└ ", style=DIM)
+        line.append(f"job {child.job_id} ({child.workflow_id}): ", style=DIM)
+        line.append(child.reason.sentence, style=_colour(child.reason))
+        yield Padding(line, (0, 0, 0, 2), expand=False)
+        yield from _command(child.reason)
+
+
+def _groups(groups: Sequence[GroupView]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold", max_width=34)
+    table.add_column(overflow="fold")
+    for group in groups:
+        icon, style = ICONS[group.status]
+        subject = Text(f"{icon} ", style=style)
+        subject.append(group.subject, style=DIM if is_minor(group.code) else "bold")
+        sentence = Text(group.sentence, style=DIM if is_minor(group.code) else "")
+        if group.count > 1:
+            more = ", …" if group.count > len(group.examples) else ""
+            sentence.append(f"\n{', '.join(group.examples)}{more}", style=DIM)
+        table.add_row(subject, sentence)
+    return table
+
+
+def _colour(reason: ReasonView) -> str:
+    if is_success(reason.code):
+        return "green"
+    return "red" if is_failure(reason.code) else "magenta"
+
+
+def _command(reason: ReasonView) -> Iterator[Padding]:
+    if reason.command:
+        yield Padding(Text(reason.command, style="cyan"), (0, 0, 0, 2), expand=False)
+
+
+def _commands(sentences: Sequence[str]) -> Iterator[Text]:
+    for sentence in sentences:
+        yield Text(f"\n{sentence}", style="magenta")

@@ -1,0 +1,100 @@
+"""Watching a job as lines, its rates, and how it ends."""
+
+from __future__ import annotations
+
+from dagmaster.application.job_watch import pause_after, watch_job
+from dagmaster.application.queries.events_and_logs import event_view
+from dagmaster.application.queries.jobs import snapshot_view
+from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.cli.commands.jobs_watch import PlainLines, Rates, Watched, grouped_sentences
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.read_store import ChildCounts, JobRecord
+from tests.unit.application.world import DONE, TILES, FakeReadStore, a_record, a_snapshot, an_application, an_event, run
+
+
+def test_a_rate_is_that_of_the_last_seconds():
+    rates = Rates()
+    assert rates.per_second("x") is None
+    for second in range(20):
+        rates.add("x", float(second), 0 if second < 10 else (second - 10) * 100)
+    assert rates.per_second("x") == 100.0
+
+
+def test_the_pause_after_a_long_read_is_bounded():
+    """It may have waited for a database that was away."""
+    assert [pause_after(seconds) for seconds in (0.0, 0.5, 10.0)] == [0.25, 2.0, 3.0]
+
+
+def test_many_attempts_that_were_lost_with_a_worker_are_one_line():
+    lost = [
+        event_view(
+            "7",
+            StoredEvent(
+                seq=n, type="AttemptLost", at=float(n), by="o", node=f"tiles__{n}", attempt=1, data={"worker": "h:7"}
+            ),
+            JobRedactor({}, {}),
+        )
+        for n in range(93)
+    ]
+    assert [sentence for _, sentence in grouped_sentences(lost)] == [
+        "worker h:7 died with 93 attempts: tiles__0, tiles__1, tiles__2 and 90 more"
+    ]
+    assert len(list(grouped_sentences(lost[:2]))) == 2
+
+
+def test_lines_are_printed_once_and_progress_at_each_tenth(capsys):
+    store = FakeReadStore([a_record()], stored_events=[an_event(1, "JobStarted"), an_event(2, "NodeFailed", "fetch")])
+    lines = PlainLines(an_application(store))
+
+    async def work() -> None:
+        for done in (1, 1, 4, 10):
+            children = {"tiles": ChildCounts({NodeStatus.COMPLETED: done})}
+            await lines.print(snapshot_view(a_snapshot(DONE, TILES, around={"children": children})))
+
+    run(work())
+    printed = [line.split("s  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert printed == [
+        "the job starts",
+        "fetch failed: no reason is known",
+        "tiles: 1 of 10 children finished",
+        "tiles: 4 of 10 children finished",
+    ]
+
+
+def test_events_of_earlier_runs_are_not_printed_again(capsys):
+    events = [an_event(1, "NodeFailed", "fetch"), an_event(2, "JobResumed", run=2, count=1)]
+    lines = PlainLines(an_application(FakeReadStore([a_record()], stored_events=events)))
+    run(lines.print(snapshot_view(a_snapshot(DONE))))
+    assert "fetch failed" not in capsys.readouterr().err
+
+
+class Flaky(FakeReadStore):
+    """A job that finishes with the third read, from a database that is away at the second."""
+
+    count = 0
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        self.count += 1
+        if self.count == 3:
+            raise DatabaseUnavailable("away")
+        return (
+            a_record() if self.count < 5 else a_record(status=JobStatus.COMPLETED, finished_at=110.0, result={"a": 1})
+        )
+
+
+def test_a_watch_waits_out_an_outage_and_ends_with_the_result():
+    store = Flaky([a_record()])
+    watched = Watched()
+    job = run(watched.follow(an_application(store), "7"))
+    assert (job.status, job.result) == (JobStatus.COMPLETED, {"a": 1})
+
+
+def test_a_watch_yields_a_view_only_if_there_is_something_new():
+    store = Flaky([a_record()])
+
+    async def work() -> list[JobStatus]:
+        return [job.status async for job in watch_job(an_application(store), "7")]
+
+    assert run(work()) == [JobStatus.RUNNING, JobStatus.COMPLETED]

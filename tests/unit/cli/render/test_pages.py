@@ -1,0 +1,207 @@
+"""Pages of jobs, nodes, explanations and the fleet: what is on them, and that they fit the screen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from dagmaster.application.diagnosis import why_job, why_node
+from dagmaster.application.queries.fleet import fleet
+from dagmaster.application.queries.jobs import list_jobs, snapshot_view
+from dagmaster.application.queries.nodes import node_detail
+from dagmaster.cli.render.fleet_page import fleet_page
+from dagmaster.cli.render.job_page import job_page
+from dagmaster.cli.render.jobs_table import jobs_table
+from dagmaster.cli.render.node_page import node_page
+from dagmaster.cli.render.why_page import job_why_page, node_why_page
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.read_store import AttemptRecord, ChildCounts, FleetRecord, NodeRecord, NodeValues, WaitInfo
+from tests.unit.application.queries.test_fleet import A_QUEUE, a_worker
+from tests.unit.application.test_diagnosis import in_queue
+from tests.unit.application.world import (
+    ASKED,
+    DONE,
+    SECRET,
+    TILES,
+    FakeReadStore,
+    a_record,
+    a_snapshot,
+    an_application,
+    run,
+)
+from tests.unit.cli.render.drawing import drawn
+
+
+def page(*nodes: NodeRecord, result: Any = None, failed: Any = None, width: int = 80, **changes: Any) -> str:
+    view = snapshot_view(a_snapshot(*nodes, **changes), result=result)
+    return drawn(*job_page(view, failed or {}), width=width)
+
+
+# ── A job ──
+
+
+def test_a_page_has_the_nodes_their_errors_and_the_result():
+    error = {"kind": "x", "message": "no network"}
+    failed = NodeRecord(node_id="fetch", status=NodeStatus.FAILED, attempt=2, error=error)
+    ended: dict[str, Any] = {
+        "status": JobStatus.FAILED,
+        "finished_at": 109.0,
+        "error": {"message": "node fetch failed: no network"},
+    }
+    text = page(failed, result={"a": 1}, **ended)
+    assert "✘ failed  1/4 nodes  8.0 s" in text
+    assert "error      node fetch failed: no network" in text
+    assert "✘ fetch       echo  attempt 2\n    no network\n├─ · tiles    fan_out" in text
+    assert text.endswith('result\n  {\n    "a": 1\n  }')
+
+
+def test_a_page_says_what_the_job_waits_for():
+    text = page(DONE, ASKED, around={"waits": {"release": WaitInfo(103.0, "Release?")}})
+    assert "waits for approval: Release?" in text
+    assert "dagmaster jobs approve 7 release" in text
+
+
+def test_the_duration_is_that_of_the_last_run():
+    text = page(DONE, status=JobStatus.COMPLETED, run=2, resumed_at=142.0, finished_at=145.0, now=500.0)
+    assert "3.0 s in run 2" in text
+
+
+def test_secret_inputs_are_never_shown():
+    text = page(DONE, result={"a": SECRET})
+    assert SECRET not in text
+    assert '"token": "***"' in text
+
+
+def test_a_result_of_another_job_is_marked_and_that_job_is_named():
+    text = page(NodeRecord(node_id="fetch", status=NodeStatus.COMPLETED, finished_at=102.0), resumed_from="5")
+    assert "✔ fetch       echo, reused" in text
+    assert "resumed from job 5" in text
+
+
+def test_failed_children_stand_below_their_fan_out():
+    child = NodeRecord(node_id="tiles__3", status=NodeStatus.FAILED, error={"message": "no data"})
+    snapshot = a_snapshot(DONE, TILES, around={"children": {"tiles": ChildCounts({NodeStatus.FAILED: 1})}})
+    views = {"tiles": [snapshot.node_view(child)]}
+    assert "│      ✘ tiles__3: no data" in drawn(*job_page(snapshot_view(snapshot), views))
+
+
+def test_a_page_fits_eighty_columns():
+    counts = ChildCounts({NodeStatus.FAILED: 3, NodeStatus.RUNNING: 2, NodeStatus.DISPATCHED: 5})
+    around = {"waits": {"release": WaitInfo(103.0, "m" * 300)}, "children": {"tiles": counts}}
+    text = page(DONE, ASKED, TILES, around=around, result="r" * 500, submitted_by="a" * 64, name="n" * 128)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+# ── Lists, nodes ──
+
+
+def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
+    unnamed, named = a_record(), a_record(id="8", name="nightly", is_cancelling=True)
+    jobs = run(list_jobs(an_application(FakeReadStore([unnamed])))).items
+    assert drawn(jobs_table(jobs)).splitlines() == [
+        "job  status     workflow  nodes    took   age  by",
+        "7    ▶ running  flow v2     1/4  10.0 s  11 s  ada",
+    ]
+    text = drawn(jobs_table(run(list_jobs(an_application(FakeReadStore([unnamed, named])))).items))
+    assert "nightly" in text
+    assert "◌ cancelling" in text
+
+
+def test_a_node_page_has_attempts_errors_and_values():
+    attempt = AttemptRecord(
+        node_id="fetch", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
+        dispatched_at=100.0, claimed_at=101.0, completed_at=103.5, error={"message": "no"},
+    )  # fmt: skip
+    failed = replace(DONE, status=NodeStatus.FAILED, error={"message": "no", "type": "ValueError", "code": 7})
+    store = FakeReadStore(
+        [a_record()], node_records=[failed], attempt_records=[attempt], values={"fetch": NodeValues(output={"a": 1})}
+    )
+    text = drawn(*node_page(run(node_detail(an_application(store), "7", "fetch"))))
+    assert "✘ failed" in text
+    assert "2.5 s" in text
+    assert "worker h:1  no" in text
+    assert "ValueError: no\n  code: 7" in text
+    assert '"a": 1' in text
+
+
+# ── Explanations ──
+
+
+def test_an_explanation_begins_with_the_reason_and_what_to_type():
+    app = an_application(FakeReadStore([a_record(deadline_at=201.0)], facts=in_queue()))
+    lines = drawn(*job_why_page(run(why_job(app, "7")))).splitlines()
+    assert lines[0] == "▶ running  flow v2  job 7  10.0 s  deadline in 1 min"
+    assert lines[2].startswith("fetch ")
+    assert "no live worker serves it" in lines[2]
+    assert lines[3] == "  dagmaster worker --queue default"
+
+
+def test_a_chain_has_its_root_cause_last():
+    app = an_application(FakeReadStore([a_record()], facts=in_queue()))
+    text = drawn(*node_why_page(run(why_node(app, "7", "after"))))
+    after, release, fetch, *_ = text.splitlines()[2:]
+    assert after.startswith("· after")
+    assert release.startswith("└ · release")
+    assert fetch.startswith("  └ ▷ fetch")
+    assert text.splitlines()[-1] == "  dagmaster worker --queue default"
+
+
+def test_an_explanation_fits_eighty_columns_and_counts_what_it_does_not_name():
+    view = run(why_job(an_application(FakeReadStore([a_record()], facts=in_queue())), "7"))
+    groups = tuple(
+        replace(view.groups[0], subject=f"a_node_with_a_rather_long_name_{n}", sentence="why? " * 40) for n in range(39)
+    )
+    text = drawn(*job_why_page(replace(view, groups=groups)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[-1] == "… 19 more nodes: --json has all"
+
+
+# ── The fleet ──
+
+
+def fleet_text(*workers: Any, unowned: int = 0, queues: Any = (A_QUEUE,), width: int = 120) -> str:
+    record = FleetRecord(orchestrators=(), workers=workers, queues=queues, unowned_jobs=unowned)
+    return drawn(*fleet_page(run(fleet(an_application(FakeReadStore(fleet_record=record))))), width=width)
+
+
+LEFT = {"tasks": 12, "not_reclaimed": 0, "now": {"over": 3}}
+
+
+def test_a_queue_that_no_live_worker_serves_is_marked():
+    gone = a_worker("light", is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=LEFT)
+    text = fleet_text(a_worker("heavy"), gone, unowned=2)
+    assert text.count("✘ no live worker serves light: dagmaster worker --queue light") == 1
+    assert "none is alive; no job advances" in text
+    assert "2 open jobs have no owner" in text
+    assert "✘ worker h:9  died 40 s ago  left 12 tasks: 3 finished" in text
+    assert " h:9   1 min    1 s ago   2/4           9     7       0  heavy" in text
+
+
+def test_a_worker_that_drains_is_marked():
+    text = fleet_text(a_worker("light", is_draining=True))
+    assert "h:9 drains" in text
+    assert "✘ no live worker serves light" in text
+
+
+def test_a_worker_that_stopped_did_not_die():
+    assert "■ worker h:9  stopped 39 s ago" in fleet_text(
+        a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0)
+    )
+
+
+def test_a_queue_that_waits_for_processes_says_so():
+    note = "light waits although there are free slots: the worker's 6 processes"
+    assert note not in fleet_text(a_worker("light"))
+    assert note in fleet_text(a_worker("light", processes_busy=6))
+
+
+def test_workers_that_died_come_before_those_that_stopped():
+    stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0) for _ in range(9)]
+    dead = a_worker(is_alive=False, has_died=True, silent_seconds=900.0, stopped_seconds=890.0)
+    assert "died 15 min ago" in fleet_text(*stopped, dead)
+
+
+def test_pages_are_json_elsewhere():
+    view = snapshot_view(a_snapshot(DONE))
+    assert json.loads(json.dumps(view.to_dict()))["nodes"]["fetch"]["status"] == "COMPLETED"
