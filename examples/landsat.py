@@ -124,8 +124,9 @@ def services(*commands: str) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def tiles_of(job: str) -> dict[str, int]:
-    """How many tiles stand where."""
-    return status_of(job)["nodes"].get("create_tiles", {}).get("children") or {}
+    """Return the number of tiles by status, and in total."""
+    children = status_of(job)["nodes"].get("create_tiles", {}).get("children")
+    return {} if children is None else {"total": children["total"], **children["counts"]}
 
 
 def status_of(job: str) -> dict[str, Any]:

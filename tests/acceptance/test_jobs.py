@@ -164,7 +164,7 @@ def test_a_job_is_watched_listed_shown_and_its_logs_are_printed(place):
 def test_an_approval_waits_until_somebody_answers(place):
     job_id = place.submit("workflows/approval.yaml")
     place.until(job_id, "ApprovalRequested")
-    assert place.json("jobs", "list", "--status", "waiting")[0]["job_id"] == job_id
+    assert place.json("jobs", "list", "--status", "waiting")["items"][0]["job_id"] == job_id
     shown = place.dagmaster("jobs", "show", job_id).stdout
     assert "waits for approval: Release dem_2026 to the public?" in shown
     assert f"dagmaster jobs approve {job_id} release" in shown
@@ -188,10 +188,10 @@ def test_a_job_that_failed_says_why_and_can_be_resumed(place):
     assert "↷ after  echo  upstream failed" in shown
     assert place.dagmaster("jobs", "retry", job_id, "good").returncode == 2
     resumed = place.dagmaster("jobs", "resume", job_id)
-    assert (resumed.returncode, resumed.stdout) == (0, "run 2 begins: 2 nodes run again\n")
+    assert (resumed.returncode, resumed.stdout) == (0, "run 2 starts: 2 nodes to run again\n")
     again = place.dagmaster("jobs", "watch", job_id)
     assert again.returncode == 1
-    assert "run 2 begins" in again.stderr
+    assert "run 2 starts" in again.stderr
     assert "the job starts" not in again.stderr
     assert place.json("jobs", "show", job_id)["run"] == 2
 
@@ -214,7 +214,7 @@ def test_of_a_hundred_tiles_one_command_redoes_the_one_that_failed_and_says_so_b
     mended.touch()
     ended = place.json("jobs", "resume", job_id, "--wait")
     assert (ended["job_id"], ended["run"], ended["result"]["total"]) == (job_id, 2, 4950)
-    assert ended["attempts"] == 102
+    assert ended["attempts_finished"] == 102
 
 
 def test_a_job_that_is_resumed_with_another_input_is_a_new_job_that_runs_only_what_changed(place):
@@ -228,11 +228,11 @@ def test_a_job_that_is_resumed_with_another_input_is_a_new_job_that_runs_only_wh
     new = place.json("jobs", "resume", job_id, "-i", "year=2025")
     assert (new["is_new"], new["resumed_from"]) == (True, job_id)
     ended = place.json("jobs", "watch", new["job_id"])
-    assert (ended["result"], ended["attempts"]) == ({"total": 4950, "year": 2025}, 1)
+    assert (ended["result"], ended["attempts_finished"]) == ({"total": 4950, "year": 2025}, 1)
     assert (ended["resumed_from"], planned["job_id"]) == (job_id, job_id)
     told = place.dagmaster("jobs", "events", new["job_id"]).stdout
     assert f"resumed from job {job_id}" in told
-    assert f"tiles__3 has the result that tiles__3 of job {job_id} gave" in told
+    assert f"tiles__3 reuses the result of tiles__3 of job {job_id}" in told
     # Sent again, it is the same job; a key of its own makes another.
     again = place.json("jobs", "resume", job_id, "-i", "year=2025")
     assert (again["job_id"], again["is_new"]) == (new["job_id"], False)
@@ -261,8 +261,8 @@ def test_a_fan_out_is_counted_and_its_children_are_listed_only_when_asked_for(pl
     job_id = place.submit("workflows/fan_out.yaml", "-i", "count=500")
     ended = place.json("jobs", "watch", job_id)
     assert ended["result"] == {"tasks": 500, "total": 125250}
-    assert ended["nodes"]["work"]["children"] == {"total": 500, "COMPLETED": 500}
-    assert (ended["attempts"], sum(ended["counts"].values())) == (501, 503)
+    assert ended["nodes"]["work"]["children"] == {"total": 500, "counts": {"COMPLETED": 500}}
+    assert (ended["attempts_finished"], sum(ended["counts"].values())) == (501, 503)
     assert list(ended["nodes"]) == ["plan", "work", "total"]
     assert "work__499" in place.json("jobs", "show", job_id, "--all")["nodes"]
 
@@ -273,9 +273,9 @@ def test_a_job_that_nobody_serves_says_what_to_start_and_can_be_cancelled(place)
     shown = place.dagmaster("jobs", "show", job_id).stdout
     assert "no live worker serves it" in shown
     assert "dagmaster worker --queue nobody" in " ".join(shown.split())
-    assert "✘ nobody serves " in place.dagmaster("fleet").stdout
+    assert "✘ no live worker serves " in place.dagmaster("fleet").stdout
     fleet = place.json("fleet")
-    assert [len([each for each in fleet[kind] if each["alive"]]) for kind in ("orchestrators", "workers")] == [1, 1]
+    assert [len([each for each in fleet[kind] if each["is_alive"]]) for kind in ("orchestrators", "workers")] == [1, 1]
     watching = place.start("jobs", "watch", job_id, stderr=subprocess.PIPE)
     assert watching.stderr is not None
     with watching:
@@ -305,7 +305,7 @@ def test_a_published_version_does_not_change(place):
     assert (wrong.returncode, "nothing was published" in wrong.stderr) == (2, True)
 
 
-def test_one_node_is_shown_with_its_attempts_its_item_and_what_it_gave(place):
+def test_one_node_is_shown_with_its_attempts_its_item_and_its_output(place):
     flow = """
 workflow_id: pair
 version: 1
@@ -322,8 +322,9 @@ nodes:
     assert place.dagmaster("jobs", "watch", job_id).returncode == 1
 
     good = place.json("jobs", "show", job_id, "tiles__0")
-    assert (good["status"], good["does"], good["output"]) == ("COMPLETED", "tile", {"n": 46})
-    assert good["fan_out"] == {"node": "tiles", "index": 0, "item": {"n": 46, "by": "***"}}
+    assert (good["status"], good["action"], good["output"]) == ("COMPLETED", "tile", {"n": 46})
+    assert (good["parent_node_id"], good["fan_out_index"]) == ("tiles", 0)
+    assert good["item"] == {"n": 46, "by": "***"}
     (attempt,) = good["attempts"]
     assert (attempt["attempt"], attempt["status"], attempt["queue"]) == (1, "COMPLETED", "default")
     assert attempt["worker"]
@@ -331,7 +332,10 @@ nodes:
     assert "RuntimeError: tile 47 is broken" in bad
     assert 'raise RuntimeError("tile 47 is broken")' in bad, "an error is shown whole"
     assert '"n": 47' in bad
-    assert place.json("jobs", "show", job_id, "tiles")["children"] == {"total": 2, "COMPLETED": 1, "FAILED": 1}
+    assert place.json("jobs", "show", job_id, "tiles")["children"] == {
+        "total": 2,
+        "counts": {"COMPLETED": 1, "FAILED": 1},
+    }
 
     for command in ("show", "retry", "why"):
         done = place.dagmaster("jobs", command, job_id, "tiles__9")
@@ -357,7 +361,7 @@ def test_an_audit_says_that_a_database_is_sound_and_what_of_it_is_not(place):
     assert broken.returncode == 1
     assert "✘ The events of a job are numbered from 1 to its event_seq, and none is missing." in broken.stdout
     assert f"    job {job_id} has " in broken.stdout
-    assert broken.stdout.endswith("1 of 21 promises are broken\n")
+    assert broken.stdout.endswith("1 of 21 invariants are violated\n")
 
 
 async def _lose_event(dsn: str, job_id: int) -> None:
