@@ -120,12 +120,17 @@ class Played:
         self.worker = worker
         self.held = held
         self.job_id = held.job.id
+        # Of the tasks that a test has claimed itself, by node.
+        self.tokens: dict[str, int] = {}
 
     @classmethod
-    async def begin(cls, world: World, text: str, **inputs: Any) -> Played:
+    async def begin(
+        cls, world: World, text: str, orchestrator: OrchestratorStore | None = None, **inputs: Any
+    ) -> Played:
         """Submit a workflow, claim the job and start it."""
         graph = compile_text(text).graph
-        client, orchestrator, worker = await world.client(), await world.orchestrator(), await world.worker()
+        client, worker = await world.client(), await world.worker()
+        orchestrator = orchestrator or await world.orchestrator()
         await submitted(world, client, graph, inputs=json.dumps(inputs))
         (claimed,) = await orchestrator.claim(10)
         definition = await orchestrator.definition(claimed.content_hash)

@@ -18,13 +18,15 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.task_journal import TaskJournal
 from dagmaster.ports.task_ledger import TaskLedger
 from dagmaster.ports.task_source import TaskSource
-from dagmaster.snowflakes import Snowflakes
+from dagmaster.snowflakes import EPOCH_MS, Snowflakes
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
 from tests.conformance.server import dsn_of, release_database, take_database
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.ports.orchestrator_store import OrchestratorStore
+    from dagmaster.ports.read_store import ReadStore
     from dagmaster.store.postgres.connection import Connection
 
 
@@ -86,6 +89,12 @@ class World(Protocol):
 
     async def worker(self, *queues: str) -> WorkerStore:
         """Return the store of a worker, registered."""
+
+    async def reader(self) -> ReadStore:
+        """Return a read store."""
+
+    async def new_id(self) -> str:
+        """Return a job id made at the store's time, as clients make them."""
 
     async def move(self, seconds: float) -> None:
         """Let time pass in the store."""
@@ -154,6 +163,12 @@ class MemoryWorld:
         await store.register(queues, 4)
         return store
 
+    async def reader(self) -> ReadStore:
+        return MemoryReadStore(self.database)
+
+    async def new_id(self) -> str:
+        return self.ids.new()
+
     async def move(self, seconds: float) -> None:
         self.clock.move(seconds)
 
@@ -190,7 +205,9 @@ class MemoryWorld:
         ]
 
     async def log(self, task_id: str) -> list[str]:
-        return [text for (of, _), text in sorted(self.database.logs.items()) if of == task_id]
+        return [
+            log.text for (of, _), log in sorted(self.database.logs.items(), key=lambda item: item[0]) if of == task_id
+        ]
 
     async def progress(self, task_id: str) -> Any:
         return _json(self.database.queue[task_id].progress)
@@ -215,9 +232,12 @@ class PostgresWorld:
         self._server = server
         self.name = ""
         self.dsn = ""
-        self._doors: list[PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore] = []
+        self._doors: list[
+            PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore
+        ] = []
         self._connections: list[asyncpg.Connection[asyncpg.Record]] = []
         self._offset = 0.0
+        self._made = 0
 
     async def open(self) -> None:
         self.name = await take_database(self._server)
@@ -262,6 +282,16 @@ class PostgresWorld:
         self._doors.append(store)
         await store.register(queues, 4)
         return store
+
+    async def reader(self) -> PostgresReadStore:
+        store = PostgresReadStore(DatabaseConfig(dsn=self.dsn))
+        self._doors.append(store)
+        return store
+
+    async def new_id(self) -> str:
+        now = await self._admin.fetchval("SELECT extract(epoch FROM clock())::float8")
+        self._made += 1
+        return str((int(now * 1000) - EPOCH_MS << 22) + self._made)
 
     async def move(self, seconds: float) -> None:
         self._offset += seconds
@@ -362,7 +392,11 @@ class _Later:
         raise NotImplementedError
 
 
-def _sessions(door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore) -> list[Connection]:
+def _sessions(
+    door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore,
+) -> list[Connection]:
+    if isinstance(door, PostgresReadStore):
+        return [*door.pool.connections, door.subscriptions.listener]
     if isinstance(door, PostgresClientStore):
         return [door.session]
     if isinstance(door, PostgresOrchestratorStore):

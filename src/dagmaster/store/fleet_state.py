@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
 from dagmaster.ports.read_store import OrchestratorRecord, WorkerRecord
 
 if TYPE_CHECKING:
@@ -156,6 +157,11 @@ def begun_at(worker: Registration, task_id: str) -> float | None:
 
 
 # ── Records ──
+
+
+def left_status(status: NodeStatus) -> str:
+    """Return under which word a node whose worker died is counted."""
+    return "finished" if status in TERMINAL_NODE else status.lower()
 
 
 def orchestrator_record(registration: Registration, jobs: int, now_of_left: Mapping[str, int]) -> OrchestratorRecord:

@@ -101,7 +101,10 @@ class MemoryClientStore:
 
     async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
         """Publish a version, and let it be the active one."""
-        self._database.workflows[workflow.workflow_id, workflow.version] = workflow
+        key = (workflow.workflow_id, workflow.version)
+        if self._database.workflows.get(key) != workflow:
+            self._database.published_at[key] = self._database.clock.now()
+        self._database.workflows[key] = workflow
         if activate:
             self._database.active[workflow.workflow_id] = workflow.version
 

@@ -41,6 +41,7 @@ class StoredNode:
     output: JsonText | None = None
     started_at: float | None = None
     finished_at: float | None = None
+    updated_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class StoredJob:
     error: dict[str, Any] | None = None
     started_at: float | None = None
     finished_at: float | None = None
+    updated_at: float = 0.0
+    cancel_requested_at: float | None = None
     nodes: dict[str, StoredNode] = field(default_factory=dict)
     events: list[StoredEvent] = field(default_factory=list)
 
@@ -122,15 +125,30 @@ class StoredCheckpoint:
 
 
 @dataclass(slots=True)
+class StoredLog:
+    """A chunk of the log of a task."""
+
+    job_id: str
+    node_id: str
+    attempt: int
+    at: float
+    text: str
+
+
+@dataclass(slots=True)
 class Registration:
     """An orchestrator or a worker. No queues: every queue."""
 
     heartbeat_at: float
     queues: tuple[str, ...] = ()
     concurrency: int = 1
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, Any] = field(default_factory=dict)
     handlers: dict[str, str] = field(default_factory=dict)
     stopped_at: float | None = None
+    started_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.started_at = self.heartbeat_at
 
 
 class MemoryBlobs:
@@ -160,6 +178,7 @@ class MemoryDatabase:
         self.up_since = self.clock.now()
         self.graphs: dict[str, str] = {}
         self.workflows: dict[tuple[str, int], StoredWorkflow] = {}
+        self.published_at: dict[tuple[str, int], float] = {}
         self.active: dict[str, int] = {}
         self.jobs: dict[str, StoredJob] = {}
         self.keys: dict[tuple[str, str], str] = {}
@@ -167,7 +186,7 @@ class MemoryDatabase:
         self.results: dict[int, StoredResult] = {}
         self.inbox: dict[int, Command] = {}
         self.attempts: dict[tuple[str, str, int], StoredResult] = {}
-        self.logs: dict[tuple[str, int], str] = {}
+        self.logs: dict[tuple[str, int], StoredLog] = {}
         self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
         self.orchestrators: dict[str, Registration] = {}
         self.workers: dict[str, Registration] = {}
@@ -240,7 +259,7 @@ class MemoryDatabase:
             raise ValueError(f"there is a job {new.id} already")
         if new.resumed_from is not None and new.resumed_from not in self.jobs:
             raise ValueError(f"there is no job {new.resumed_from} to resume {new.id} from")
-        job = self.jobs[new.id] = StoredJob(new, JobRow(id=new.id), now)
+        job = self.jobs[new.id] = StoredJob(new, JobRow(id=new.id), now, updated_at=now)
         if new.idempotency_key is not None:
             self.keys[new.submitted_by, new.idempotency_key] = new.id
         data = None if new.resumed_from is None else json.dumps({"resumed_from": new.resumed_from})

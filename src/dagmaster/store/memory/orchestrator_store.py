@@ -131,9 +131,10 @@ class MemoryOrchestratorStore(NotificationInbox):
         database = self._database
         if not self._may_bury():
             return 0
-        for who in database.orchestrators.values():
+        for owner_id, who in database.orchestrators.items():
             if who.stopped_at is None and database.has_expired(who, self._lease_seconds):
                 who.stopped_at = database.clock.now()
+                who.counters["left"] = sum(job.owner_id == owner_id for job in database.jobs.values())
         stopped = {owner_id for owner_id, who in database.orchestrators.items() if who.stopped_at is not None}
         freed = [job for job in database.jobs.values() if job.owner_id in stopped]
         for job in freed:
@@ -145,9 +146,11 @@ class MemoryOrchestratorStore(NotificationInbox):
         database = self._database
         if not self._may_bury():
             return 0
-        for who in database.workers.values():
+        for worker_id, who in database.workers.items():
             if who.stopped_at is None and database.has_expired(who, self._worker_lease_seconds):
                 who.stopped_at = database.clock.now()
+                left = [[task.job_id, task.node_id] for task in database.queue.values() if task.worker_id == worker_id]
+                who.counters |= {"left": len(left), "left_tasks": left}
         dead = {worker_id for worker_id, who in database.workers.items() if who.stopped_at is not None}
         return database.give_all_back("LOST", lambda worker_id: worker_id in dead)
 
@@ -164,6 +167,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         me = database.orchestrators.get(self.owner_id)
         if me is not None:
             me.stopped_at = database.clock.now()
+            me.counters["left"] = len(freed)
         database.deafen(self._heard)
         if freed:
             database.tell("jobs")

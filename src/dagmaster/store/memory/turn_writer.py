@@ -113,6 +113,7 @@ def _write_nodes(job: StoredJob, turn: TurnCommit, now: float) -> None:
 
 def _write_node(record: StoredNode, node: Node, turn: TurnCommit, now: float) -> None:
     before = record.row
+    record.updated_at = now
     # The engine's node lives on and changes: what is stored is a copy.
     row = record.row = row_of(node)._replace(error=_copy(node.error))
     record.task_id = turn.task_ids.get(node.id, record.task_id)
@@ -161,6 +162,8 @@ def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
 def _write_job(job: StoredJob, turn: TurnCommit, now: float) -> None:
     row = turn.job.row()
     job.row = replace(row, signals=_copy(row.signals))
+    job.updated_at = now
+    job.cancel_requested_at = (job.cancel_requested_at or now) if row.cancel_requested else None
     if row.status in OPEN_JOB:
         job.result, job.error, job.finished_at = None, None, None
     elif turn.finished is not None:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.task_source import ClaimedTask
-from dagmaster.store.memory.database import Registration, StoredCheckpoint
+from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredLog
 from dagmaster.store.result_notifications import fits_notification
 
 if TYPE_CHECKING:
@@ -157,8 +157,10 @@ class MemoryWorkerStore:
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Keep pieces of logs."""
         for each in chunks:
-            if self._database.held(each.task_id, each.token) is not None:
-                self._database.logs.setdefault((each.task_id, each.chunk), each.text)
+            task = self._database.held(each.task_id, each.token)
+            if task is not None:
+                log = StoredLog(task.job_id, task.node_id, task.attempt, self._database.clock.now(), each.text)
+                self._database.logs.setdefault((each.task_id, each.chunk), log)
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
         """Keep the newest checkpoint of each task."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.read_store import FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     MAX_GONE,
     RECENT_SECONDS,
     Registration,
+    left_status,
     orchestrator_record,
     recent,
     worker_record,
@@ -95,8 +96,3 @@ async def _left_nodes(pool: ReadOnlyPool, gone: Sequence[Registration]) -> dict[
         of_worker = counts.setdefault(str(row["worker_id"]), {})
         of_worker[status] = of_worker.get(status, 0) + row["nodes"]
     return counts
-
-
-def left_status(status: NodeStatus) -> str:
-    """Return how a node whose worker died is counted."""
-    return "finished" if status in TERMINAL_NODE else status.lower()

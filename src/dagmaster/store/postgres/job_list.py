@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import JobFilter
 
 MAX_BIGINT: Final = 2**63 - 1
-_MAX_INTEGER: Final = 2**31 - 1
+MAX_INTEGER: Final = 2**31 - 1
 _ID_DIGITS: Final = 19
 _TIME_SHIFT: Final = 22
 # Ids are made with the database's clock, as far as a process knows it.
 _CLOCK_SLACK_SECONDS: Final = 60.0
-_LAST_SECOND: Final = 253402300799.0
+LAST_SECOND: Final = 253402300799.0
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 _EQUALITIES: Final = ("workflow_id", "name", "submitted_by", "correlation_id", "idempotency_key")
@@ -62,7 +62,7 @@ class JobQuery:
                 self.params[field] = value
                 self.is_empty |= not is_storable(value)
         if job_filter.version is not None:
-            self._add_number("version", "version", job_filter.version, _MAX_INTEGER)
+            self._add_number("version", "version", job_filter.version, MAX_INTEGER)
         if job_filter.parent_job_id is not None:
             self._add_number("parent_job_id", "parent_job_id", bigint(job_filter.parent_job_id))
 
@@ -76,7 +76,7 @@ class JobQuery:
             seconds = getattr(job_filter, field)
             if seconds is not None:
                 self._conditions.append(field)
-                self.params[field] = min(max(seconds, 0.0), _LAST_SECOND)
+                self.params[field] = clamp_time(seconds)
         if job_filter.created_after is not None:
             self.params["created_after_id"] = _first_id(self.params["created_after"] - _CLOCK_SLACK_SECONDS)
         if job_filter.created_before is not None:
@@ -166,6 +166,11 @@ def bigint(text: str) -> int | None:
         return None
     number = int(digits)
     return number if number <= MAX_BIGINT else None
+
+
+def clamp_time(seconds: float) -> float:
+    """Return a time that PostgreSQL can hold."""
+    return min(max(seconds, 0.0), LAST_SECOND)
 
 
 def is_storable(text: str) -> bool:

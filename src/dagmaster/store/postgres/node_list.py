@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.store.postgres.job_list import bigint, is_storable
+from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable
 from dagmaster.store.postgres.named_queries import Query, compiled, parts
 
 if TYPE_CHECKING:
@@ -57,13 +57,16 @@ class NodeQuery:
         if self._is_of_job:
             parent, index, node_id = after
             self._conditions.append("after_node")
-            self.params |= {"after_parent": str(parent), "after_index": int(index), "after_id": str(node_id)}
+            position = min(max(int(index), -1), MAX_INTEGER)
+            self.params |= {"after_parent": str(parent), "after_index": position, "after_id": str(node_id)}
+            self.is_empty |= not is_storable(str(parent))
         else:
             job_id, node_id = after
             self._job_conditions.append("after_job")
             self._conditions.append("after_node_of_job")
             self.params |= {"after_job_id": bigint(str(job_id)), "after_id": str(node_id)}
             self.is_empty |= self.params["after_job_id"] is None
+        self.is_empty |= not is_storable(str(node_id))
 
 
 @cache

@@ -23,7 +23,16 @@ from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
 from dagmaster.store.postgres.fleet import read_fleet, read_workers
-from dagmaster.store.postgres.job_list import MAX_BIGINT, JobQuery, bigint, is_storable, job_query
+from dagmaster.store.postgres.job_list import (
+    LAST_SECOND,
+    MAX_BIGINT,
+    MAX_INTEGER,
+    JobQuery,
+    bigint,
+    clamp_time,
+    is_storable,
+    job_query,
+)
 from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
@@ -63,8 +72,6 @@ _SQL = queries("read")
 STATEMENT_TIMEOUT_SECONDS: Final = 30.0
 _FIRST_WINDOW_SECONDS: Final = 600.0
 _WINDOW_GROWTH: Final = 10.0
-_END_OF_TIME: Final = 253402300799.0
-_MAX_INTEGER: Final = 2**31 - 1
 
 
 class PostgresReadStore:
@@ -173,7 +180,7 @@ class PostgresReadStore:
         """Return the output, params and item of a node."""
         rows = await self._fetch(_SQL["node_values"], job_id, node_id=node_id) if is_storable(node_id) else []
         item_rows = []
-        if child_of is not None and is_storable(child_of[0]) and 0 <= child_of[1] <= _MAX_INTEGER:
+        if child_of is not None and is_storable(child_of[0]) and 0 <= child_of[1] <= MAX_INTEGER:
             item_rows = await self._fetch(_SQL["item"], job_id, fan_out=child_of[0], number=child_of[1])
         item = next((row["item"] for row in item_rows if row["item"] is not None), None)
         row = rows[0] if rows else {"output": None, "output_ref": None, "params": None, "secrets": None}
@@ -273,7 +280,7 @@ class PostgresReadStore:
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
     ) -> list[StoredEvent]:
         """Return audit events after a number. With nodes: the job's, theirs, and every failure."""
-        if after > _MAX_INTEGER:
+        if after > MAX_INTEGER:
             return []
         storable = None if node_ids is None else [node_id for node_id in node_ids if is_storable(node_id)]
         rows = await self._fetch(_SQL["events"], job_id, after=max(after, 0), limit=limit, node_ids=storable)
@@ -292,9 +299,10 @@ class PostgresReadStore:
         The index on time is coarse: it finds the pages of a window, not an order. So windows are read from the newest
         event backwards, each ten times as long as the one before.
         """
-        after_at, after_job_id, after_seq = _END_OF_TIME, MAX_BIGINT, _MAX_INTEGER
+        after_at, after_job_id, after_seq = LAST_SECOND, MAX_BIGINT, MAX_INTEGER
         if after is not None:
-            after_at, after_job_id, after_seq = float(after[0]), bigint(str(after[1])) or 0, int(after[2])
+            after_at, after_job_id = clamp_time(float(after[0])), bigint(str(after[1])) or 0
+            after_seq = min(max(int(after[2]), 0), MAX_INTEGER)
         storable = [kind for kind in types if is_storable(kind)]
         if types and not storable:
             return []
@@ -304,7 +312,7 @@ class PostgresReadStore:
         events: list[JobEvent] = []
         if newest is None:
             return events
-        oldest, until, window = since or 0.0, newest, _FIRST_WINDOW_SECONDS
+        oldest, until, window = clamp_time(since or 0.0), newest, _FIRST_WINDOW_SECONDS
         while len(events) < limit and until > oldest:
             start = max(until - window, oldest)
             params |= {"since": start, "until": until, "limit": limit - len(events)}
@@ -320,7 +328,10 @@ class PostgresReadStore:
 
     async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
         """Count events across jobs by type."""
-        params = {"since": since or 0.0, "until": _END_OF_TIME if until is None else until}
+        params = {
+            "since": clamp_time(since or 0.0),
+            "until": LAST_SECOND if until is None else clamp_time(until),
+        }
         return {row["type"]: row["events"] for row in await self.pool.fetch(_SQL["event_counts"], params)}
 
     async def logs(
@@ -333,15 +344,15 @@ class PostgresReadStore:
         limit: int = 1000,
     ) -> list[LogRecord]:
         """Return log chunks in the order in which they were written."""
-        if not is_storable(node_id or "") or (attempt or 0) > _MAX_INTEGER:
+        if not is_storable(node_id or "") or (attempt or 0) > MAX_INTEGER:
             return []
         at, task_id, chunk = (None, "0", 0) if after is None else after
         params = {
             "node_id": node_id,
             "attempt": attempt,
-            "after_at": None if at is None else float(at),
+            "after_at": None if at is None else clamp_time(float(at)),
             "task_id": bigint(str(task_id)) or 0,
-            "chunk": int(chunk),
+            "chunk": min(max(int(chunk), 0), MAX_INTEGER),
             "limit": limit,
         }
         return [log_record(row) for row in await self._fetch(_SQL["logs"], job_id, **params)]

@@ -1,0 +1,211 @@
+"""Reads orchestrators, workers, queues and the facts of a diagnosis from a `MemoryDatabase`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.read_store import DiagnosisFacts, FleetRecord, QueueRecord
+from dagmaster.store.fleet_state import (
+    Registration,
+    advance_failure,
+    begun_at,
+    has_begun,
+    left_status,
+    orchestrator_record,
+    queue_state,
+    recent,
+    service_of,
+    unknown_service,
+    worker_record,
+)
+
+if TYPE_CHECKING:
+    from dagmaster.engine.diagnosis.context import Service
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredResult, StoredTask
+    from dagmaster.store.memory.database import Registration as StoredRegistration
+
+PLACE: Final = (socket.gethostname(), os.getpid())
+"""Everything in memory is in this process."""
+_VERSION: Final = version("dagmaster")
+
+
+def worker_place(database: MemoryDatabase, worker_id: str | None) -> str | None:
+    """Return the host and process of a registered worker."""
+    return f"{PLACE[0]}:{PLACE[1]}" if worker_id in database.workers else None
+
+
+def _registration(
+    database: MemoryDatabase, service_id: str, stored: StoredRegistration, lease_seconds: float
+) -> Registration:
+    return Registration(
+        id=service_id,
+        host=PLACE[0],
+        pid=PLACE[1],
+        version=_VERSION,
+        started_at=stored.started_at,
+        heartbeat_at=stored.heartbeat_at,
+        stopped_at=stored.stopped_at,
+        lease_seconds=lease_seconds,
+        now=database.clock.now(),
+        counters=stored.counters,
+        queues=stored.queues,
+        concurrency=stored.concurrency,
+    )
+
+
+def orchestrators(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registration]:
+    """Return every registered orchestrator."""
+    registered = database.orchestrators.items()
+    return {owner_id: _registration(database, owner_id, stored, lease_seconds) for owner_id, stored in registered}
+
+
+def workers(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registration]:
+    """Return every registered worker."""
+    registered = database.workers.items()
+    return {worker_id: _registration(database, worker_id, stored, lease_seconds) for worker_id, stored in registered}
+
+
+# ── The fleet ──
+
+
+def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
+    """Return who is alive, who is gone since an hour, and what waits."""
+    open_jobs = [job for job in database.jobs.values() if job.is_open]
+    return FleetRecord(
+        orchestrators=[
+            orchestrator_record(row, sum(job.owner_id == row.id for job in open_jobs), _left_jobs(open_jobs, row.id))
+            for row in recent(orchestrators(database, lease_seconds).values())
+        ],
+        workers=[
+            worker_record(
+                row, sum(task.worker_id == row.id for task in database.queue.values()), _left_nodes(database, row)
+            )
+            for row in recent(workers(database, worker_lease_seconds).values())
+        ],
+        queues=[_queue_record(database, queue) for queue in sorted({task.queue for task in database.queue.values()})],
+        unowned_jobs=sum(job.owner_id is None for job in open_jobs),
+    )
+
+
+def _left_jobs(open_jobs: list[StoredJob], owner_id: str) -> dict[str, int]:
+    left = [job for job in open_jobs if job.previous_owner_id == owner_id]
+    unowned = sum(job.owner_id is None for job in left)
+    return {"owned": len(left) - unowned, "unowned": unowned}
+
+
+def _left_nodes(database: MemoryDatabase, worker: Registration) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for job_id, node_id in worker.counters.get("left_tasks", ()) if not worker.is_alive else ():
+        node = database.jobs[job_id].nodes.get(node_id)
+        if node is not None:
+            task = database.queue.get(node.task_id or "")
+            is_claimed = node.row.status is NodeStatus.DISPATCHED and task is not None and task.worker_id is not None
+            status = left_status(NodeStatus.RUNNING if is_claimed else node.row.status)
+            counts[status] = counts.get(status, 0) + 1
+    return counts
+
+
+def _queue_record(database: MemoryDatabase, queue: str) -> QueueRecord:
+    tasks = [task for task in database.queue.values() if task.queue == queue]
+    waiting = [task.dispatched_at for task in tasks if task.worker_id is None]
+    return QueueRecord(
+        queue=queue,
+        waiting=len(waiting),
+        claimed=len(tasks) - len(waiting),
+        oldest_seconds=database.clock.now() - min(waiting) if waiting else None,
+    )
+
+
+# ── Diagnosis ──
+
+
+def read_diagnosis(
+    database: MemoryDatabase, job: StoredJob, *, lease_seconds: float, worker_lease_seconds: float
+) -> DiagnosisFacts:
+    """Return the facts around a job."""
+    now, job_id = database.clock.now(), job.new.id
+    registered = workers(database, worker_lease_seconds)
+    owners = orchestrators(database, lease_seconds)
+    owner = owners.get(job.owner_id or "")
+    in_flight = {
+        node_id: task
+        for node_id, node in job.nodes.items()
+        if node.row.status is NodeStatus.DISPATCHED and (task := database.queue.get(node.task_id or "")) is not None
+    }
+    waiting = {task.queue for task in in_flight.values() if task.worker_id is None}
+    cancels = [event.by for event in job.events if event.type == EventType.CANCEL_REQUESTED]
+    return DiagnosisFacts(
+        job=job.row,
+        nodes=[node.row for node in job.nodes.values()],
+        owner=_service(owners, job.owner_id, lease_seconds),
+        orchestrators=sum(row.is_alive for row in owners.values()),
+        failure=None if owner is None else advance_failure(owner.counters, job_id, now),
+        cancelled_by=cancels[-1] if cancels and job.row.cancel_requested else None,
+        cancelled_at=job.cancel_requested_at,
+        tasks={
+            node_id: _in_flight_task(database, task, registered, worker_lease_seconds)
+            for node_id, task in in_flight.items()
+        },
+        reports={
+            result.said.node_id: _finished_attempt(database, result)
+            for result in database.results.values()
+            if result.said.job_id == job_id
+        },
+        attempts={
+            node_id: _finished_attempt(database, result)
+            for node_id, node in job.nodes.items()
+            if node.row.status in TERMINAL_NODE - {NodeStatus.SKIPPED}
+            and (result := database.attempts.get((job_id, node_id, node.row.attempt))) is not None
+        },
+        queues={queue: queue_state(registered.values(), queue) for queue in sorted(waiting)},
+    )
+
+
+def _service(registered: dict[str, Registration], service_id: str | None, lease_seconds: float) -> Service | None:
+    if service_id is None:
+        return None
+    row = registered.get(service_id)
+    return unknown_service(service_id, lease_seconds) if row is None else service_of(row)
+
+
+def _in_flight_task(
+    database: MemoryDatabase, task: StoredTask, registered: dict[str, Registration], lease_seconds: float
+) -> InFlightTask:
+    worker = registered.get(task.worker_id or "")
+    claimed_at, has_progress = task.claimed_at or 0.0, task.progress is not None
+    return InFlightTask(
+        queue=task.queue,
+        dispatched_at=task.dispatched_at,
+        worker=_service(registered, task.worker_id, lease_seconds),
+        claimed_at=task.claimed_at,
+        has_begun=None if worker is None else has_begun(worker, task.task_id, claimed_at, has_progress=has_progress),
+        begun_at=None if worker is None else begun_at(worker, task.task_id),
+        stop_requested_at=task.stop_requested_at,
+        progress=None if task.progress is None else json.loads(task.progress),
+        ahead=_queue_position(database, task),
+    )
+
+
+def _queue_position(database: MemoryDatabase, task: StoredTask) -> int | None:
+    def waits(other: StoredTask) -> bool:
+        return other.worker_id is None and other.stop_requested_at is None and other.queue == task.queue
+
+    return sum(waits(other) and other.rank < task.rank for other in database.queue.values()) if waits(task) else None
+
+
+def _finished_attempt(database: MemoryDatabase, result: StoredResult) -> FinishedAttempt:
+    report = result.said
+    return FinishedAttempt(
+        attempt=report.attempt,
+        status=report.status,
+        at=report.reported_at,
+        seconds=None if report.claimed_at is None else report.reported_at - report.claimed_at,
+        where=worker_place(database, result.worker_id),
+    )

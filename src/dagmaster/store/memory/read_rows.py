@@ -1,0 +1,282 @@
+"""Turns what a `MemoryDatabase` holds into the records of the read port."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.status import (
+    TERMINAL_NODE,
+    JobStatus,
+    NodeStatus,
+    SkipReason,
+    displayed_status,
+)
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.read_store import AttemptRecord, JobRecord, NodeRecord, OwnerRecord, TaskRecord
+from dagmaster.store.memory.fleet_reader import PLACE, worker_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.ports.read_store import JobFilter, TaskFilter
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode, StoredTask
+
+_ACTIVE: Final = (NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING)
+
+
+# ── Jobs ──
+
+
+def displayed_job_status(job: StoredJob) -> JobStatus:
+    """Return the status of a job as it is displayed."""
+    rows = [node.row for node in job.nodes.values()]
+    return displayed_status(
+        job.row.status,
+        waiting=sum(row.status is NodeStatus.WAITING for row in rows),
+        active=sum(row.status in _ACTIVE and row.total is None for row in rows),
+    )
+
+
+def job_name(job: StoredJob) -> str:
+    """Return the name of a job: by default that of its workflow."""
+    return job.new.name or job.new.workflow_id
+
+
+def matches(job: StoredJob, job_filter: JobFilter) -> bool:
+    """Return whether a job passes a filter."""
+    new = job.new
+    fields = (
+        (job_filter.workflow_id, new.workflow_id),
+        (job_filter.version, new.version),
+        (job_filter.name, job_name(job)),
+        (job_filter.submitted_by, new.submitted_by),
+        (job_filter.correlation_id, new.correlation_id),
+        (job_filter.idempotency_key, new.idempotency_key),
+        (job_filter.parent_job_id, None if new.parent is None else new.parent.job_id),
+    )
+    return (
+        all(expected is None or expected == value for expected, value in fields)
+        and _is_between(job.created_at, job_filter.created_after, job_filter.created_before)
+        and _is_between(job.finished_at, job_filter.finished_after, job_filter.finished_before)
+        and _has_prefix(job, job_filter.text or "")
+        and (not job_filter.statuses or displayed_job_status(job) in job_filter.statuses)
+    )
+
+
+def _is_between(at: float | None, after: float | None, before: float | None) -> bool:
+    if after is None and before is None:
+        return True
+    return at is not None and (after is None or at >= after) and (before is None or at < before)
+
+
+def _has_prefix(job: StoredJob, text: str) -> bool:
+    values = (job.new.id, job_name(job), job.new.submitted_by, job.new.correlation_id or "")
+    return any(value.startswith(text) for value in values)
+
+
+def job_record(database: MemoryDatabase, job: StoredJob, *, with_values: bool = False) -> JobRecord:
+    """Return a job; `with_values`: with its inputs and result."""
+    new, row = job.new, job.row
+    total = _nodes_total(database, job)
+    resumed = [event.at for event in job.events if event.type == EventType.JOB_RESUMED] if row.run > 1 else []
+    return JobRecord(
+        id=new.id,
+        name=job_name(job),
+        workflow_id=new.workflow_id,
+        version=new.version,
+        content_hash=new.content_hash,
+        status=displayed_job_status(job),
+        run=row.run,
+        priority=new.priority,
+        submitted_by=new.submitted_by,
+        correlation_id=new.correlation_id,
+        idempotency_key=new.idempotency_key,
+        queue=new.queue,
+        parent_job_id=None if new.parent is None else new.parent.job_id,
+        parent_node_id=None if new.parent is None else new.parent.node_id,
+        resumed_from=new.resumed_from,
+        event_seq=len(job.events),
+        is_cancelling=row.cancel_requested,
+        is_ending=row.ending,
+        error=job.error,
+        nodes_total=total,
+        nodes_finished=_nodes_finished(job, total),
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        started_at=job.started_at,
+        resumed_at=resumed[-1] if resumed else None,
+        finished_at=job.finished_at,
+        deadline_at=row.deadline_at,
+        now=database.clock.now(),
+        owner=_owner(database, job.owner_id),
+        inputs=json.loads(new.inputs) if with_values else {},
+        result=job.result.value() if with_values and job.result is not None else None,
+        result_ref=job.result.ref if with_values and job.result is not None else None,
+    )
+
+
+def _nodes_total(database: MemoryDatabase, job: StoredJob) -> int:
+    specs = json.loads(database.graphs[job.new.content_hash]).get("nodes", {})
+    children = sum(
+        job.nodes[node_id].row.total or 0
+        for node_id, spec in specs.items()
+        if spec.get("type") == "fan_out" and node_id in job.nodes
+    )
+    return len(specs) + children
+
+
+def _nodes_finished(job: StoredJob, total: int) -> int:
+    if job.row.status is not JobStatus.RUNNING:
+        return 0 if job.finished_at is None else total
+    rows = [node.row for node in job.nodes.values()]
+    # Children of inner fan-outs are counted as finished, but not in the total.
+    return min(sum(row.status in TERMINAL_NODE and not _is_superseded(row.skip_reason) for row in rows), total)
+
+
+def _owner(database: MemoryDatabase, owner_id: str | None) -> OwnerRecord | None:
+    owner = database.orchestrators.get(owner_id or "")
+    if owner is None or owner_id is None:
+        return None
+    silent_seconds = database.clock.now() - owner.heartbeat_at
+    return OwnerRecord(owner_id=owner_id, host=PLACE[0], pid=PLACE[1], silent_seconds=silent_seconds)
+
+
+# ── Nodes ──
+
+
+def task_in_flight(database: MemoryDatabase, node: StoredNode) -> StoredTask | None:
+    """Return the task of a node while it is in flight."""
+    return database.queue.get(node.task_id or "") if node.row.status is NodeStatus.DISPATCHED else None
+
+
+def displayed_node_status(database: MemoryDatabase, node: StoredNode) -> NodeStatus:
+    """Return the status of a node as it is displayed: a node whose task a worker has claimed is RUNNING."""
+    task = task_in_flight(database, node)
+    return NodeStatus.RUNNING if task is not None and task.worker_id is not None else node.row.status
+
+
+def current_nodes(job: StoredJob) -> Iterator[StoredNode]:
+    """Give the nodes of a job that its current run has."""
+    return (node for node in job.nodes.values() if not _is_superseded(node.row.skip_reason))
+
+
+def _is_superseded(skip_reason: SkipReason | None) -> bool:
+    return skip_reason is SkipReason.SUPERSEDED
+
+
+def node_record(database: MemoryDatabase, job: StoredJob, node: StoredNode) -> NodeRecord:
+    """Return a node, with its task while that is in flight."""
+    row, task = node.row, task_in_flight(database, node)
+    started_at = node.started_at
+    if started_at is None and task is not None:
+        started_at = task.claimed_at
+    return NodeRecord(
+        node_id=row.id,
+        status=displayed_node_status(database, node),
+        job_id=job.new.id,
+        workflow_id=job.new.workflow_id,
+        skip_reason=None if row.skip_reason is None else row.skip_reason.value,
+        attempt=row.attempt,
+        failed_attempts=row.failed_attempts,
+        lost_attempts=row.lost_attempts,
+        branch=row.branch,
+        parent_node_id=row.parent,
+        fan_out_index=row.fan_out_index,
+        source_count=row.total,
+        expanded_count=row.expanded,
+        error=row.error,
+        output_ref=None if node.output is None else node.output.ref,
+        wake_at=row.wake_at,
+        started_at=started_at,
+        finished_at=node.finished_at,
+        updated_at=node.updated_at,
+        handler_version=row.handler_version,
+        task_id=None if task is None else task.task_id,
+        queue=None if task is None else task.queue,
+        worker_id=None if task is None else task.worker_id,
+        dispatched_at=None if task is None else task.dispatched_at,
+        progress=None if task is None else from_json(task.progress),
+    )
+
+
+def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list[AttemptRecord]:
+    """Return the attempts at a node, oldest first: the finished ones, and the one in flight."""
+    records = [
+        AttemptRecord(
+            node_id=node_id,
+            attempt=attempt,
+            task_id=result.task_id,
+            status=result.said.status,
+            queue=result.queue,
+            worker_id=result.worker_id,
+            worker=worker_place(database, result.worker_id),
+            dispatched_at=result.dispatched_at,
+            claimed_at=result.said.claimed_at,
+            completed_at=result.said.reported_at,
+            error=from_json(result.said.error),
+            metrics=from_json(result.metrics),
+            progress=from_json(result.progress),
+        )
+        for (job, node, attempt), result in sorted(database.attempts.items(), key=lambda item: item[0])
+        if (job, node) == (job_id, node_id)
+    ]
+    stored = database.jobs.get(job_id)
+    node = None if stored is None else stored.nodes.get(node_id)
+    task = None if node is None else task_in_flight(database, node)
+    if task is not None:
+        records.append(_attempt_in_flight(database, task))
+    return sorted(records, key=lambda record: record.attempt)
+
+
+def _attempt_in_flight(database: MemoryDatabase, task: StoredTask) -> AttemptRecord:
+    status = NodeStatus.DISPATCHED if task.worker_id is None else NodeStatus.RUNNING
+    return AttemptRecord(
+        node_id=task.node_id,
+        attempt=task.attempt,
+        task_id=task.task_id,
+        status=status.value,
+        queue=task.queue,
+        worker_id=task.worker_id,
+        worker=worker_place(database, task.worker_id),
+        dispatched_at=task.dispatched_at,
+        claimed_at=task.claimed_at,
+        progress=from_json(task.progress),
+    )
+
+
+# ── Tasks ──
+
+
+def task_matches(task: StoredTask, task_filter: TaskFilter) -> bool:
+    """Return whether a task passes a filter."""
+    return (
+        task_filter.queue in (None, task.queue)
+        and task_filter.worker_id in (None, task.worker_id)
+        and task_filter.job_id in (None, task.job_id)
+        and task_filter.handler in (None, task.handler)
+        and task_filter.is_claimed in (None, task.worker_id is not None)
+    )
+
+
+def task_record(task: StoredTask) -> TaskRecord:
+    """Return a task in flight."""
+    return TaskRecord(
+        task_id=task.task_id,
+        job_id=task.job_id,
+        node_id=task.node_id,
+        attempt=task.attempt,
+        queue=task.queue,
+        priority=task.priority,
+        handler=task.handler,
+        dispatched_at=task.dispatched_at,
+        worker_id=task.worker_id,
+        claimed_at=task.claimed_at,
+        stop_requested_at=task.stop_requested_at,
+        progress=from_json(task.progress),
+    )
+
+
+def from_json(text: str | None) -> Any:
+    """Return a JSON value."""
+    return None if text is None else json.loads(text)

@@ -1,0 +1,449 @@
+"""The read port over a `MemoryDatabase`, with the meaning of the one on PostgreSQL: both pass `tests/conformance`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.geo.footprints import footprint_of, footprint_of_output
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.read_store import (
+    ChildCounts,
+    FleetCounts,
+    FootprintRecord,
+    JobEvent,
+    LogRecord,
+    NodeValues,
+    PendingCommand,
+    QueueBacklog,
+    VersionRecord,
+    WaitInfo,
+    WorkflowRecord,
+)
+from dagmaster.store.fleet_state import queue_state
+from dagmaster.store.memory import fleet_reader
+from dagmaster.store.memory.read_rows import (
+    attempt_records,
+    current_nodes,
+    displayed_job_status,
+    displayed_node_status,
+    from_json,
+    job_record,
+    matches,
+    node_record,
+    task_in_flight,
+    task_matches,
+    task_record,
+)
+from dagmaster.store.memory.subscription import MemorySubscription
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+    from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.read_store import (
+        AttemptRecord,
+        DiagnosisFacts,
+        FleetRecord,
+        JobFilter,
+        JobRecord,
+        NodeFilter,
+        NodeRecord,
+        Position,
+        Subscription,
+        TaskFilter,
+        TaskRecord,
+    )
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
+
+_MAX_COMMANDS: Final = 20
+_FAILURES: Final = frozenset(
+    {EventType.ATTEMPT_FAILED, EventType.ATTEMPT_LOST, EventType.NODE_FAILED, EventType.COMMAND_REJECTED}
+)
+_WAITS: Final = frozenset({EventType.APPROVAL_REQUESTED, EventType.NODE_WAITING})
+
+
+class MemoryReadStore:
+    """Reads."""
+
+    def __init__(
+        self, database: MemoryDatabase, *, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+    ) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+        self._worker_lease_seconds = worker_lease_seconds
+
+    @property
+    def lease_seconds(self) -> float:
+        """Return the lease of orchestrators."""
+        return self._lease_seconds
+
+    @property
+    def worker_lease_seconds(self) -> float:
+        """Return the lease of workers."""
+        return self._worker_lease_seconds
+
+    # ── Jobs ──
+
+    async def jobs(self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20) -> list[JobRecord]:
+        """Return the newest jobs that match."""
+        jobs = [
+            job
+            for job in self._newest_first()
+            if (after is None or int(job.new.id) < _number(after[0])) and matches(job, job_filter)
+        ]
+        return [job_record(self._database, job) for job in jobs[:limit]]
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        """Return one job with its inputs and result."""
+        job = self._database.jobs.get(job_id)
+        return None if job is None else job_record(self._database, job, with_values=True)
+
+    async def newest_job_id(self) -> str | None:
+        """Return the id of the newest job that is no child job."""
+        return next((job.new.id for job in self._newest_first() if job.new.parent is None), None)
+
+    async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
+        """Count jobs by displayed status."""
+        counts: dict[JobStatus, int] = {}
+        for job in self._database.jobs.values():
+            if matches(job, job_filter):
+                status = displayed_job_status(job)
+                counts[status] = counts.get(status, 0) + 1
+        return counts
+
+    async def child_jobs(self, job_id: str) -> Mapping[str, tuple[str, JobStatus]]:
+        """Return the newest child job of each node: (id, status) by node id."""
+        return {
+            job.new.parent.node_id: (job.new.id, displayed_job_status(job))
+            for job in reversed(self._newest_first())
+            if job.new.parent is not None and job.new.parent.job_id == job_id
+        }
+
+    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+        """Return a stored graph."""
+        text = self._database.graphs.get(content_hash)
+        return None if text is None else json.loads(text)
+
+    def _newest_first(self) -> list[StoredJob]:
+        return sorted(self._database.jobs.values(), key=lambda job: -int(job.new.id))
+
+    # ── Nodes ──
+
+    async def nodes(self, job_id: str, node_ids: Sequence[str]) -> list[NodeRecord]:
+        """Return the rows of these nodes of a job."""
+        job = self._database.jobs.get(job_id)
+        if job is None:
+            return []
+        return [
+            node_record(self._database, job, job.nodes[node_id])
+            for node_id in sorted(set(node_ids))
+            if node_id in job.nodes
+        ]
+
+    async def list_nodes(
+        self, node_filter: NodeFilter, *, after: Position | None = None, limit: int = 100
+    ) -> list[NodeRecord]:
+        """Return nodes that match, with children of fan-outs."""
+        is_of_job = node_filter.job_id is not None
+        rows = [
+            (_node_key(job, node, is_of_job=is_of_job), job, node)
+            for job in self._database.jobs.values()
+            for node in current_nodes(job)
+            if self._node_matches(job, node, node_filter)
+        ]
+        last = None if after is None else (tuple(after) if is_of_job else (-_number(after[0]), after[1]))
+        pages = sorted((row for row in rows if last is None or row[0] > last), key=lambda row: row[0])
+        return [node_record(self._database, job, node) for _, job, node in pages[:limit]]
+
+    def _node_matches(self, job: StoredJob, node: StoredNode, node_filter: NodeFilter) -> bool:
+        return (
+            node_filter.job_id in (None, job.new.id)
+            and node_filter.workflow_id in (None, job.new.workflow_id)
+            and node_filter.parent_node_id in (None, node.row.parent)
+            and not (node_filter.top_level and node.row.parent is not None)
+            and (not node_filter.statuses or displayed_node_status(self._database, node) in node_filter.statuses)
+        )
+
+    async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
+        """Count the children of fan-outs by status."""
+        job = self._database.jobs.get(job_id)
+        records = [] if job is None else [node_record(self._database, job, node) for node in current_nodes(job)]
+        result: dict[str, ChildCounts] = {}
+        for fan_out in fan_outs:
+            children = [record for record in records if record.parent_node_id == fan_out]
+            statuses = [record.status for record in children]
+            started = [record.started_at for record in children if record.started_at is not None]
+            counts = {status: statuses.count(status) for status in dict.fromkeys(statuses)}
+            result[fan_out] = ChildCounts(counts, min(started, default=None))
+        return result
+
+    async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
+        """Return the output, params and item of a node."""
+        job = self._database.jobs.get(job_id)
+        nodes = {} if job is None else job.nodes
+        node = nodes.get(node_id)
+        task = None if node is None else task_in_flight(self._database, node)
+        secrets = from_json(task.secrets) or {} if task is not None else {}
+        fan_out, index = child_of or ("", -1)
+        items: list[Any] = (from_json(nodes[fan_out].source) if fan_out in nodes else None) or []
+        has_item = 0 <= index < len(items)
+        output = None if node is None else node.output
+        return NodeValues(
+            output=None if output is None else output.value(),
+            output_ref=None if output is None else output.ref,
+            params=None if task is None else from_json(task.params),
+            hidden=tuple(secrets.get("hide", ())),
+            has_item=has_item,
+            item=items[index] if has_item else None,
+        )
+
+    async def attempts(self, job_id: str, node_id: str) -> list[AttemptRecord]:
+        """Return the attempts at a node, oldest first, with the one in flight."""
+        return attempt_records(self._database, job_id, node_id)
+
+    async def attempt_count(self, job_id: str) -> int:
+        """Count the finished attempts of a job."""
+        return sum(of_job == job_id for of_job, _, _ in self._database.attempts)
+
+    async def tasks(
+        self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
+    ) -> list[TaskRecord]:
+        """Return tasks in flight across jobs, oldest first."""
+        tasks = sorted(self._database.queue.values(), key=lambda task: int(task.task_id))
+        last = -1 if after is None else _number(after[0])
+        return [task_record(task) for task in tasks if int(task.task_id) > last and task_matches(task, task_filter)][
+            :limit
+        ]
+
+    async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
+        """Return what waiting nodes wait for."""
+        job = self._database.jobs.get(job_id)
+        return {
+            event.node: WaitInfo(event.at, str(event.data.get("message", "")), event.data.get("until"))
+            for event in (() if job is None else job.events)
+            if event.type in _WAITS and event.node is not None and event.node in node_ids
+        }
+
+    async def backlog(self, job_id: str) -> list[QueueBacklog]:
+        """Return the unclaimed tasks of a job by queue."""
+        job, now = self._database.jobs.get(job_id), self._database.clock.now()
+        dispatched: dict[str, list[float]] = {}
+        for node in () if job is None else job.nodes.values():
+            task = task_in_flight(self._database, node)
+            if task is not None and task.worker_id is None and task.stop_requested_at is None:
+                dispatched.setdefault(task.queue, []).append(task.dispatched_at)
+        workers = fleet_reader.workers(self._database, self._worker_lease_seconds).values()
+        states = {queue: queue_state(workers, queue) for queue in sorted(dispatched)}
+        return [
+            QueueBacklog(
+                queue, len(dispatched[queue]), now - min(dispatched[queue]), state.workers, state.seats, state.busy
+            )
+            for queue, state in states.items()
+        ]
+
+    async def footprints(self, job_id: str) -> list[FootprintRecord]:
+        """Return the children of fan-outs that have a footprint."""
+        job = self._database.jobs.get(job_id)
+        records: list[FootprintRecord] = []
+        for node in () if job is None else current_nodes(job):
+            parent = None if job is None or node.row.parent is None else job.nodes.get(node.row.parent)
+            items = None if parent is None else from_json(parent.source)
+            if items is None or parent is None:
+                continue
+            output = None if node.output is None else node.output.value()
+            footprint = footprint_of(items[node.row.fan_out_index]) or footprint_of_output(output)
+            if footprint is not None:
+                records.append(
+                    FootprintRecord(
+                        node_id=node.row.id,
+                        parent_node_id=parent.row.id,
+                        fan_out_index=node.row.fan_out_index,
+                        status=displayed_node_status(self._database, node),
+                        attempt=node.row.attempt,
+                        error=node.row.error,
+                        footprint=footprint,
+                    )
+                )
+        return sorted(records, key=lambda record: (record.parent_node_id, record.fan_out_index))
+
+    # ── Commands, events, logs ──
+
+    async def pending_commands(self, job_id: str) -> list[PendingCommand]:
+        """Return the commands that no owner has processed, oldest first."""
+        now = self._database.clock.now()
+        commands = [
+            PendingCommand(command.kind, command.sent_by, now - command.at)
+            for _, command in sorted(self._database.inbox.items())
+            if command.job_id == job_id and command.kind != CommandKind.CHILD_FINISHED
+        ]
+        return commands[:_MAX_COMMANDS]
+
+    async def events(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
+    ) -> list[StoredEvent]:
+        """Return audit events after a number. With nodes: the job's, theirs, and every failure."""
+        job = self._database.jobs.get(job_id)
+        events = [
+            event
+            for event in (() if job is None else job.events)
+            if event.seq > after
+            and (node_ids is None or event.node is None or event.node in node_ids or event.type in _FAILURES)
+        ]
+        return events[:limit]
+
+    async def recent_events(
+        self,
+        *,
+        types: Collection[str] = (),
+        since: float | None = None,
+        after: Position | None = None,
+        limit: int = 100,
+    ) -> list[JobEvent]:
+        """Return events across jobs, newest first."""
+        last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
+        events = [
+            (key, JobEvent(job.new.id, event))
+            for job in self._database.jobs.values()
+            for event in job.events
+            for key in [(event.at, int(job.new.id), event.seq)]
+            if (last is None or key < last)
+            and (not types or event.type in types)
+            and (since is None or event.at >= since)
+        ]
+        return [event for _, event in sorted(events, key=lambda item: item[0], reverse=True)[:limit]]
+
+    async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
+        """Count events across jobs by type."""
+        counts: dict[str, int] = {}
+        for job in self._database.jobs.values():
+            for event in job.events:
+                if (since is None or event.at >= since) and (until is None or event.at < until):
+                    counts[event.type] = counts.get(event.type, 0) + 1
+        return counts
+
+    async def logs(
+        self,
+        job_id: str,
+        *,
+        node_id: str | None = None,
+        attempt: int | None = None,
+        after: Position | None = None,
+        limit: int = 1000,
+    ) -> list[LogRecord]:
+        """Return log chunks in the order in which they were written."""
+        last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
+        chunks = [
+            (key, LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk)))
+            for (task_id, chunk), log in self._database.logs.items()
+            for key in [(log.at, int(task_id), chunk)]
+            if (last is None or key > last)
+            and log.job_id == job_id
+            and node_id in (None, log.node_id)
+            and attempt in (None, log.attempt)
+        ]
+        return [record for _, record in sorted(chunks, key=lambda item: item[0])[:limit]]
+
+    # ── Workflows ──
+
+    async def workflows(self, *, after: Position | None = None, limit: int = 100) -> list[WorkflowRecord]:
+        """Return the published workflows by id."""
+        last = "" if after is None else str(after[0])
+        workflow_ids = sorted({workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last})
+        return [await self._workflow_record(workflow_id) for workflow_id in workflow_ids[:limit]]
+
+    async def _workflow_record(self, workflow_id: str) -> WorkflowRecord:
+        versions = await self.versions(workflow_id)
+        shown = next((version for version in versions if version.is_active), versions[-1])
+        definition = await self.definition(shown.content_hash) or {}
+        return WorkflowRecord(
+            workflow_id=workflow_id,
+            name=definition.get("name"),
+            versions=len(versions),
+            newest_version=versions[-1].version,
+            active_version=self._database.active.get(workflow_id),
+            published_at=max(version.published_at for version in versions),
+            now=self._database.clock.now(),
+        )
+
+    async def versions(self, workflow_id: str) -> list[VersionRecord]:
+        """Return the versions of a workflow, oldest first."""
+        database = self._database
+        return [
+            VersionRecord(
+                workflow_id=workflow_id,
+                version=workflow.version,
+                content_hash=workflow.content_hash,
+                is_active=database.active.get(workflow_id) == workflow.version,
+                published_at=database.published_at[key],
+                now=database.clock.now(),
+            )
+            for key, workflow in sorted(database.workflows.items())
+            if workflow.workflow_id == workflow_id
+        ]
+
+    # ── The fleet ──
+
+    async def fleet_counts(self) -> FleetCounts:
+        """Count live orchestrators and workers."""
+        orchestrators = fleet_reader.orchestrators(self._database, self._lease_seconds).values()
+        workers = fleet_reader.workers(self._database, self._worker_lease_seconds).values()
+        return FleetCounts(sum(row.is_alive for row in orchestrators), sum(row.is_alive for row in workers))
+
+    async def fleet(self) -> FleetRecord:
+        """Return orchestrators, workers and queues."""
+        return fleet_reader.read_fleet(
+            self._database, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+        )
+
+    # ── Diagnosis ──
+
+    async def diagnosis(self, job_id: str) -> DiagnosisFacts | None:
+        """Return the facts that explain why a job and its nodes are where they are."""
+        job = self._database.jobs.get(job_id)
+        if job is None:
+            return None
+        return fleet_reader.read_diagnosis(
+            self._database, job, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+        )
+
+    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, Any]:
+        """Return the outputs of nodes that are stored in their rows."""
+        job = self._database.jobs.get(job_id)
+        return {
+            node_id: node.output.value()
+            for node_id, node in ({} if job is None else job.nodes).items()
+            if node_id in node_ids
+            and node.row.status is NodeStatus.COMPLETED
+            and node.output is not None
+            and node.output.text is not None
+        }
+
+    # ── Wake-ups ──
+
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[Subscription]:
+        """Listen for changes of a job."""
+        subscription = MemorySubscription()
+
+        def wake(_payload: str) -> None:
+            subscription.notified.set()
+
+        self._database.listen(f"job {job_id}", wake)
+        try:
+            yield subscription
+        finally:
+            self._database.deafen([wake])
+
+
+def _number(text: float | str) -> int:
+    """Return an id of a position as the number that it is ordered by."""
+    return int(text) if str(text).isdecimal() else -1
+
+
+def _node_key(job: StoredJob, node: StoredNode, *, is_of_job: bool) -> tuple[int | float | str, ...]:
+    row = node.row
+    return (row.parent or "", row.fan_out_index, row.id) if is_of_job else (-int(job.new.id), row.id)
