@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS: Final = 3.0
 WORKER_LEASE_SECONDS: Final = 3.0
+POLL_SECONDS: Final = 2.5
+SCAN_SECONDS: Final = 2.0
+"""Nine of ten operations of a schedule are polls and scans that find nothing: at 1 s, a third more (2026-11)."""
+
 STORM_SECONDS: Final = 25.0
 CALM_SECONDS: Final = 600.0
 """Longer than every lease, every retry and every poll together."""
@@ -261,7 +265,7 @@ class World:
         self._services: dict[Host, Orchestrator | Worker] = {}
         self._clients: dict[int, asyncio.Task[None]] = {}
         # Where nothing goes wrong, whoever waits for the poll was not woken.
-        self._poll_seconds = PROMPT_SECONDS if faults.most == 0 else 1.0
+        self._poll_seconds = PROMPT_SECONDS if faults.most == 0 else POLL_SECONDS
         self._is_prompt = faults.most == 0
 
     async def live(self) -> None:
@@ -337,7 +341,10 @@ class World:
             self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS
         )
         timing = Timing(
-            poll_seconds=self._poll_seconds, heartbeat_seconds=1.0, scan_seconds=1.0, worker_scan_seconds=1.0
+            poll_seconds=self._poll_seconds,
+            heartbeat_seconds=1.0,
+            scan_seconds=SCAN_SECONDS,
+            worker_scan_seconds=SCAN_SECONDS,
         )
         door: Any = Door(self.network, host, store, self.oracle)
         service = Orchestrator(door, blobs=self.database.blobs, redact=redact_value, timing=timing)
