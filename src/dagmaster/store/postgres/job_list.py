@@ -36,7 +36,7 @@ class JobQuery:
         self.params: dict[str, Any] = {}
         self.is_empty = False
         self._conditions: list[str] = []
-        self._sources: tuple[tuple[str, str], ...] = (("jobs", ""),)
+        self._prefixes: tuple[str, ...] = ()
         self._statuses = tuple(status for status in JobStatus if status in job_filter.statuses)
         if after_id is not None:
             self._add_number("after", "after_id", bigint(after_id))
@@ -47,12 +47,12 @@ class JobQuery:
 
     def page(self, limit: int) -> tuple[Query, dict[str, Any]]:
         """Return the query for the newest jobs that match, and its parameters."""
-        query = _page_query(tuple(self._conditions), self._sources, self._statuses)
+        query = _page_query(tuple(self._conditions), self._prefixes, self._statuses)
         return query, {**self.params, "limit": limit}
 
     def counts(self) -> tuple[Query, dict[str, Any]]:
         """Return the query for the number of jobs by displayed status, and its parameters."""
-        return _counts_query(tuple(self._conditions), self._sources, self._statuses), self.params
+        return _counts_query(tuple(self._conditions), self._prefixes, self._statuses), self.params
 
     def _add_fields(self, job_filter: JobFilter) -> None:
         for field in _EQUALITIES:
@@ -83,14 +83,12 @@ class JobQuery:
             self.params["created_before_id"] = _first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
 
     def _add_text(self, text: str) -> None:
-        self._sources = tuple(("jobs", prefix) for prefix in _TEXT_PREFIXES)
+        self._prefixes = _TEXT_PREFIXES
         self.params["prefix"], self.params["prefix_end"] = text, end_of_prefix(text)
         self.is_empty |= not is_storable(text)
-        ranges = id_ranges(text)
-        if ranges:
-            self._sources = (*self._sources, ("id_prefix_jobs", ""))
-            self.params["id_lows"] = [low for low, _ in ranges]
-            self.params["id_highs"] = [high for _, high in ranges]
+        if text.isascii() and text.isdecimal() and text[0] != "0" and bigint(text) is not None:
+            self._prefixes = (*_TEXT_PREFIXES, "id_prefix")
+            self.params["id_prefix"] = int(text)
 
 
 @cache
@@ -101,20 +99,16 @@ def job_query() -> Query:
 
 
 @cache
-def _page_query(
-    conditions: tuple[str, ...], sources: tuple[tuple[str, str], ...], statuses: tuple[JobStatus, ...]
-) -> Query:
-    branches = [branch for match in _matches(conditions, sources) for branch in _branches(match, statuses)]
-    # With several sources, one job may match by its name and by its submitter.
-    union = "\nUNION\n" if len(sources) > 1 else "\nUNION ALL\n"
+def _page_query(conditions: tuple[str, ...], prefixes: tuple[str, ...], statuses: tuple[JobStatus, ...]) -> Query:
+    branches = [branch for match in _matches(conditions, prefixes) for branch in _branches(match, statuses)]
+    # One job may match by its name and by its submitter.
+    union = "\nUNION\n" if len(prefixes) > 1 else "\nUNION ALL\n"
     return compiled("job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values="")))
 
 
 @cache
-def _counts_query(
-    conditions: tuple[str, ...], sources: tuple[tuple[str, str], ...], statuses: tuple[JobStatus, ...]
-) -> Query:
-    matches = list(_matches(conditions, sources))
+def _counts_query(conditions: tuple[str, ...], prefixes: tuple[str, ...], statuses: tuple[JobStatus, ...]) -> Query:
+    matches = list(_matches(conditions, prefixes))
     finished = "finished_jobs_once" if len(matches) > 1 else "finished_jobs"
     text = _fill(
         "counts",
@@ -125,12 +119,16 @@ def _counts_query(
     return compiled("job_list.counts", text)
 
 
-def _matches(conditions: tuple[str, ...], sources: tuple[tuple[str, str], ...]) -> Iterable[dict[str, str]]:
+def _matches(conditions: tuple[str, ...], prefixes: tuple[str, ...]) -> Iterable[dict[str, str]]:
     """Give the FROM and WHERE of each way in which a job can match."""
-    texts = parts("job_list")
-    for source, prefix in sources:
-        names = (*conditions, prefix) if prefix else conditions
-        yield {"source": texts[source], "conditions": " AND ".join(texts[name] for name in names) or "true"}
+    texts = {**parts("job_list"), "id_prefix": _id_prefix()}
+    for names in [(*conditions, prefix) for prefix in prefixes] or [conditions]:
+        yield {"source": texts["jobs"], "conditions": " AND ".join(texts[name] for name in names) or "true"}
+
+
+def _id_prefix() -> str:
+    ranges = [_fill("id_range", scale=str(10**digits)) for digits in range(_ID_DIGITS)]
+    return _fill("id_prefix", ranges=" OR ".join(ranges))
 
 
 def _branches(match: dict[str, str], statuses: tuple[JobStatus, ...]) -> Iterable[str]:
@@ -190,18 +188,6 @@ def end_of_prefix(prefix: str) -> str | None:
             code = _SURROGATES.stop if code + 1 in _SURROGATES else code + 1
             return prefix[:place] + chr(code)
     return None
-
-
-def id_ranges(prefix: str) -> list[tuple[int, int]]:
-    """Return the ranges of ids whose decimal digits begin with the prefix."""
-    if not (prefix.isascii() and prefix.isdecimal()) or len(prefix) > _ID_DIGITS or prefix[0] == "0":
-        return [(0, 0)] if prefix == "0" else []
-    ranges: list[tuple[int, int]] = []
-    for zeros in range(_ID_DIGITS - len(prefix) + 1):
-        low = int(prefix) * 10**zeros
-        if low <= MAX_BIGINT:
-            ranges.append((low, min(low + 10**zeros - 1, MAX_BIGINT)))
-    return ranges
 
 
 def _first_id(seconds: float) -> int:

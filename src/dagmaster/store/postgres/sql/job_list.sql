@@ -119,13 +119,18 @@ j.submitted_by >= :prefix::text AND (:prefix_end::text IS NULL OR j.submitted_by
 -- Jobs whose correlation id has a prefix.
 j.correlation_id >= :prefix::text AND (:prefix_end::text IS NULL OR j.correlation_id < :prefix_end::text)
 
+-- name: id_prefix
+-- Jobs whose id begins with these digits: one range of numbers for each count of digits that may follow.
+({ranges})
+
+-- name: id_range
+-- Ids that have some digits more than the prefix.
+j.id BETWEEN least(:id_prefix::bigint::numeric * {scale}, 9223372036854775807)::bigint
+         AND least(:id_prefix::bigint::numeric * {scale} + {scale} - 1, 9223372036854775807)::bigint
+
 -- name: jobs
 -- All jobs.
 dag_jobs j
-
--- name: id_prefix_jobs
--- Jobs whose id has a prefix: one range of numbers for each count of digits.
-unnest(:id_lows::bigint[], :id_highs::bigint[]) AS r (low, high) JOIN dag_jobs j ON j.id BETWEEN r.low AND r.high
 
 -- name: records
 -- The jobs of a page as records, newest first.
