@@ -254,7 +254,7 @@ _MINOR: Final = frozenset(
     }
 )  # fmt: skip
 _CODES: Final = list(ReasonCode)
-# The catalogue is ordered by urgency: everything up to here is a failure, or needs somebody to act.
+# The catalogue is ordered by urgency: everything up to here is a failure, or needs an operator.
 _LAST_FAILURE: Final = _CODES.index(ReasonCode.CHILDREN_FAILED)
 
 
@@ -269,5 +269,5 @@ def is_minor(code: str) -> bool:
 
 
 def is_failure(code: str) -> bool:
-    """Return whether a reason is a failure, or needs somebody to act."""
+    """Return whether a reason is a failure, or needs an operator."""
     return _CODES.index(ReasonCode(code)) <= _LAST_FAILURE

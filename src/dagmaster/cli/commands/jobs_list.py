@@ -28,7 +28,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     """Read a point in time: a time span before now (90s, 15m, 2h, 1d, 1w), or a date or time in ISO 8601."""
     if value is None:
         return None
-    span = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*([smhdw])", value.strip())
+    span = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smhdw])", value.strip())
     if span is not None:
         return time.time() - float(span[1]) * _SPANS[span[2]]
     try:

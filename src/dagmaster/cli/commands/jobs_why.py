@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @json_option
 @data_dir_option
 def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Explain why a job has its status: first the reason that matters most to somebody who wants it to advance.
+    """Explain why a job has its status: first the reason that keeps it from advancing.
 
     With a NODE (a child of a fan-out, too): why that one does not run, or ended as it did, link by link to the root
     cause. All reasons have codes, listed in docs/reference/reasons.md.

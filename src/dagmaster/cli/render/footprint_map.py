@@ -1,4 +1,4 @@
-"""Draws footprints on a map: land, a grid of degrees, each footprint in the colour of its state, and a legend."""
+"""Footprints on a map: land, a grid of degrees, each footprint in the colour of its status, and a legend."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SCALE: Final = 2
 
 
 def draw_map(features: Sequence[dict[str, Any]], title: str, *, width: int = 1200) -> Image.Image:
-    """A picture of the features, as high as their extent asks for."""
+    """Draw the features in a picture that is as high as their extent needs."""
     view = View(features, width)
     image = Image.new("RGB", (width * _SCALE, view.height * _SCALE), "white")
     pen = ImageDraw.Draw(image, "RGBA")
@@ -81,25 +81,25 @@ class View:
         self.height = self.inner_height + _TOP + _BOTTOM
 
     def place(self, x: float, y: float, *_z: float) -> Point:
-        """Where a point is drawn."""
+        """Return the pixel of a point."""
         return ((_SIDE + (x - self.west) * self._x) * _SCALE, (_TOP + (self.north - y) * self._y) * _SCALE)
 
     def frame(self) -> tuple[float, float, float, float]:
-        """The rectangle of the map."""
+        """Return the rectangle of the map."""
         return (*self.place(self.west, self.north), *self.place(self.east, self.south))
 
     def step(self) -> float:
-        """How many degrees are between two lines of the grid."""
+        """Return the degrees between two lines of the grid."""
         return next((one for one in _STEPS if (self.east - self.west) / one >= _LINES), _STEPS[-1])
 
     def touches(self, ring: Sequence[Sequence[float]]) -> bool:
-        """Whether any of it may be seen."""
+        """Return whether any part may be visible."""
         xs, ys = [point[0] for point in ring], [point[1] for point in ring]
         return min(xs) < self.east and max(xs) > self.west and min(ys) < self.north and max(ys) > self.south
 
 
 def rings(geometry: dict[str, Any]) -> Iterator[list[list[float]]]:
-    """The outer rings of a geometry; a line is one, a point is a ring of one."""
+    """Return the outer rings of a geometry; a line is one, a point is a ring of one point."""
     kind, coordinates = geometry["type"], geometry.get("coordinates") or []
     match kind:
         case "Point":
@@ -127,7 +127,7 @@ def _draw_grid(pen: ImageDraw.ImageDraw, view: View) -> None:
 
 
 def _cover_margins(pen: ImageDraw.ImageDraw, view: View) -> None:
-    """Paint over what stands out of the map, and write degrees there."""
+    """Paint over what lies outside the map, and write degrees there."""
     left, top, right, bottom = view.frame()
     wide, high = view.width * _SCALE, view.height * _SCALE
     for box in ((0, 0, wide, top - 1), (0, bottom + 1, wide, high), (0, 0, left - 1, high), (right + 1, 0, wide, high)):
