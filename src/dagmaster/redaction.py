@@ -66,7 +66,7 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
-    elif isinstance(value, int | float) and len(str(value)) >= MIN_SECRET_DIGITS:
+    elif isinstance(value, int | float) and not isinstance(value, bool) and len(str(value)) >= MIN_SECRET_DIGITS:
         yield str(value)
 
 

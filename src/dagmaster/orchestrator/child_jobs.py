@@ -10,6 +10,7 @@ from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEv
 from dagmaster.engine.step import failure
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.job_records import NewJob, ParentNode
+from dagmaster.redaction import redactor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.reusable_results import SourceNode
 
 MAX_DEPTH: Final = 8
+MIN_SECRET_LENGTH: Final = 4
+"""Characters of the shortest secret that a child job is refused for."""
 
 
 class ChildJobs:
@@ -86,6 +89,13 @@ class ChildJobs:
                 inputs = accept_inputs(graph, request.inputs)
             except DagmasterError as problem:
                 return failure("invalid_inputs", str(problem))
+            exposed = _exposed_inputs(held, graph, inputs)
+            if exposed:
+                message = (
+                    f"secret values reach {', '.join(exposed)} of workflow {wanted.workflow_id!r}, which would show"
+                    " them: declare these inputs `secret: true` there"
+                )
+                return failure("invalid_inputs", message)
         except DatabaseUnavailable:
             raise
         except DagmasterError as problem:
@@ -109,3 +119,15 @@ class ChildJobs:
                 return graph
         found = await self._store.find_workflow(wanted.workflow_id, wanted.version)
         return None if found is None else await self._graph(found.content_hash)
+
+
+def _exposed_inputs(held: OwnedJob, graph: Graph, inputs: Mapping[str, Any]) -> list[str]:
+    """Return the inputs of a child that are not secret and contain a secret input of the parent.
+
+    Short texts occur in any value, so they do not count: refusing them would fail jobs that expose nothing.
+    """
+    secrets = [secret for secret in held.secrets if len(secret) >= MIN_SECRET_LENGTH]
+    if not secrets:
+        return []
+    redact = redactor(secrets)
+    return [name for name, value in inputs.items() if not graph.inputs[name].get("secret") and redact(value) != value]

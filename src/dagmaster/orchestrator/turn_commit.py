@@ -73,9 +73,18 @@ def _cancel_in_flight(held: OwnedJob, writes: TurnResult, turn: TurnCommit) -> N
 
 
 def redact_secret_inputs(held: OwnedJob, writes: TurnResult, redact: Callable[[Any, Collection[str]], Any]) -> None:
-    """Take the secret inputs out of what the engine says went wrong. What handlers say was cleaned before."""
+    """Redact the secret inputs in everything that the engine made of them: errors, messages, outputs, the result.
+
+    Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay: ADR 0015.
+    """
     if not held.secrets:
         return
+    for node in writes.changed:
+        if node.error is not None:
+            node.error = redact(node.error, held.secrets)
+    for node_id, output in writes.outputs.items():
+        if not isinstance(output, JsonText):
+            writes.outputs[node_id] = redact(output, held.secrets)
     for decision in writes.decisions:
         if isinstance(decision, Fail):
             decision.error = redact(decision.error, held.secrets)
@@ -87,6 +96,7 @@ def redact_secret_inputs(held: OwnedJob, writes: TurnResult, redact: Callable[[A
         request.message = redact(request.message, held.secrets)
     if writes.finished is not None:
         writes.finished.error = redact(writes.finished.error, held.secrets)
+        writes.finished.result = redact(writes.finished.result, held.secrets)
 
 
 def _task(held: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:

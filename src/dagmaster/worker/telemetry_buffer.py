@@ -11,13 +11,14 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagmaster.ports.handler_reports import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.task_messages import TaskMessage
 
 MAX_CHUNK: Final = 64 * 1024
@@ -30,13 +31,16 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 class _Said:
     """What is known of one task."""
 
-    __slots__ = ("chunk", "kept", "secrets", "token")
+    __slots__ = ("chunk", "kept", "partial_line", "secrets", "task", "token")
 
     def __init__(self, token: int) -> None:
         self.token = token
         self.chunk = 0
         self.kept = 0
         self.secrets: Collection[str] = ()
+        # For `on_log`: a line that may still become a secret.
+        self.partial_line = ""
+        self.task: TaskMessage | None = None
 
 
 class TelemetryBuffer:
@@ -73,17 +77,22 @@ class TelemetryBuffer:
     def end(self, task_id: str) -> None:
         """A task was reported."""
         with self._lock:
-            self._tasks.pop(task_id, None)
+            ended = self._tasks.pop(task_id, None)
             self._progress.pop(task_id, None)
+        if ended is not None and ended.task is not None and ended.partial_line and self.on_log is not None:
+            self.on_log(ended.task, redact_value(ended.partial_line, ended.secrets))
 
     # ── What tasks say ──
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
         """The task got this far. Only the newest counts."""
         said = self._tasks.get(task.task_id)
-        if said is not None:
-            with self._lock:
-                self._progress[task.task_id] = (said.token, json.dumps(redact_value(asdict(progress), said.secrets)))
+        if said is None:
+            return
+        if said.secrets:
+            progress = Progress(**redact_value(asdict(progress), said.secrets))
+        with self._lock:
+            self._progress[task.task_id] = (said.token, json.dumps(asdict(progress)))
         if self.on_progress is not None:
             self.on_progress(task, progress)
 
@@ -108,8 +117,17 @@ class TelemetryBuffer:
         if said is None or said.kept > MAX_LOG:
             return
         if self.on_log is not None:
-            self.on_log(task, redact_value(text, said.secrets))
+            self._pass_on(self.on_log, task, said, text)
         self._keep(task.task_id, said, text)
+
+    def _pass_on(self, on_log: Callable[[TaskMessage, str], None], task: TaskMessage, said: _Said, text: str) -> None:
+        """Pass log text on, redacted. A task with secrets is passed on by whole lines: a secret may come in pieces."""
+        if said.secrets:
+            lines, newline, partial_line = (said.partial_line + text).rpartition("\n")
+            said.task, said.partial_line = task, partial_line
+            text = redact_value(lines + newline, said.secrets)
+        if text:
+            on_log(task, text)
 
     def dump(self, task: TaskMessage, text: str) -> None:
         """Where the task was when its process died: it is kept with its log, and told in one line."""

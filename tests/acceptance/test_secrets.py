@@ -1,0 +1,312 @@
+"""A canary secret stands wherever a secret can, and is searched in everything that comes out.
+
+What may contain a secret input is named in ADR 0015: the inputs of jobs, the params of queued tasks, and the frozen
+list of a fan-out. Everything else is searched: every table, every command with and without `--json`, the terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+from click.testing import CliRunner
+
+from dagmaster.cli.main import cli
+from dagmaster.store.embedded.server import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
+
+KEY = "canary-key-7f3a"
+PIN = 8675309421
+NESTED = "canary-nested-c41d"
+LISTED = "canary-listed-9b2e"
+TOKEN = "canary-token-e8d0"
+SECRETS = (KEY, str(PIN), NESTED, LISTED, TOKEN)
+
+HANDLERS = """
+import logging
+import sys
+import traceback
+
+from dagmaster import HandlerContext, PermanentError, handler
+
+
+def leak(ctx, value):
+    text = f"{value}"
+    print("printed", value)
+    print(text[:7], end="", flush=True)
+    print(text[7:], file=sys.stdout)
+    print(value, file=sys.stderr)
+    logging.getLogger("leaks").warning("logged %s", value)
+    ctx.logger.info("logged %s", value)
+    ctx.progress(1, 2, f"progress {value}")
+    ctx.checkpoint(f"phase {value}", {"value": value, "nested": [{text: value}]})
+    try:
+        raise ValueError(f"inner {value}")
+    except ValueError as error:
+        if ctx.attempt == 1:
+            raise RuntimeError(f"outer {value}") from error
+        traceback.print_exc()
+    return {"echo": value, text: text, "nested": [{"value": value}], "text": f"is {text}."}
+
+
+@handler("leak.async", queue="default", retry=2)
+async def leak_async(ctx: HandlerContext) -> dict:
+    return leak(ctx, ctx.params["value"])
+
+
+@handler("leak.plain", queue="default", retry=2)
+def leak_plain(ctx: HandlerContext) -> dict:
+    return leak(ctx, ctx.params["value"])
+
+
+@handler("leak.fails", queue="default", retry=1)
+async def leak_fails(ctx: HandlerContext) -> dict:
+    raise PermanentError(f"failed with {ctx.params['value']}")
+"""
+
+INPUTS = """
+inputs:
+  key: {type: string, required: true, secret: true}
+  pin: {type: integer, required: true, secret: true}
+  box: {type: object, required: true, secret: true}
+  list: {type: array, required: true, secret: true}
+"""
+RETRY = "retry: {max_attempts: 2, initial_delay_seconds: 0.01}"
+
+FLOW = f"""
+workflow_id: canary
+version: 1
+{INPUTS}
+nodes:
+  key: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ inputs.key }}}}"}}}}
+  pin: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ inputs.pin }}}}"}}}}
+  box: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ inputs.box }}}}"}}}}
+  token: {{handler: leak.plain, {RETRY}, params: {{value: "Bearer {{{{ secrets.CANARY }}}}"}}}}
+  plain: {{handler: leak.plain, {RETRY}, params: {{value: "{{{{ inputs.list }}}}"}}}}
+  fan:
+    type: fan_out
+    source: "{{{{ inputs.list }}}}"
+    task: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ item }}}} {{{{ secrets.CANARY }}}}"}}}}
+    next: all
+  all: {{type: fan_in}}
+  child:
+    type: workflow
+    workflow_id: canary_child
+    inputs: {{key: "{{{{ inputs.key }}}}", pin: "{{{{ inputs.pin }}}}", box: "{{{{ inputs.box }}}}", list: "{{{{ inputs.list }}}}"}}
+  exposed:
+    type: fan_out
+    source: [1]
+    on_item_error: tolerate
+    task: {{type: workflow, workflow_id: canary_open, inputs: {{note: "{{{{ inputs.key }}}}"}}}}
+  route:
+    type: conditional
+    condition_field: "{{{{ inputs.key }}}}"
+    branches: [{{name: known, condition: "== '{KEY[:6]}'", next: other}}, {{default: true, next: ask}}]
+  other: {{handler: echo, queue: default}}
+  ask: {{type: approval, message: "Use {{{{ inputs.key }}}}, {{{{ inputs.pin }}}} and {{{{ inputs.box.inner }}}}?", next: fails}}
+  fails: {{handler: leak.fails, allow_failure: true, params: {{value: "{{{{ inputs.key }}}}"}}, next: expression}}
+  expression: {{handler: echo, queue: default, allow_failure: true, params: {{value: "{{{{ inputs.key | int }}}}"}}}}
+outputs:
+  key: "{{{{ inputs.key }}}}"
+  pin: "{{{{ inputs.pin }}}}"
+  box: "{{{{ inputs.box }}}}"
+  echo: "{{{{ nodes.key.output }}}}"
+  token: "{{{{ nodes.token.output }}}}"
+  fan: "{{{{ nodes.fan.outputs }}}}"
+  child: "{{{{ nodes.child.output }}}}"
+"""
+CHILD = f"""
+workflow_id: canary_child
+version: 1
+{INPUTS}
+nodes:
+  work: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ inputs.key }}}}"}}}}
+outputs: {{key: "{{{{ inputs.key }}}}", box: "{{{{ inputs.box }}}}", work: "{{{{ nodes.work.output }}}}"}}
+"""
+OPEN = """
+workflow_id: canary_open
+version: 1
+inputs:
+  note: {type: string}
+nodes:
+  work: {handler: echo, queue: default, params: {note: "{{ inputs.note }}"}}
+"""
+FAILING = f"""
+workflow_id: canary_failing
+version: 1
+{INPUTS}
+nodes:
+  work: {{handler: leak.fails, params: {{value: "{{{{ inputs.key }}}} {{{{ secrets.CANARY }}}} {{{{ inputs.pin }}}}"}}, next: after}}
+  after: {{handler: echo, queue: default}}
+"""
+
+# What ADR 0015 names: a job must be able to continue when every process has died.
+DOCUMENTED = {
+    ("dag_jobs", "inputs"),
+    ("dag_task_queue", "params"),
+    ("dag_task_queue", "secrets"),
+    ("dag_node_states", "source"),
+}
+
+
+class Place:
+    """A folder with the workflows, and the commands that run there. Everything that a command prints is searched."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.folder = folder
+        self.dsn = dsn
+        for name, text in (
+            ("canary", FLOW),
+            ("canary_child", CHILD),
+            ("canary_open", OPEN),
+            ("canary_failing", FAILING),
+        ):
+            (folder / f"{name}.yaml").write_text(text)
+        (folder / "leaks.py").write_text(HANDLERS)
+        (folder / "inputs.json").write_text(
+            json.dumps({"key": KEY, "pin": PIN, "box": {"inner": NESTED, "more": [NESTED]}, "list": [LISTED, LISTED]})
+        )
+
+    def dagmaster(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+        """Run a command, search its output, and return what it printed on stdout."""
+        done = subprocess.run(
+            [DAGMASTER, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=180,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode in codes, (arguments, done.stdout[-2000:], done.stderr[-4000:])
+        for stream in (done.stdout, done.stderr):
+            assert_clean(stream, " ".join(arguments))
+        return done.stdout
+
+    def run(self, name: str, *arguments: str, code: int) -> str:
+        return self.dagmaster("run", f"{name}.yaml", "-I", "inputs.json", *arguments, codes=(code,))
+
+    def read(self, *arguments: str) -> None:
+        """Run a command in this process, which takes a tenth of the time, and search its output."""
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
+        assert "No such command" not in result.output
+        assert "No such option" not in result.output
+        assert_clean(result.output, " ".join(arguments))
+
+    def last_job(self, workflow: str) -> str:
+        async def read() -> str:
+            connection = await asyncpg.connect(self.dsn)
+            try:
+                query = "SELECT id FROM dagapp.dag_jobs WHERE workflow_id = $1 ORDER BY id DESC LIMIT 1"
+                return str(await connection.fetchval(query, workflow))
+            finally:
+                await connection.close()
+
+        return asyncio.run(read())
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Every value of every table, as text: (table, column, value)."""
+
+        async def read() -> list[tuple[str, str, str]]:
+            connection = await asyncpg.connect(self.dsn)
+            try:
+                tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'dagapp'")
+                values: list[tuple[str, str, str]] = []
+                for (table,) in tables:
+                    for row in await connection.fetch(f'SELECT * FROM dagapp."{table}"'):
+                        values += [(table, column, str(value)) for column, value in row.items()]
+                return values
+            finally:
+                await connection.close()
+
+        return asyncio.run(read())
+
+
+def assert_clean(text: str, place: str) -> None:
+    for secret in SECRETS:
+        at = text.find(secret)
+        assert at < 0, f"{place}: …{text[max(0, at - 200) : at + 100]}…"
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with (
+        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        Path(folder).chmod(0o755)
+        patch.setenv("DAGMASTER_DATA_DIR", f"{folder}/postgres")
+        patch.setenv("DAGMASTER_SECRET_CANARY", TOKEN)
+        patch.setenv("DAGMASTER_HANDLERS", f"{folder}/leaks.py")
+        with EmbeddedPostgres(Path(folder) / "postgres") as server:
+            yield Place(Path(folder), server.dsn)
+
+
+@pytest.mark.parametrize("store", [[], ["--ephemeral"]], ids=["stored", "ephemeral"])
+@pytest.mark.parametrize("display", [["--plain"], ["--json"], ["--watch"]], ids=["plain", "json", "watch"])
+def test_a_run_shows_no_secret(place: Place, store: list[str], display: list[str]):
+    printed = place.run("canary", *store, *display, "--approve", "all", code=0)
+    if display == ["--json"]:
+        document = json.loads(printed)
+        assert document["status"] == "COMPLETED"
+        assert document["result"]["echo"]["echo"] == "***"
+        assert document["result"]["pin"] == "***"
+    place.run("canary_failing", *store, *display, code=1)
+
+
+@pytest.mark.parametrize("store", [[], ["--ephemeral"]], ids=["stored", "ephemeral"])
+def test_inputs_that_do_not_fit_are_refused_without_their_values(place: Place, store: list[str]):
+    for pair in (f"pin={KEY}", f"box={NESTED}"):
+        place.dagmaster("run", "canary.yaml", "-I", "inputs.json", "-i", pair, "--json", *store, codes=(2,))
+
+
+def test_no_command_and_no_table_shows_a_secret(place: Place):
+    place.run("canary", "--approve", "all", code=0)
+    place.run("canary_failing", code=1)
+    canary, child, failed = (place.last_job(name) for name in ("canary", "canary_child", "canary_failing"))
+    for command in ("show", "why", "events", "logs"):
+        for job in (canary, child, failed):
+            place.read("jobs", command, job)
+            place.read("jobs", command, job, "--json")
+    for node in ("key", "pin", "token", "fan", "fan__0", "child", "exposed__0", "route", "ask", "fails", "expression"):
+        place.read("jobs", "show", canary, node)
+        place.read("jobs", "show", canary, node, "--json")
+        place.read("jobs", "why", canary, node)
+    place.read("jobs", "show", canary, "--json", "--all")
+    place.read("jobs", "list")
+    place.read("jobs", "list", "--json")
+    for arguments in (("resume", failed), ("retry", failed, "work")):
+        place.read("jobs", *arguments, "--dry-run")
+        place.read("jobs", *arguments, "--dry-run", "--json")
+    place.read("fleet")
+    # Nothing serves it: it is stored, and shown while it waits.
+    place.read("submit", str(place.folder / "canary.yaml"), "-I", str(place.folder / "inputs.json"), "--json")
+    for command in ("show", "why"):
+        place.read("jobs", command, "last")
+        place.read("jobs", command, "last", "--json")
+    leaks = [
+        (table, column, value[:300])
+        for table, column, value in place.rows()
+        if (table, column) not in DOCUMENTED and any(secret in value for secret in SECRETS)
+    ]
+    assert leaks == []
+    # A secret that a worker fills in is nowhere, and the other canaries did sing.
+    values = place.rows()
+    assert not any(TOKEN in value for _, _, value in values)
+    assert any(KEY in value for table, column, value in values if (table, column) == ("dag_jobs", "inputs"))
+    blobs = [file for file in place.folder.glob("postgres-blobs/**/*") if file.is_file()]
+    for file in blobs:
+        assert_clean(file.read_text(errors="replace"), str(file))
