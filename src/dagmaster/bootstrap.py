@@ -300,7 +300,7 @@ def _handler_processes(
     limit = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
     lent = lending(settings, home, processes=limit, is_alone=is_alone)
     pool = HandlerProcesses(
-        handler_modules(modules, settings), limit=limit, memory_limit_mb=settings.task_memory_mb, lending=lent
+        handler_modules(modules, settings), limit=limit, memory_limit_mb=settings.task_memory_mb, services=lent
     )
     return pool, lent
 

@@ -1,4 +1,4 @@
-"""An outage of something that comes back: told once when it starts and once when it is over, with growing pauses."""
+"""Backoff while a remote side is unavailable, with one log line when the outage starts and one when it ends."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ FIRST_SECONDS: Final = 0.1
 
 
 class ConnectionBackoff:
-    """Whether the other side is away, and how long to rest until the next try."""
+    """Tracks an outage and the delay until the next try."""
 
-    def __init__(self, logger: logging.Logger, *, most_seconds: float = 5.0) -> None:
+    def __init__(self, logger: logging.Logger, *, max_seconds: float = 5.0) -> None:
         self._logger = logger
-        self._most_seconds = most_seconds
-        self._rest = 0.0
+        self._max_seconds = max_seconds
+        self._delay = 0.0
 
-    def away(self, error: Exception) -> float:
-        """It did not answer. Gives the seconds to rest."""
-        if not self._rest:
+    def failed(self, error: Exception) -> float:
+        """Record a failed call; return the seconds to wait before the next try."""
+        if not self._delay:
             self._logger.warning("%s; trying again until it is there", error)
-        self._rest = min(max(self._rest * 2, FIRST_SECONDS), self._most_seconds)
-        return self._rest
+        self._delay = min(max(self._delay * 2, FIRST_SECONDS), self._max_seconds)
+        return self._delay
 
-    def lost(self) -> None:
-        """A connection broke off. The next call may find it again before anybody notices: it is told nevertheless."""
-        if not self._rest:
+    def disconnected(self) -> None:
+        """Record a lost connection. It is logged even if the next call reconnects before any caller notices."""
+        if not self._delay:
             self._logger.warning("the connection to the database was lost; trying again until it is there")
-            self._rest = FIRST_SECONDS
+            self._delay = FIRST_SECONDS
 
-    def over(self) -> None:
-        """It answered."""
-        if self._rest:
+    def recovered(self) -> None:
+        """Record a successful call."""
+        if self._delay:
             self._logger.warning("the database is there again")
-        self._rest = 0.0
+        self._delay = 0.0

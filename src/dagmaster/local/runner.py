@@ -172,8 +172,8 @@ class LocalRunner:
         """Run an orchestrator and a worker of this queue. Other services leave its jobs alone while they are alive."""
         orchestrator, worker = self.services.make_orchestrator(queue), self.services.make_worker(queue)
         orchestrator.observer = self
-        worker.notes.on_progress = self._on_progress
-        worker.notes.on_log = self._on_log
+        worker.telemetry.on_progress = self._on_progress
+        worker.telemetry.on_log = self._on_log
         self._orchestrator = orchestrator
         if self.services.clock is not None:
             self.services.clock.attach(is_waiting=lambda: bool(self._questions), on_idle=self._on_idle)

@@ -97,8 +97,8 @@ class Orchestrator:
         self._reports = ResultReader(store)
         self._lookout = PollSchedule(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
-        self._outage = ConnectionBackoff(_LOGGER, most_seconds=self.timing.most_backoff_seconds)
-        store.on_disconnect = self._outage.lost
+        self._outage = ConnectionBackoff(_LOGGER, max_seconds=self.timing.most_backoff_seconds)
+        store.on_disconnect = self._outage.disconnected
 
     @property
     def quarantined(self) -> dict[str, str]:
@@ -127,7 +127,7 @@ class Orchestrator:
                 registered = False
             except (DatabaseUnavailable, StatementFailed) as error:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), outage.away(error))
+                    await asyncio.wait_for(self._stopping.wait(), outage.failed(error))
             finally:
                 self._forget()
         if registered:
@@ -141,7 +141,7 @@ class Orchestrator:
         await self._beat()
         for claimed in await self.store.load_owned():
             await self._hold(claimed)
-        self._outage.over()
+        self._outage.recovered()
         self.store.pending_kinds.update(("results", "commands", "jobs"))
         fresh = self._take_all_up()
         work = [
@@ -168,7 +168,7 @@ class Orchestrator:
 
     async def _stay(self) -> None:
         await self._beat()
-        self._outage.over()
+        self._outage.recovered()
 
     async def _beat(self) -> None:
         # Why a job stands still is asked of the database, not of this process.

@@ -40,7 +40,7 @@ def type_name(value: object) -> str:
     return storable_text(_name(type(value))[:MAX_KEY])
 
 
-def said(value: object, by: Callable[[Any], str] = str) -> str:
+def describe(value: object, by: Callable[[Any], str] = str) -> str:
     """What `str`, or `repr`, says about a value; else the name of its type."""
     try:
         return str.__str__(by(value))
@@ -48,7 +48,7 @@ def said(value: object, by: Callable[[Any], str] = str) -> str:
         return type_name(value)
 
 
-def clipped(details: object) -> dict[str, Any]:
+def truncate_details(details: object) -> dict[str, Any]:
     """A copy of a dict as JSON of at most MAX_DETAILS characters. What is no JSON becomes its `repr`."""
     kept: dict[str, Any] = {}
     try:
@@ -85,7 +85,7 @@ def _clip_kind(value: Any, room: int, depth: int) -> tuple[Any, int]:
             return CUT, _CUT_COST
         kept: dict[str, Any] | list[Any] = {} if isinstance(value, Mapping) else []
         return kept, _fill(kept, value, room, depth)
-    return _clip_text(said(value, repr), room)
+    return _clip_text(describe(value, repr), room)
 
 
 def _clip_number(number: float, room: int) -> tuple[Any, int]:
@@ -112,7 +112,9 @@ def _fill(kept: dict[str, Any] | list[Any], value: Any, room: int, depth: int, *
         for item in value.items() if isinstance(kept, dict) else value:
             key, item_cost = "", _PAIR_COST
             if isinstance(kept, dict):
-                key, key_cost = _clip_text(item[0] if isinstance(item[0], str) else said(item[0]), MAX_DETAILS, MAX_KEY)
+                key, key_cost = _clip_text(
+                    item[0] if isinstance(item[0], str) else describe(item[0]), MAX_DETAILS, MAX_KEY
+                )
                 item_cost += key_cost
             left = room - spent - item_cost
             if left < _CUT_COST:

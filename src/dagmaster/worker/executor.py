@@ -23,10 +23,10 @@ from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.worker.deadlines import Deadlines
-from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
+from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
-from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, capturing, nobodys, pieces
+from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
 from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 
@@ -74,7 +74,7 @@ class NoReports:
         """Do nothing."""
 
 
-class Place(Enum):
+class ExecutionMode(Enum):
     """Where a handler runs."""
 
     LOOP = "loop"
@@ -168,13 +168,13 @@ class Executor:
         if self.processes is not None:
             await self.processes.close()
 
-    def place(self, spec: HandlerSpec) -> Place:
+    def execution_mode(self, spec: HandlerSpec) -> ExecutionMode:
         """Where this handler runs. Async handlers stay on the loop unless they ask for a process."""
         if self.processes is not None:
-            willing = blocks(spec) or spec.style is HandlerStyle.CLASS
+            willing = is_blocking(spec) or spec.style is HandlerStyle.CLASS
             if spec.isolation == "process" or (spec.isolation is None and willing):
-                return Place.PROCESS
-        return Place.THREAD if blocks(spec) else Place.LOOP
+                return ExecutionMode.PROCESS
+        return ExecutionMode.THREAD if is_blocking(spec) else ExecutionMode.LOOP
 
     def _unknown(self, name: str) -> Outcome:
         try:
@@ -216,7 +216,7 @@ class _Run:
         self._threads = executor.threads
         self._abandons_threads = executor.abandons_threads
         # The processes, if it runs in one.
-        self._processes = executor.processes if executor.place(spec) is Place.PROCESS else None
+        self._processes = executor.processes if executor.execution_mode(spec) is ExecutionMode.PROCESS else None
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds
         self._loop = asyncio.get_running_loop()
@@ -238,7 +238,7 @@ class _Run:
         self._is_overdue = False
         self.begun_at: float | None = None
         self._request = b""
-        self._log = TaskLog(self._log_written) if self._processes is None and capturing() else None
+        self._log = TaskLog(self._log_written) if self._processes is None and is_capturing() else None
         self._grace: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Outcome] | None = None
         self.finished: asyncio.Future[Outcome] = self._loop.create_future()
@@ -254,7 +254,7 @@ class _Run:
                 self.done(failure_of(error))
             else:
                 self._processes.submit(self)
-        elif blocks(self._spec):
+        elif is_blocking(self._spec):
             self._threads.submit(self)
         else:
             self.begin()
@@ -425,17 +425,17 @@ class _Run:
         self._report(self._reports.checkpoint, saved)
         return saved
 
-    def heard(self, said: Progress | Checkpoint | str) -> None:
-        """Pass on what the process said, and looked at already, or wrote."""
-        if isinstance(said, Progress):
-            self._deliver(self._reports.progress, said)
-        elif isinstance(said, Checkpoint):
-            self._deliver(self._reports.checkpoint, said)
+    def on_report(self, report: Progress | Checkpoint | str) -> None:
+        """Pass on what the process report, and looked at already, or wrote."""
+        if isinstance(report, Progress):
+            self._deliver(self._reports.progress, report)
+        elif isinstance(report, Checkpoint):
+            self._deliver(self._reports.checkpoint, report)
         else:
-            for piece in pieces(said):
+            for piece in split_text(report):
                 self._log_written(piece)
 
-    def dumped(self, text: str) -> None:
+    def on_crash_dump(self, text: str) -> None:
         """Pass on where it was."""
         self._deliver(self._reports.dump, text)
 
@@ -456,7 +456,7 @@ class _Run:
         if self.finished.done():
             return
         # Whoever listens may print: that is not the task's.
-        with nobodys():
+        with outside_task():
             try:
                 report(self.message, said)
             except Exception:

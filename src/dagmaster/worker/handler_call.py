@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_messages import Outcome
 
 
-def blocks(spec: HandlerSpec) -> bool:
+def is_blocking(spec: HandlerSpec) -> bool:
     """Whether calling it keeps a thread busy: a plain function, or a plain generator."""
     style = spec.style
     return style is HandlerStyle.PLAIN or (

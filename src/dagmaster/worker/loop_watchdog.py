@@ -1,7 +1,7 @@
 """Notices an async handler that blocks its loop: nothing else runs there meanwhile, and no timeout reaches it.
 
 The service's loop asks, and looks at the handlers' thread from outside. Nothing is stopped here: a thread cannot be
-killed. Who is told leaves the lane behind, with its thread.
+killed. Who is told leaves the pool behind, with its thread.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.task_messages import Failed, TaskMessage
     from dagmaster.worker.task_log_capture import TaskLog
-    from dagmaster.worker.task_pools import ThreadLane
+    from dagmaster.worker.task_pools import ThreadedTaskPool
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 WARN_SECONDS: Final = 5.0
-LOOK_SECONDS: Final = 1.0
+INTERVAL_SECONDS: Final = 1.0
 MAX_FRAMES: Final = 20
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -40,64 +40,64 @@ class Blocker(NamedTuple):
 
 
 class LoopWatchdog:
-    """Looks after one lane: `look` is to be called every `look_seconds`."""
+    """Looks after one pool: `look` is to be called every `interval_seconds`."""
 
-    def __init__(self, lane: ThreadLane, notes: TelemetryBuffer, *, blocked_seconds: float) -> None:
-        self.look_seconds = min(LOOK_SECONDS, blocked_seconds / 10)
-        self._lane = lane
-        self._notes = notes
+    def __init__(self, pool: ThreadedTaskPool, telemetry: TelemetryBuffer, *, blocked_seconds: float) -> None:
+        self.interval_seconds = min(INTERVAL_SECONDS, blocked_seconds / 10)
+        self._pool = pool
+        self._telemetry = telemetry
         self._blocked_seconds = blocked_seconds
         self._warn_seconds = min(WARN_SECONDS, blocked_seconds / 2)
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._log: TaskLog | None = None
-        self._silent = 0.0
-        self._is_told = False
-        lane.ask()
+        self._silent_seconds = 0.0
+        self._is_warned = False
+        pool.ping()
 
-    def look(self, now: float) -> Blocker | None:
+    def check(self, now: float) -> Blocker | None:
         """Ask for a sign of life. A task that has kept the loop for too long is given back."""
         # A process that was stopped as a whole was not blocked for so long.
-        passed = min(now - self._looked_at, 2 * self.look_seconds)
-        self._looked_at = now
-        if self._lane.answered or self._lane.is_idle:
-            self._silent, self._log, self._is_told = 0.0, None, False
-            self._lane.ask()
+        passed = min(now - self._checked_at, 2 * self.interval_seconds)
+        self._checked_at = now
+        if self._pool.answered or self._pool.is_idle:
+            self._silent_seconds, self._log, self._is_warned = 0.0, None, False
+            self._pool.ping()
             return None
-        log, frame = _now_on(self._lane.thread_id)
+        log, frame = _now_on(self._pool.thread_id)
         if log is not self._log:
             # Many that are slow, one after the other, are not one that blocks.
-            self._silent, self._log, self._is_told = 0.0, log, False
-        self._silent += passed
-        found = None if log is None else self._lane.find(log)
-        if self._silent >= self._warn_seconds and not self._is_told:
-            self._is_told = True
+            self._silent_seconds, self._log, self._is_warned = 0.0, log, False
+        self._silent_seconds += passed
+        found = None if log is None else self._pool.find(log)
+        if self._silent_seconds >= self._warn_seconds and not self._is_warned:
+            self._is_warned = True
             self._warn(None if found is None else found[0], frame)
         if found is None or not self._is_over(*found, now):
             return None
         task, _, _ = found
-        text = f"blocks the event loop: it did not await for {self._silent:.0f} s. Make it a plain function, or await"
-        return Blocker(task.task_id, failed("blocked", f"the handler {text}"))
+        blocked = f"the handler blocks the event loop: it did not await for {self._silent_seconds:.0f} s."
+        return Blocker(task.task_id, failed("blocked", f"{blocked} Make it a plain function, or await"))
 
     def _is_over(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
-        if self._lane.is_asked(task.task_id):
-            return self._silent >= grace_seconds
+        if self._pool.is_stop_requested(task.task_id):
+            return self._silent_seconds >= grace_seconds
         if task.timeout_seconds in (None, DEFAULT_TIMEOUT_SECONDS):
-            return self._silent >= self._blocked_seconds
+            return self._silent_seconds >= self._blocked_seconds
         # It has the time that it was given, and what every coroutine has to clean up.
-        return self._silent >= grace_seconds and now >= deadline + grace_seconds
+        return self._silent_seconds >= grace_seconds and now >= deadline + grace_seconds
 
     def _warn(self, task: TaskMessage | None, frame: FrameType | None) -> None:
         # Without a frame this would show the stack of who looks.
         stack = [] if frame is None else traceback.extract_stack(frame)[-MAX_FRAMES:]
         where = "".join(traceback.format_list(stack)) or "where nobody sees it"
-        what = f"has not awaited for {self._silent:.0f} s, and blocks the event loop"
+        what = f"has not awaited for {self._silent_seconds:.0f} s, and blocks the event loop"
         if task is None:
             _LOGGER.warning("something %s of the async handlers. It is here:\n%s", what, where)
             return
         if self._log is not None:
             self._log.flush()
         said = f"WARNING dagmaster.worker: this task {what}: no other async task runs meanwhile. It is here:\n{where}"
-        self._notes.log(task, said)
+        self._telemetry.log(task, said)
         _LOGGER.warning("handler %s %s (task %s); its log says where", task.handler, what, task.task_id)
 
 

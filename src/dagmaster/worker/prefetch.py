@@ -1,7 +1,7 @@
-"""How many tasks a worker may hold: as many as run, and what will begin within a moment, by what ended lately.
+"""How many tasks a worker may hold: those that run, plus a prefetch sized by the recent completion rate.
 
-So short tasks come in large batches, and a seat does not stand empty while the next task is claimed: of 200 ms that a
-tile takes, a claim is 5. What turns out to wait behind long tasks is handed back (`lanes`).
+Short tasks are claimed in large batches, and no slot stays empty during the next claim: a tile takes 200 ms, a claim 5.
+Tasks that turn out to wait behind long ones are released (`task_pools`).
 """
 
 from __future__ import annotations
@@ -11,58 +11,58 @@ from typing import Final
 from dagmaster.clocks import loop_time
 
 MAX_PREFETCH: Final = 2_000
-AHEAD_SECONDS: Final = 0.1
-"""So much work is held beside what runs."""
+PREFETCH_SECONDS: Final = 0.1
+"""Work held beyond what runs, in seconds of completions."""
 
 NEXT_SECONDS: Final = 0.25
-"""Or one task for each seat, as far as they begin within this."""
+"""Or one task per slot, as far as they start within this time."""
 
-SHORTEST_SECONDS: Final = 0.02
-"""Over a shorter span, how many ended says nothing."""
+MIN_MEASURE_SECONDS: Final = 0.02
+"""Shortest interval over which a completion rate is measured."""
 
 
 class PrefetchBudget:
-    """Holds tasks that run `limit` at a time."""
+    """Counts held tasks, of which `limit` run at a time."""
 
-    __slots__ = ("_ended", "_limit", "_since", "held", "speed")
+    __slots__ = ("_finished", "_limit", "_since", "held", "rate")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._since = 0.0
-        self._ended = 0
+        self._finished = 0
         self.held = 0
-        self.speed = 0.0
-        """How many end in a second, lately."""
+        self.rate = 0.0
+        """Recent completions per second."""
 
     def free(self) -> int:
-        """How many more to hold; none until it is worth a claim."""
-        if self.speed and loop_time() - self._since > 1:
-            # What was short is long now: what is held must not wait for what runs.
+        """Return how many more tasks to claim; 0 until a claim is worth its cost."""
+        if self.rate and loop_time() - self._since > 1:
+            # Tasks have become long: held ones must not wait behind those that run.
             self._measure(0)
-        ahead = min(int(self.speed * AHEAD_SECONDS), MAX_PREFETCH)
-        ahead = max(ahead, min(int(self.speed * NEXT_SECONDS), self._limit))
-        room = self._limit + ahead - self.held
-        return room if room > ahead // 2 else 0
+        prefetch = min(int(self.rate * PREFETCH_SECONDS), MAX_PREFETCH)
+        prefetch = max(prefetch, min(int(self.rate * NEXT_SECONDS), self._limit))
+        free = self._limit + prefetch - self.held
+        return free if free > prefetch // 2 else 0
 
-    def take(self) -> None:
-        """One more is held."""
+    def add(self) -> None:
+        """Count a claimed task."""
         self.held += 1
 
-    def leave(self) -> None:
-        """One came to an end."""
+    def finish(self) -> None:
+        """Count a task as finished."""
         self.held -= 1
         self._measure(1)
 
-    def take_back(self) -> None:
-        """One was held for nothing. That is no sign of speed: nothing is held ahead until others end."""
+    def release(self) -> None:
+        """Count a task as released without a result. That is no completion: prefetch stops until others finish."""
         self.held -= 1
-        self.speed, self._since, self._ended = 0.0, loop_time(), 0
+        self.rate, self._since, self._finished = 0.0, loop_time(), 0
 
     def _measure(self, count: int) -> None:
         now = loop_time()
-        passed = now - self._since
-        self._ended += count
-        if passed >= SHORTEST_SECONDS:
-            speed = self._ended / passed
-            self.speed = speed if passed > 1 else (self.speed + speed) / 2
-            self._since, self._ended = now, 0
+        elapsed = now - self._since
+        self._finished += count
+        if elapsed >= MIN_MEASURE_SECONDS:
+            rate = self._finished / elapsed
+            self.rate = rate if elapsed > 1 else (self.rate + rate) / 2
+            self._since, self._finished = now, 0

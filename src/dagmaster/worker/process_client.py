@@ -21,7 +21,7 @@ import termios
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
-from dagmaster.worker.process_protocol import Frames, Ready, frame, understood
+from dagmaster.worker.process_protocol import Frames, Ready, decode, frame
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 """How long a process has to import the handlers."""
 
-LEAVE_SECONDS = 1.0
+SHUTDOWN_SECONDS = 1.0
 """How long a process that is no longer needed has to end by itself. Then it is killed."""
 
 KILL_SECONDS = 5.0
@@ -54,10 +54,10 @@ class Job(Protocol):
     def request(self) -> bytes:
         """The frame that asks for it."""
 
-    def heard(self, said: Progress | Checkpoint | str) -> None:
+    def on_report(self, report: Progress | Checkpoint | str) -> None:
         """The handler reported, or wrote this text."""
 
-    def dumped(self, text: str) -> None:
+    def on_crash_dump(self, text: str) -> None:
         """Where the handler was when native code killed its process."""
 
     def done(self, outcome: Outcome) -> None:
@@ -104,7 +104,7 @@ class HandlerProcess(asyncio.Protocol):
 
     # ── its life ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def live(self) -> None:
+    async def supervise(self) -> None:
         """Start the process, and stay with it until it is gone."""
         outcome: Outcome = Released("the worker was closed")
         try:
@@ -187,12 +187,12 @@ class HandlerProcess(asyncio.Protocol):
         """End it, now. It is gone when `live` returns."""
         self._end(Released("its process was killed"))
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """Let it end by itself, soon."""
         if self.job is None and self._started and self._ending is None:
             self._ending = Released("the worker was closed")
-            self._send(frame({"leave": True}))
-            self._set_timer(LEAVE_SECONDS, self._kill_and_wait)
+            self._send(frame({"shutdown": True}))
+            self._set_timer(SHUTDOWN_SECONDS, self._kill_and_wait)
         else:
             self.kill()
 
@@ -246,14 +246,14 @@ class HandlerProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what it sent."""
         try:
-            meant = [understood(said) for said in self._frames.take(data)]
+            meant = [decode(said) for said in self._frames.take(data)]
         except (ValueError, TypeError, KeyError) as error:
             # A handler wrote into our socket, or native code broke the memory.
             self._end(failed("crashed", f"the handler's process sent what cannot be read: {error!r}"))
             return
         for one in meant:
             if self._ending is None:
-                self._hear(one)
+                self._handle(one)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio gives it
         """It dies; or else a handler closed what is not its own, and nothing can be heard any more."""
@@ -285,7 +285,7 @@ class HandlerProcess(asyncio.Protocol):
         self._early_text = ""
         self._owner.ready(self)
 
-    def _hear(self, said: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
+    def _handle(self, said: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
         # What the handler wrote before it said this is in the pipe by now: the order is kept.
         self._read_rest_of_log()
         if isinstance(said, Ready):
@@ -294,7 +294,7 @@ class HandlerProcess(asyncio.Protocol):
             self._end_text()
             self._owner.finished(self, said)
         elif self.job is not None:
-            self.job.heard(said)
+            self.job.on_report(said)
 
     # ── what it writes ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,19 +320,19 @@ class HandlerProcess(asyncio.Protocol):
     def _read_dump(self) -> None:
         text = (_read(self._dump_fd, MAX_READ) or b"") if self._dump_fd >= 0 else b""
         if text and self.job is not None:
-            self.job.dumped(text.decode(errors="replace"))
+            self.job.on_crash_dump(text.decode(errors="replace"))
 
     def _written(self, data: bytes) -> None:
         text = self._decoder.decode(data)
         if self.job is not None:
-            self.job.heard(text)
+            self.job.on_report(text)
         elif not self._started:
             self._early_text = (self._early_text + text)[-MAX_EARLY_TEXT:]
 
     def _end_text(self) -> None:
         rest = self._decoder.decode(b"", final=True)
         if rest and self.job is not None:
-            self.job.heard(rest)
+            self.job.on_report(rest)
 
     def early_text(self) -> str:
         """What was written before it was ready: the reason why it never was, perhaps."""

@@ -27,14 +27,14 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DagmasterError
 from dagmaster.ports.task_messages import Failed, Outcome
-from dagmaster.worker.handler_call import blocks, run_on_loop, run_on_thread
+from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 from dagmaster.worker.process_protocol import (
-    checkpoint_said,
+    decode_checkpoint,
+    encode_checkpoint,
+    encode_outcome,
+    encode_progress,
     frame,
-    outcome_said,
-    progress_said,
-    read_checkpoint,
     receive,
 )
 from dagmaster.worker.task_log_capture import FORMAT, LEVEL
@@ -96,8 +96,8 @@ class Child:
         """Find the handlers, then run one task after the other."""
         stream = self._connection.makefile("rb")
         hello = receive(stream)
-        if hello["lending"] is not None:
-            self._services = LazyServices(ServicesConfig(**hello["lending"]))
+        if hello["services"] is not None:
+            self._services = LazyServices(ServicesConfig(**hello["services"]))
         threading.Thread(target=self._read, args=(stream,), name="dagmaster-worker", daemon=True).start()
         limit_mb = hello["memory_limit_mb"]
         if limit_mb is not None:
@@ -160,7 +160,7 @@ class Attempt:
     """One task. What its handler reports goes to the worker until its outcome is told, and nowhere after that."""
 
     def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: Services | None) -> None:
-        saved = task["checkpoint"] and read_checkpoint(task["checkpoint"])
+        saved = task["checkpoint"] and decode_checkpoint(task["checkpoint"])
         self._handler: str = task["handler"]
         self._params = task["params"]
         self._context = HandlerContext(
@@ -186,7 +186,7 @@ class Attempt:
         if spec is None:
             text = f"the worker knows the handler {self._handler!r}, but its process does not: was its module changed?"
             return failed("handlers_unavailable", f"{text} Start the worker again.")
-        if blocks(spec):
+        if is_blocking(spec):
             return run_on_thread(spec, self._context, self._params, own=True)
 
         async def on_loop() -> Outcome:
@@ -211,7 +211,7 @@ class Attempt:
         """Tell the outcome."""
         self._context.reporter = None
         with self._telling:
-            self._tell(outcome_said(outcome))
+            self._tell(encode_outcome(outcome))
             self._over = True
 
     def progress(self, progress: Progress) -> None:
@@ -220,12 +220,12 @@ class Attempt:
         if said is None:
             self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
         else:
-            self._tell(progress_said(said))
+            self._tell(encode_progress(said))
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         """Pass on a copy: the handler may go on changing what it gave."""
         saved = checkpoint_copy(checkpoint)
-        self._tell(checkpoint_said(saved))
+        self._tell(encode_checkpoint(saved))
         return saved
 
     def _tell(self, said: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.task_messages import Failed, Outcome
-from dagmaster.worker.process_client import KILL_SECONDS, LEAVE_SECONDS, HandlerProcess
-from dagmaster.worker.scratch_cleanup import forget, sweep
+from dagmaster.worker.process_client import KILL_SECONDS, SHUTDOWN_SECONDS, HandlerProcess
+from dagmaster.worker.scratch_cleanup import remove_process_dir, remove_stale_dirs
 
 if TYPE_CHECKING:
     from dagmaster.worker.lazy_services import ServicesConfig
@@ -33,7 +33,7 @@ class HandlerProcesses:
         *,
         limit: int,
         memory_limit_mb: int | None = None,
-        lending: ServicesConfig | None = None,
+        services: ServicesConfig | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         if limit < 1:
@@ -41,18 +41,18 @@ class HandlerProcesses:
         self._modules = modules
         self.limit = limit
         self._memory_limit_mb = memory_limit_mb
-        self._lending = lending
-        self._scratch = None if lending is None else Path(lending.config["scratch"])
+        self._services = services
+        self._scratch = None if services is None else Path(services.config["scratch"])
         if self._scratch is not None:
-            sweep(self._scratch)
+            remove_stale_dirs(self._scratch)
         self._idle_seconds = idle_seconds
         self._waiting: deque[Job] = deque()
-        self._lives: dict[HandlerProcess, asyncio.Task[None]] = {}
+        self._processes: dict[HandlerProcess, asyncio.Task[None]] = {}
         self._starting: set[HandlerProcess] = set()
         self._busy: dict[Job, HandlerProcess] = {}
         # The one that rested least is used next: the others get the chance to be let go.
         self._idle: list[HandlerProcess] = []
-        self._tidying: asyncio.TimerHandle | None = None
+        self._reap_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     # ── what the executor wants ─────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +60,7 @@ class HandlerProcesses:
     def submit(self, job: Job) -> None:
         """Run a job as soon as there is a process."""
         self._waiting.append(job)
-        self._fill()
+        self._assign()
 
     def cancel(self, job: Job) -> None:
         """Ask the handler to stop."""
@@ -79,30 +79,30 @@ class HandlerProcesses:
         process = self._busy.get(job)
         if process is not None:
             process.kill()
-            await asyncio.wait([self._lives[process]], timeout=KILL_SECONDS)
+            await asyncio.wait([self._processes[process]], timeout=KILL_SECONDS)
 
     async def close(self) -> None:
         """Let all processes end. Those that do not are killed."""
         self._closed = True
-        if self._tidying is not None:
-            self._tidying.cancel()
-        lives = list(self._lives.values())
-        for process in list(self._lives):
-            process.leave()
+        if self._reap_timer is not None:
+            self._reap_timer.cancel()
+        lives = list(self._processes.values())
+        for process in list(self._processes):
+            process.shut_down()
         if lives:
-            await asyncio.wait(lives, timeout=LEAVE_SECONDS + KILL_SECONDS)
+            await asyncio.wait(lives, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
 
     def pids(self) -> list[int]:
         """The processes that live."""
-        return [process.pid for process in self._lives if process.pid]
+        return [process.pid for process in self._processes if process.pid]
 
     # ── what the processes say ──────────────────────────────────────────────────────────────────────────────────────
 
     def ready(self, process: HandlerProcess) -> None:
         """Give it something to do."""
         self._starting.discard(process)
-        self._rest(process)
-        self._fill()
+        self._set_idle(process)
+        self._assign()
 
     def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
         """Tell the outcome, and give the process something else to do."""
@@ -111,21 +111,21 @@ class HandlerProcesses:
             return
         del self._busy[job]
         if isinstance(outcome, Failed) and outcome.error.get("kind") == "out_of_memory":
-            # What is left of its memory is in pieces.
-            process.leave()
+            # What is left of its memory is in split_text.
+            process.shut_down()
         else:
-            self._rest(process)
+            self._set_idle(process)
         try:
             job.done(outcome)
         finally:
-            self._fill()
+            self._assign()
 
     def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
         """Its place is free. A task that was on it is over; so is one, and only one, that waited for its start."""
-        if self._lives.pop(process, None) is None:
+        if self._processes.pop(process, None) is None:
             return
         if self._scratch is not None and process.last_pid:
-            forget(self._scratch, process.last_pid)
+            remove_process_dir(self._scratch, process.last_pid)
         if process in self._idle:
             self._idle.remove(process)
         job, process.job = process.job, None
@@ -134,17 +134,17 @@ class HandlerProcesses:
         elif process in self._starting and not self._closed:
             job = self._next_wanted()
             if job is not None and process.early_text():
-                job.heard(process.early_text())
+                job.on_report(process.early_text())
         self._starting.discard(process)
         try:
             if job is not None:
                 job.done(outcome)
         finally:
-            self._fill()
+            self._assign()
 
     # ── who gets a process ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fill(self) -> None:
+    def _assign(self) -> None:
         # One that died while it rested is not gone before its exit code is known.
         self._idle = [process for process in self._idle if not process.ending]
         while self._idle and (job := self._next_wanted()) is not None:
@@ -153,7 +153,7 @@ class HandlerProcesses:
             process.run(job)
         if not self._closed:
             lacking = len(self._waiting) - len(self._starting)
-            for _ in range(min(lacking, self.limit - len(self._lives))):
+            for _ in range(min(lacking, self.limit - len(self._processes))):
                 self._start()
 
     def _next_wanted(self) -> Job | None:
@@ -167,37 +167,37 @@ class HandlerProcesses:
     def _start(self) -> None:
         process = HandlerProcess(self, self._hello())
         self._starting.add(process)
-        self._lives[process] = asyncio.get_running_loop().create_task(process.live())
+        self._processes[process] = asyncio.get_running_loop().create_task(process.supervise())
 
     def _hello(self) -> dict[str, Any]:
-        lending = self._lending
+        services = self._services
         return {
             "modules": self._modules,
             "path": sys.path,
             "memory_limit_mb": self._memory_limit_mb,
-            "lending": None if lending is None else {"factory": lending.factory, "config": lending.config},
+            "services": None if services is None else {"factory": services.factory, "config": services.config},
         }
 
-    def _rest(self, process: HandlerProcess) -> None:
+    def _set_idle(self, process: HandlerProcess) -> None:
         process.idle_since = asyncio.get_running_loop().time()
         self._idle.append(process)
-        if self._tidying is None and self._staying() > 1:
-            self._tidy_later()
+        if self._reap_timer is None and self._active_count() > 1:
+            self._reap_idle_later()
 
     # ── who is let go ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tidy_later(self) -> None:
-        self._tidying = asyncio.get_running_loop().call_later(self._idle_seconds, self._tidy)
+    def _reap_idle_later(self) -> None:
+        self._reap_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._reap_idle)
 
-    def _tidy(self) -> None:
-        self._tidying = None
+    def _reap_idle(self) -> None:
+        self._reap_timer = None
         rested_enough = asyncio.get_running_loop().time() - self._idle_seconds
         for process in list(self._idle):
-            if process.idle_since <= rested_enough and self._staying() > 1:
+            if process.idle_since <= rested_enough and self._active_count() > 1:
                 self._idle.remove(process)
-                process.leave()
-        if self._idle and self._staying() > 1:
-            self._tidy_later()
+                process.shut_down()
+        if self._idle and self._active_count() > 1:
+            self._reap_idle_later()
 
-    def _staying(self) -> int:
-        return sum(not process.ending for process in self._lives)
+    def _active_count(self) -> int:
+        return sum(not process.ending for process in self._processes)

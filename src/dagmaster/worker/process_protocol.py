@@ -2,7 +2,7 @@
 
 No pickle: a handler's process may be broken, and what it sends is read, never run. Who says what:
 
-    worker   {"modules", "path", "memory_limit_mb"} first, then {"task"}, {"cancel"}, {"leave"}
+    worker   {"modules", "path", "memory_limit_mb"} first, then {"task"}, {"cancel"}, {"shutdown"}
     process  {"ready"} or {"unavailable"} first, then for each task {"progress"}, {"checkpoint"} and last an outcome
 """
 
@@ -68,17 +68,17 @@ class Frames:
             yield json.loads(body)
 
 
-def progress_said(progress: Progress) -> dict[str, Any]:
+def encode_progress(progress: Progress) -> dict[str, Any]:
     """How far a handler is."""
     return {"progress": [progress.current, progress.total, progress.message]}
 
 
-def checkpoint_said(checkpoint: Checkpoint) -> dict[str, Any]:
+def encode_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     """A place from which another attempt can go on."""
     return {"checkpoint": checkpoint.to_json()}
 
 
-def outcome_said(outcome: Outcome) -> dict[str, Any]:
+def encode_outcome(outcome: Outcome) -> dict[str, Any]:
     """What became of a task. A child process hands nothing back."""
     if isinstance(outcome, Succeeded):
         return {"succeeded": outcome.output, "metrics": outcome.metrics}
@@ -87,13 +87,13 @@ def outcome_said(outcome: Outcome) -> dict[str, Any]:
     raise TypeError(outcome)
 
 
-def understood(said: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed | Ready:
+def decode(said: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed | Ready:
     """What a process said. What has none of these forms is KeyError, TypeError or ValueError."""
     if "progress" in said:
         current, total, message = said["progress"]
         return Progress(current, total, message)
     if "checkpoint" in said:
-        return read_checkpoint(said["checkpoint"])
+        return decode_checkpoint(said["checkpoint"])
     if "succeeded" in said:
         return Succeeded(dict(said["succeeded"]), dict(said["metrics"]))
     if "ready" in said:
@@ -103,6 +103,6 @@ def understood(said: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Fail
     return Failed(dict(said["failed"]), bool(said["permanent"]))
 
 
-def read_checkpoint(saved: dict[str, Any]) -> Checkpoint:
+def decode_checkpoint(saved: dict[str, Any]) -> Checkpoint:
     """A checkpoint from its JSON."""
     return Checkpoint(saved["phase"], saved["data"], tuple(saved["artifacts"]))

@@ -1,10 +1,12 @@
-"""What a worker tells: how it is, what became of its tasks, and what is said of reports that are not taken."""
+"""Delivery of reports: heartbeat counters, reports and releases, and reports that the store rejects or drops."""
 
 from __future__ import annotations
 
 import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.status import AttemptStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,48 +18,48 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 
 MAX_NAMED: Final = 256
-"""So many tasks that run are named in a heartbeat; more are only counted."""
+"""Most running tasks that a heartbeat lists by id; more are only counted."""
 
 
-def said(
-    counters: Mapping[str, int], begun: Mapping[str, float], processes: int, apart: int, *, draining: bool
+def heartbeat_counters(
+    counters: Mapping[str, int], begun: Mapping[str, float], processes: int, busy: int, *, draining: bool
 ) -> dict[str, Any]:
-    """What is told with a heartbeat: the counters, and which of the held tasks run, since how many seconds."""
-    named: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
+    """Return the counters of a heartbeat, with the running tasks and how long each has run."""
+    details: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
     if processes:
-        named |= {"processes": processes, "processes_busy": min(apart, processes)}
-    return {**counters, "running": len(begun), "draining": draining, **named}
+        details |= {"processes": processes, "processes_busy": min(busy, processes)}
+    return {**counters, "running": len(begun), "draining": draining, **details}
 
 
-async def send(ledger: TaskLedger, reports: list[TaskReport]) -> set[str]:
-    """Report tasks, and let go of those that never began; give those that were still held."""
-    unbegun = [report for report in reports if not report.begun]
-    if not unbegun:
+async def deliver_reports(ledger: TaskLedger, reports: list[TaskReport]) -> set[str]:
+    """Report tasks and release those that never started; return those that were still held."""
+    unstarted = [report for report in reports if not report.begun]
+    if not unstarted:
         return await ledger.report(reports)
-    free = await ledger.release(unbegun)
-    rest = [report for report in reports if report.task_id not in free]
-    return free | await ledger.report(rest) if rest else free
+    released = await ledger.release(unstarted)
+    rest = [report for report in reports if report.task_id not in released]
+    return released | await ledger.report(rest) if rest else released
 
 
-def end_of(report: TaskReport) -> str:
-    """Under which counter a report is counted. What was asked to stop, and did, has not failed."""
-    if report.status == "FAILED" and report.error and json.loads(report.error).get("kind") == "cancelled":
+def counter_of(report: TaskReport) -> str:
+    """Return the counter of a report. A task that stopped when asked to has not failed."""
+    if report.status == AttemptStatus.FAILED and report.error and json.loads(report.error).get("kind") == "cancelled":
         return "stopped"
     return report.status.lower()
 
 
-def refuse(report: TaskReport, error: StatementFailed) -> None:
-    """The database does not take this report: its task fails, with the reason."""
-    _LOGGER.error("the report of task %s was refused: %s", report.task_id, error)
-    report.status, report.permanent, report.output, report.metrics = "FAILED", True, None, None
-    report.error = json.dumps({"kind": "internal", "message": f"the report was refused: {error}"})
+def mark_rejected(report: TaskReport, error: StatementFailed) -> None:
+    """Turn a report that the database rejected into a failure with the reason."""
+    _LOGGER.error("the report of task %s was rejected; the task fails: %s", report.task_id, error)
+    report.status, report.permanent, report.output, report.metrics = AttemptStatus.FAILED, True, None, None
+    report.error = json.dumps({"kind": "internal", "message": f"the report was rejected: {error}"})
 
 
-def tell_dropped(task_ids: list[str], *, is_unanswered: bool) -> None:
-    """Say that reports were not taken."""
+def log_dropped(task_ids: list[str], *, is_unanswered: bool) -> None:
+    """Log reports that the store did not accept."""
     if is_unanswered:
-        # The commit may have arrived, and only its answer was lost.
-        said = "%d reports had arrived before the connection was lost, or others hold these tasks by now: %s"
-        _LOGGER.info(said, len(task_ids), task_ids[:3])
+        # The commit may have succeeded, and only the answer was lost.
+        message = "%d reports arrived before the connection was lost, or other workers hold their tasks: %s"
+        _LOGGER.info(message, len(task_ids), task_ids[:3])
     else:
-        _LOGGER.warning("%d reports are dropped, others hold these tasks by now: %s", len(task_ids), task_ids[:3])
+        _LOGGER.warning("%d reports dropped; their tasks are held by other workers: %s", len(task_ids), task_ids[:3])

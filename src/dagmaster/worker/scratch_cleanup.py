@@ -20,21 +20,21 @@ LEFT_SECONDS: Final = 7 * 24 * 3600.0
 """What another machine has not touched for so long was left by a dead process: perhaps of ours, before a restart."""
 
 
-def forget(scratch: Path, pid: int) -> None:
+def remove_process_dir(scratch: Path, pid: int) -> None:
     """Take away what this process left, which is dead."""
     with contextlib.suppress(OSError):
         for folder in scratch.glob(f"{machine_name()}_{pid}_*"):
-            _take(folder)
+            _remove_if_stale(folder)
 
 
-def sweep(scratch: Path) -> None:
+def remove_stale_dirs(scratch: Path) -> None:
     """Take away what dead processes of this machine left, those of a worker that was killed among them."""
     with contextlib.suppress(OSError):
         for folder in scratch.iterdir():
-            _take(folder)
+            _remove_if_stale(folder)
 
 
-def _take(folder: Path) -> None:
+def _remove_if_stale(folder: Path) -> None:
     found = NAME.fullmatch(folder.name)
     if found is None:
         return

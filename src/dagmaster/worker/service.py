@@ -1,7 +1,7 @@
-"""A worker: it holds tasks, runs them, and reports what became of them.
+"""The worker service: claims tasks, runs them, and reports their outcomes.
 
-It knows nothing of graphs. It holds little more than it runs (`rooms`). Plain functions have a room of their own: there
-are fewer processes than seats, and what waits for one is better left to another worker.
+It knows nothing of graphs. It holds little more than it runs (`prefetch`). Plain functions have a budget of their own:
+there are fewer processes than slots, and a task that waits for one is better left to another worker.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.clocks import loop_time
 from dagmaster.connection_backoff import ConnectionBackoff
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.worker.executor import Executor, Place
+from dagmaster.worker.executor import ExecutionMode, Executor
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.prefetch import PrefetchBudget
-from dagmaster.worker.report_delivery import end_of, refuse, said, send, tell_dropped
+from dagmaster.worker.report_delivery import counter_of, deliver_reports, heartbeat_counters, log_dropped, mark_rejected
 from dagmaster.worker.shutdown import ShutdownBudget
 from dagmaster.worker.task_log_capture import capture
-from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadLane
+from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
 from dagmaster.worker.task_runner import TaskRunner
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
@@ -40,17 +41,17 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("dagmaster.worker")
 
 CLAIM_SECONDS: Final = 1.0
-"""How long a worker that is told to stop waits for the answer to a claim."""
+"""How long a stopping worker waits for the answer to a claim."""
 
 BUSY: Final = 1_000.0
-GATHER_SECONDS: Final = 0.003
-"""With so many tasks a second, a report waits so long for others, unless nothing else runs."""
+BATCH_SECONDS: Final = 0.003
+"""Above BUSY tasks a second, a report waits this long for others, unless nothing else runs."""
 
-NOTES_SECONDS: Final = 0.25
-"""How long a line of a log or a progress may wait until it is stored with others."""
+FLUSH_SECONDS: Final = 0.25
+"""How long log text and progress may wait to be stored with others."""
 
 CHECKPOINT_SECONDS: Final = 0.02
-"""How long a checkpoint may wait if another was stored just now. Else it is stored at once: it is for those who die."""
+"""Shortest interval between stored checkpoints. Otherwise they are stored at once: the process may be killed."""
 
 
 class Worker:
@@ -60,7 +61,7 @@ class Worker:
     that timed out is waited for, not abandoned. For tests and simulations, which have no other worker.
     """
 
-    def __init__(  # noqa: PLR0913 - what is wired together stands in one place
+    def __init__(  # noqa: PLR0913 - all wiring in one place
         self,
         source: TaskSource,
         ledger: TaskLedger,
@@ -77,13 +78,13 @@ class Worker:
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 30.0,
         blocked_seconds: float = 60.0,
-        patience_seconds: float = STALL_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
         shares_loop: bool = False,
     ) -> None:
         self.source = source
         self.ledger = ledger
         self.journal = journal
-        self.notes = TelemetryBuffer()
+        self.telemetry = TelemetryBuffer()
         self.held: dict[str, ClaimedTask] = {}
         self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
         self.ready = asyncio.Event()
@@ -98,81 +99,85 @@ class Worker:
         self._heartbeat_seconds = heartbeat_seconds
         self._drain_seconds = drain_seconds
         self._blocked_seconds = blocked_seconds
-        self._patience_seconds = patience_seconds
+        self._stall_seconds = stall_seconds
         self._shares_loop = shares_loop
         self._stopping = asyncio.Event()
         self._finished: list[TaskReport] = []
         self._has_finished = asyncio.Event()
-        self._has_room = asyncio.Event()
+        self._has_capacity = asyncio.Event()
         self._has_tasks = asyncio.Event()
-        self._outage = ConnectionBackoff(_LOGGER, most_seconds=1.0)
-        ledger.on_disconnect = self._outage.lost
-        self._noting = asyncio.Lock()
+        self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
+        ledger.on_disconnect = self._backoff.disconnected
+        self._flushing = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
         self._budget = PrefetchBudget(concurrency)
-        # Of the tasks whose handlers run in processes, and the names of these.
+        # The budget of tasks whose handlers run in processes, and the names of these handlers.
         self._process_budget = PrefetchBudget(0 if processes is None else processes.limit)
         self._process_bound: frozenset[str] = frozenset()
-        # A claim brought less than there may be: what ends makes room for more.
+        # A claim may have left process-bound tasks in the queue: claim again when a task finishes.
         self._has_more = False
 
     def stop(self) -> None:
-        """Claim no more; let what runs end, and hand back the rest."""
+        """Stop claiming; let running tasks finish and release the others."""
         self._stopping.set()
         self.source.wakeup.set()
-        self._has_room.set()
+        self._has_capacity.set()
 
     async def run(self) -> None:
-        """Live until stopped. An outage of the database is waited for; what runs meanwhile is reported afterwards."""
+        """Run until stopped. During a database outage tasks keep running; they are reported afterwards."""
         executor = self._executor = Executor(
             self._registry,
-            reports=self.notes,
+            reports=self.telemetry,
             processes=self._processes,
             services=self._services,
             threads=self._concurrency,
             abandons_threads=not self._shares_loop,
         )
         runner = self._runner(executor)
-        pool = TaskPool(runner, self._concurrency, self._one_done, self._patience_seconds)
-        self._lanes: dict[Place, TaskPool | ThreadLane] = {
-            Place.LOOP: pool if self._shares_loop else self._loop_lane(),
-            Place.THREAD: pool,
+        pool = TaskPool(runner, self._concurrency, self._one_done, self._stall_seconds)
+        self._pools: dict[ExecutionMode, TaskPool | ThreadedTaskPool] = {
+            ExecutionMode.LOOP: pool if self._shares_loop else self._new_loop_pool(),
+            ExecutionMode.THREAD: pool,
         }
         if self._processes is not None:
-            self._lanes[Place.PROCESS] = TaskPool(runner, self._processes.limit, self._one_done, self._patience_seconds)
-            self._process_bound = self._registry.names_matching(lambda spec: executor.place(spec) is Place.PROCESS)
+            self._pools[ExecutionMode.PROCESS] = TaskPool(
+                runner, self._processes.limit, self._one_done, self._stall_seconds
+            )
+            self._process_bound = self._registry.names_matching(
+                lambda spec: executor.execution_mode(spec) is ExecutionMode.PROCESS
+            )
         with contextlib.nullcontext() if self._shares_loop else capture():
-            await self._live()
+            await self._run_registered()
 
-    async def _live(self) -> None:
-        duties = [self._report_loop(), self._notes_loop()]
+    async def _run_registered(self) -> None:
+        loops = [self._report_loop(), self._telemetry_loop()]
         if not self._shares_loop:
-            duties.append(self._watch_loop())
-        beside = self._beside = [asyncio.create_task(each) for each in duties]
+            loops.append(self._watch_loop())
+        background = self._background = [asyncio.create_task(each) for each in loops]
         try:
             while not self._stopping.is_set():
-                if not await self._patiently(self._register):
+                if not await self._retry_until_stopped(self._register):
                     break
                 self.ready.set()
                 await self._serve()
             await self._drain()
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*background, return_exceptions=True)
 
-    def _loop_lane(self) -> ThreadLane:
-        # Made on the lane's own loop.
-        return ThreadLane(
-            lambda: self._runner(Executor(self._registry, reports=self.notes, services=self._services)),
-            self._concurrency, self._done, self._patience_seconds,
+    def _new_loop_pool(self) -> ThreadedTaskPool:
+        # The runner is created on the pool's own loop.
+        return ThreadedTaskPool(
+            lambda: self._runner(Executor(self._registry, reports=self.telemetry, services=self._services)),
+            self._concurrency, self._done, self._stall_seconds,
         )  # fmt: skip
 
     def _runner(self, executor: Executor) -> TaskRunner:
         return TaskRunner(
             executor,
-            notes=self.notes,
+            telemetry=self.telemetry,
             blobs=self._blobs,
             secrets=self._secrets,
             other_worker_has_handler=self.ledger.other_worker_has_handler,
@@ -182,54 +187,54 @@ class Worker:
         await self.ledger.register(self._queues, self._concurrency, self._registry.versions())
 
     async def _serve(self) -> None:
-        """Claim and stay alive, until stopped or given up."""
+        """Claim and renew the lease until stopped or expired."""
         claiming = asyncio.create_task(self._claim_loop())
-        beating = asyncio.create_task(self._beat_loop())
+        heartbeat = asyncio.create_task(self._heartbeat_loop())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([claiming, beating, stopping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([claiming, heartbeat, stopping, *self._background], return_when=asyncio.FIRST_COMPLETED)
             if self._stopping.is_set():
-                # What is claimed just now is handed back at the end. A database that does not answer is not waited for.
+                # Tasks of a claim in flight are released at the end. A database that does not answer is not waited for.
                 await asyncio.wait([claiming], timeout=CLAIM_SECONDS)
         finally:
-            for task in (claiming, beating, stopping):
+            for task in (claiming, heartbeat, stopping):
                 task.cancel()
-            await asyncio.gather(claiming, beating, stopping, return_exceptions=True)
-        # Who cannot report any more must not go on claiming: others are to have its tasks.
-        for task in (claiming, beating, *self._beside):
+            await asyncio.gather(claiming, heartbeat, stopping, return_exceptions=True)
+        # A worker that cannot report must not claim: other workers should get the tasks.
+        for task in (claiming, heartbeat, *self._background):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 task.result()
 
     async def _drain(self) -> None:
-        """Let what runs end; ask the rest to stop, and hand it back. One grace for all of it."""
-        grace = ShutdownBudget(self._drain_seconds, loop_time())
-        # Others must not believe this worker dead while it drains.
-        beating = asyncio.create_task(self._beat_loop())
-        lanes = list(dict.fromkeys(self._lanes.values()))
-        for lane in lanes:
-            lane.hand_back_waiting()
-        await self._until_empty(grace.until_cancel(loop_time()))
-        give_up = grace.until_kill(loop_time())
-        closing = [asyncio.create_task(lane.close(give_up)) for lane in lanes]
-        await asyncio.wait(closing, timeout=grace.until_deregister(loop_time()))
-        await self._until_empty(grace.until_deregister(loop_time()))
-        leaving = asyncio.create_task(self._leave())
-        await asyncio.wait([leaving], timeout=grace.until_exit(loop_time()))
+        """Let running tasks finish; ask the rest to stop and release them. One time budget for all steps."""
+        budget = ShutdownBudget(self._drain_seconds, loop_time())
+        # The lease must not expire while the worker drains.
+        heartbeat = asyncio.create_task(self._heartbeat_loop())
+        pools = list(dict.fromkeys(self._pools.values()))
+        for pool in pools:
+            pool.release_waiting()
+        await self._until_empty(budget.until_cancel(loop_time()))
+        kill_seconds = budget.until_kill(loop_time())
+        closing = [asyncio.create_task(pool.close(kill_seconds)) for pool in pools]
+        await asyncio.wait(closing, timeout=budget.until_deregister(loop_time()))
+        await self._until_empty(budget.until_deregister(loop_time()))
+        leaving = asyncio.create_task(self._deregister())
+        await asyncio.wait([leaving], timeout=budget.until_exit(loop_time()))
         late = [task for task in (*closing, leaving) if not task.done()]
         if late:
-            _LOGGER.warning("the grace of %g s is over: what is left is left to others", self._drain_seconds)
-        for task in (beating, *late):
+            _LOGGER.warning("shutdown timeout (%g s) exceeded; remaining tasks will be reclaimed", self._drain_seconds)
+        for task in (heartbeat, *late):
             task.cancel()
-        await asyncio.gather(beating, *closing, leaving, return_exceptions=True)
+        await asyncio.gather(heartbeat, *closing, leaving, return_exceptions=True)
 
     async def _until_empty(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.held:
-                    self._has_room.clear()
-                    await self._has_room.wait()
+                    self._has_capacity.clear()
+                    await self._has_capacity.wait()
 
-    async def _leave(self) -> None:
+    async def _deregister(self) -> None:
         with contextlib.suppress(DatabaseUnavailable):
             await self.ledger.deregister()
 
@@ -237,63 +242,64 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
-            self._has_room.clear()
-            room = self._budget.free()
-            if room <= 0:
-                await self._has_room.wait()
+            self._has_capacity.clear()
+            capacity = self._budget.free()
+            if capacity <= 0:
+                await self._has_capacity.wait()
                 continue
-            process_slots = min(self._process_budget.free(), room)
+            process_slots = min(self._process_budget.free(), capacity)
             self.source.wakeup.clear()
             try:
-                claimed = await self.source.claim(room, self._process_bound, process_slots)
+                claimed = await self.source.claim(capacity, self._process_bound, process_slots)
             except (DatabaseUnavailable, StatementFailed) as error:
-                await self._rest(error)
+                await self._back_off(error)
                 continue
             if claimed:
-                self._start(claimed)
-            if len(claimed) < room:
-                # There are no more, but perhaps for processes that are busy. Asking again at once would only keep the
-                # reports waiting.
+                self._accept(claimed)
+            if len(claimed) < capacity:
+                # The queue is empty, except perhaps for process-bound tasks. Claiming again at once would only delay
+                # the reports.
                 if self._process_bound:
                     self._has_more = sum(task.handler in self._process_bound for task in claimed) >= process_slots
                 await self._sleep()
 
     async def _sleep(self) -> None:
         try:
-            # Not wait_for: in Python 3.11 it makes a task of what it waits for, which is two rounds of the loop more.
+            # Not wait_for: in Python 3.11 it wraps the coroutine in a task, which costs two more loop iterations.
             async with asyncio.timeout(self._poll_seconds):
                 await self.source.wakeup.wait()
         except TimeoutError:
-            # Nobody woke us: look everywhere.
+            # No notification arrived: check every queue.
             self.source.rescan_queues()
 
-    def _start(self, claimed: list[ClaimedTask]) -> None:
+    def _accept(self, claimed: list[ClaimedTask]) -> None:
         self._has_tasks.set()
         self.counters["claimed"] += len(claimed)
         fresh: list[ClaimedTask] = []
         for task in claimed:
             before = self.held.get(task.task_id)
             if before is not None:
-                # It runs here: the database lost the claim in a crash, and this one takes its place. Or it was let go.
+                # It runs here already: the database lost the claim in a crash, and this claim replaces it; or it was
+                # released.
                 before.token = task.token
-                self.notes.renew(task.task_id, task.token)
+                self.telemetry.renew(task.task_id, task.token)
                 continue
             self.held[task.task_id] = task
-            self._budget.take()
+            self._budget.add()
             if task.handler in self._process_bound:
-                self._process_budget.take()
+                self._process_budget.add()
             fresh.append(task)
-        self._queue(fresh)
+        self._enqueue(fresh)
 
-    def _queue(self, tasks: list[ClaimedTask]) -> None:
-        places: dict[Place, list[ClaimedTask]] = {}
+    def _enqueue(self, tasks: list[ClaimedTask]) -> None:
+        places: dict[ExecutionMode, list[ClaimedTask]] = {}
         for task in tasks:
             spec = self._registry.find(task.handler)
-            # One that is unknown here runs nowhere: it is asked for in the store, whose loop is this one.
-            place = Place.THREAD if spec is None else self._executor.place(spec)
+            # A task with an unknown handler is not run; the store is asked for it, on this loop.
+            place = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec)
             places.setdefault(place, []).append(task)
         for place, group in places.items():
-            self._lanes[place].add(group)
+            self._pools[place].add(group)
 
     # ── Reporting ──
 
@@ -307,89 +313,89 @@ class Worker:
     async def _report_loop(self) -> None:
         while True:
             await self._has_finished.wait()
-            if self._budget.speed > BUSY and len(self.held) > len(self._finished):
-                # Others end in a moment: a report of many costs hardly more than a report of one.
-                await asyncio.sleep(GATHER_SECONDS)
+            if self._budget.rate > BUSY and len(self.held) > len(self._finished):
+                # Other tasks finish in a moment: reporting many costs hardly more than reporting one.
+                await asyncio.sleep(BATCH_SECONDS)
             self._has_finished.clear()
             reports, self._finished = self._finished, []
             if reports:
-                await self._patiently_report(reports)
+                await self._report_with_retry(reports)
 
-    async def _patiently_report(self, reports: list[TaskReport]) -> None:
+    async def _report_with_retry(self, reports: list[TaskReport]) -> None:
         accepted: set[str] | None = None
-        is_refused = is_unanswered = False
+        is_rejected = is_unanswered = False
         while accepted is None:
             try:
                 for report in reports:
                     held = self.held.get(report.task_id)
                     report.token = report.token if held is None else held.token
-                if self.notes or self._checkpoints or self._logs:
-                    await self._store_notes({report.task_id for report in reports})
-                accepted = await send(self.ledger, reports)
+                if self.telemetry or self._checkpoints or self._logs:
+                    await self._flush_telemetry({report.task_id for report in reports})
+                accepted = await deliver_reports(self.ledger, reports)
             except DatabaseUnavailable as error:
                 is_unanswered = True
-                await self._rest(error)
+                await self._back_off(error)
             except StatementFailed as error:
                 if len(reports) > 1:
-                    # The others must not wait for the one that is refused.
+                    # One rejected report must not hold up the others.
                     for report in reports:
-                        await self._patiently_report([report])
+                        await self._report_with_retry([report])
                     return
-                # One that is refused again is dropped: its task comes back when this worker does not know of it.
-                accepted = set() if is_refused else None
-                is_refused = True
-                refuse(reports[0], error)
-        self._answered(reports, accepted, is_unanswered=is_unanswered)
+                # Rejected twice: drop it. Its task is released by the next reconciliation.
+                accepted = set() if is_rejected else None
+                is_rejected = True
+                mark_rejected(reports[0], error)
+        self._after_report(reports, accepted, is_unanswered=is_unanswered)
 
-    def _answered(self, reports: list[TaskReport], accepted: set[str], *, is_unanswered: bool) -> None:
+    def _after_report(self, reports: list[TaskReport], accepted: set[str], *, is_unanswered: bool) -> None:
         dropped: list[str] = []
         for report in reports:
             held = self.held.get(report.task_id)
             if held is not None and held.token != report.token and not (report.begun and report.task_id in accepted):
-                # Another claim took the place of this one meanwhile. What never began is to run, then.
-                self._done([report]) if report.begun else self._queue([held])
+                # A newer claim replaced this one. A task that never started has to run under it.
+                self._done([report]) if report.begun else self._enqueue([held])
                 continue
-            self._let_go(report)
-            self.notes.end(report.task_id)
-            what = end_of(report) if report.task_id in accepted else "dropped"
-            self.counters[what] += 1
-            dropped += [report.task_id] if what == "dropped" else []
+            self._remove_held(report)
+            self.telemetry.end(report.task_id)
+            counter = counter_of(report) if report.task_id in accepted else "dropped"
+            self.counters[counter] += 1
+            dropped += [report.task_id] if counter == "dropped" else []
         if dropped:
-            tell_dropped(dropped, is_unanswered=is_unanswered)
-        self._has_room.set()
+            log_dropped(dropped, is_unanswered=is_unanswered)
+        self._has_capacity.set()
         if self._has_more:
             self.source.wakeup.set()
 
-    def _let_go(self, report: TaskReport) -> None:
+    def _remove_held(self, report: TaskReport) -> None:
         if (task := self.held.pop(report.task_id, None)) is None:
             return
-        for room in (self._budget, self._process_budget) if task.handler in self._process_bound else (self._budget,):
-            room.take_back() if report.status == "RELEASED" else room.leave()
+        for budget in (self._budget, self._process_budget) if task.handler in self._process_bound else (self._budget,):
+            budget.release() if report.status == AttemptStatus.RELEASED else budget.finish()
 
-    # ── TelemetryBuffer ──
+    # ── Telemetry ──
 
-    async def _notes_loop(self) -> None:
+    async def _telemetry_loop(self) -> None:
         loop, is_due = asyncio.get_running_loop(), asyncio.Event()
-        self.notes.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
+        self.telemetry.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
         while True:
-            if not (self.held or self.notes or self._checkpoints or self._logs):
-                # Nobody has anything to say.
+            if not (self.held or self.telemetry or self._checkpoints or self._logs):
+                # Nothing runs and nothing is buffered.
                 self._has_tasks.clear()
                 await self._has_tasks.wait()
             await asyncio.sleep(CHECKPOINT_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(is_due.wait(), NOTES_SECONDS)
+                await asyncio.wait_for(is_due.wait(), FLUSH_SECONDS)
             is_due.clear()
-            if self.notes or self._checkpoints or self._logs:
+            if self.telemetry or self._checkpoints or self._logs:
                 with contextlib.suppress(DatabaseUnavailable):
-                    await self._store_notes()
+                    await self._flush_telemetry()
 
-    async def _store_notes(self, over: Collection[str] = ()) -> None:
-        # What could not be stored is kept for the next time.
-        async with self._noting:
-            self._checkpoints += self.notes.take_checkpoints()
-            self._logs += self.notes.take_logs(over)
-            progress = self.notes.take_progress()
+    async def _flush_telemetry(self, finished: Collection[str] = ()) -> None:
+        # Logs and checkpoints that could not be stored are kept for the next flush.
+        async with self._flushing:
+            self._checkpoints += self.telemetry.take_checkpoints()
+            self._logs += self.telemetry.take_logs(finished)
+            progress = self.telemetry.take_progress()
             try:
                 if self._checkpoints:
                     await self.journal.checkpoint(self._checkpoints)
@@ -400,67 +406,72 @@ class Worker:
                 if progress:
                     await self.journal.progress(progress)
             except StatementFailed:
-                _LOGGER.exception("notes of tasks were refused, and are dropped")
+                _LOGGER.exception("logs, checkpoints or progress of tasks were rejected; they are dropped")
                 self._checkpoints, self._logs = [], []
 
-    # ── Staying alive ──
+    # ── Heartbeat ──
 
-    async def _beat_loop(self) -> None:
-        """Until this worker was given up: then its tasks are others' by now."""
+    async def _heartbeat_loop(self) -> None:
+        """Renew the lease until it has expired: then other workers have the tasks."""
         while True:
             self.ledger.stops.clear()
             try:
-                stops = await self.ledger.heartbeat(list(self.held), self._said())
+                stops = await self.ledger.heartbeat(list(self.held), self._heartbeat_counters())
             except (DatabaseUnavailable, StatementFailed) as error:
-                await self._rest(error)
+                await self._back_off(error)
                 continue
-            self._outage.over()
+            self._backoff.recovered()
             for task_id in list(self.held) if stops is None else sorted(stops):
-                for lane in self._lanes.values():
-                    lane.stop(task_id)
+                for pool in self._pools.values():
+                    pool.stop(task_id)
             if stops is None:
-                _LOGGER.warning("this worker was given up: it was paused, or the database was away. Starting anew")
+                _LOGGER.warning(
+                    "the lease of this worker expired (paused, or the database was away); registering again"
+                )
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ledger.stops.wait(), self._heartbeat_seconds)
 
     async def _watch_loop(self) -> None:
-        """Look after the async handlers: one that blocks their loop is left behind, and the others are handed back."""
+        """Watch the loop of the async handlers: abandon a handler that blocks it and release the other tasks."""
         while True:
-            lane = self._lanes[Place.LOOP]
-            assert isinstance(lane, ThreadLane)  # noqa: S101 - for mypy
-            watch = LoopWatchdog(lane, self.notes, blocked_seconds=self._blocked_seconds)
-            found = None
-            while found is None:
-                await asyncio.sleep(watch.look_seconds)
-                found = watch.look(loop_time())
-            self._lanes[Place.LOOP] = self._loop_lane()
-            left = lane.leave()
+            pool = self._pools[ExecutionMode.LOOP]
+            assert isinstance(pool, ThreadedTaskPool)  # noqa: S101 - for mypy
+            watch = LoopWatchdog(pool, self.telemetry, blocked_seconds=self._blocked_seconds)
+            blocker = None
+            while blocker is None:
+                await asyncio.sleep(watch.interval_seconds)
+                blocker = watch.check(loop_time())
+            self._pools[ExecutionMode.LOOP] = self._new_loop_pool()
+            tasks = pool.abandon()
             _LOGGER.error(
-                "task %s %s. Its thread is left behind; %d other tasks are handed back",
-                found.task_id, found.outcome.error["message"], len(left) - 1,
+                "task %s %s; its thread is abandoned and %d other tasks are released",
+                blocker.task_id, blocker.outcome.error["message"], len(tasks) - 1,
             )  # fmt: skip
-            error = json.dumps(found.outcome.error)
+            error = json.dumps(blocker.outcome.error)
             self._done([
-                TaskReport(task.task_id, task.token, "FAILED", error=error) if task.task_id == found.task_id
-                else TaskReport(task.task_id, task.token, "RELEASED")
-                for task in left
+                TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=error)
+                if task.task_id == blocker.task_id
+                else TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)
+                for task in tasks
             ])  # fmt: skip
 
-    def _said(self) -> dict[str, Any]:
+    def _heartbeat_counters(self) -> dict[str, Any]:
         limit = 0 if self._processes is None else self._processes.limit
-        begun = {task_id: seconds for lane in self._lanes.values() for task_id, seconds in lane.begun().items()}
-        return said(self.counters, begun, limit, self._process_budget.held, draining=self._stopping.is_set())
+        begun = {task_id: seconds for pool in self._pools.values() for task_id, seconds in pool.begun().items()}
+        return heartbeat_counters(
+            self.counters, begun, limit, self._process_budget.held, draining=self._stopping.is_set()
+        )
 
-    async def _rest(self, error: DagmasterError) -> None:
-        await asyncio.sleep(self._outage.away(error))
+    async def _back_off(self, error: DagmasterError) -> None:
+        await asyncio.sleep(self._backoff.failed(error))
 
-    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> bool:
+    async def _retry_until_stopped(self, work: Callable[[], Awaitable[None]]) -> bool:
         while not self._stopping.is_set():
             try:
                 await work()
             except DatabaseUnavailable as error:
-                await self._rest(error)
+                await self._back_off(error)
             else:
                 return True
         return False

@@ -1,37 +1,37 @@
-"""The time that a worker has to stop. All steps share it, so that they never add up to more."""
+"""The time a worker has to shut down. All steps share one budget, so that they never add up to more."""
 
 from __future__ import annotations
 
 from typing import Final
 
 ASK_SECONDS: Final = 5.0
-"""So long tasks may end by themselves. Then they are asked to stop: they save a checkpoint, and are handed back."""
+"""How long tasks may finish by themselves. Then they are asked to stop: they save a checkpoint and are released."""
 
 CLOSE_SECONDS: Final = 3.0
-"""What is kept of the grace, to report and to say goodbye. A worker takes so long at most even without a grace."""
+"""Reserved for the last reports and deregistration. The longest that a worker takes even without a grace period."""
 
 
 class ShutdownBudget:
-    """Ends `seconds` after it began. Its methods say how much time is left, now, until a step has to be over."""
+    """Ends `seconds` after its start. Its methods return the time left until a step has to be finished."""
 
     def __init__(self, seconds: float, now: float) -> None:
-        kept = min(CLOSE_SECONDS, seconds / 3)
-        self._asks_at = now + min(ASK_SECONDS, seconds / 3)
-        self._gives_up_at = now + seconds - kept
-        self._ends_at = now + max(seconds, CLOSE_SECONDS)
+        reserved = min(CLOSE_SECONDS, seconds / 3)
+        self._cancel_at = now + min(ASK_SECONDS, seconds / 3)
+        self._kill_at = now + seconds - reserved
+        self._exit_at = now + max(seconds, CLOSE_SECONDS)
 
     def until_cancel(self, now: float) -> float:
-        """Until tasks are asked to stop."""
-        return max(self._asks_at - now, 0.0)
+        """Return the seconds until tasks are asked to stop."""
+        return max(self._cancel_at - now, 0.0)
 
     def until_kill(self, now: float) -> float:
-        """Until tasks that were asked and go on are killed, or given up."""
-        return max(self._gives_up_at - now, 0.0)
+        """Return the seconds until tasks that did not stop are killed or abandoned."""
+        return max(self._kill_at - now, 0.0)
 
     def until_deregister(self, now: float) -> float:
-        """Until nothing is waited for but the goodbye."""
-        return max(self._ends_at - CLOSE_SECONDS / 3 - now, 0.0)
+        """Return the seconds until only deregistration is left."""
+        return max(self._exit_at - CLOSE_SECONDS / 3 - now, 0.0)
 
     def until_exit(self, now: float) -> float:
-        """Until all is over."""
-        return max(self._ends_at - now, 0.0)
+        """Return the seconds until the worker has to exit."""
+        return max(self._exit_at - now, 0.0)

@@ -61,12 +61,12 @@ def capture() -> Iterator[None]:
             sys.stderr = streams[1]
 
 
-def capturing() -> bool:
+def is_capturing() -> bool:
     """Whether what a task prints here would reach its log."""
     return any(isinstance(one, _ToTaskLog) for one in logging.getLogger().handlers)
 
 
-def pieces(text: str) -> Iterator[str]:
+def split_text(text: str) -> Iterator[str]:
     """Text that a store can keep, in parts of at most MAX_PIECE bytes."""
     text = storable_text(text)
     step = MAX_PIECE if text.isascii() else MAX_PIECE // _MAX_BYTES_A_CHARACTER
@@ -75,7 +75,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def nobodys() -> Iterator[None]:
+def outside_task() -> Iterator[None]:
     """Here, text belongs to no task: who passes a log on may print, and that is not to come back to him."""
     token = TASK_LOG.set(None)
     try:
@@ -118,7 +118,7 @@ class TaskLog:
         with contextlib.suppress(IndexError):
             for _ in range(len(self._texts)):
                 waiting.append(self._texts.popleft())  # noqa: PERF401 - what was taken before the end is kept
-        for piece in pieces("".join(waiting)):
+        for piece in split_text("".join(waiting)):
             self._deliver(piece)
 
 

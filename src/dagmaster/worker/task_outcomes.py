@@ -22,7 +22,7 @@ from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 from dagmaster.ports.storage import without_keys
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 from dagmaster.text_format import storable_text
-from dagmaster.worker.error_truncation import CUT, clipped, said, type_name
+from dagmaster.worker.error_truncation import CUT, describe, truncate_details, type_name
 from dagmaster.worker.json_copy import json_copy
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ def failure_of(error: BaseException, about: str | None = None) -> Failed:
             case PermanentError():
                 return _permanent(error, about)
             case SystemExit() | KeyboardInterrupt():
-                text = f"the handler tried to end the process: {said(error, repr)}"
+                text = f"the handler tried to end the process: {describe(error, repr)}"
                 return failed("exit", text, type=type_name(error))
             case asyncio.CancelledError():
                 return failed("error", "the handler cancelled itself", type=type_name(error))
             case MemoryError():
-                text = ": ".join(filter(None, ["the handler ran out of memory", said(error)]))
+                text = ": ".join(filter(None, ["the handler ran out of memory", describe(error)]))
                 return failed("out_of_memory", text, type=type_name(error), traceback=_traceback_of(error))
         return failed("error", _message_of(error), type=type_name(error), traceback=_traceback_of(error))
     except BaseException:  # noqa: BLE001 - a task without an outcome would hang its job
@@ -197,17 +197,17 @@ def _not_an_output(value: Any) -> str:
 
 def _permanent(error: PermanentError, about: str | None) -> Failed:
     # Not all subclasses call our __init__.
-    kind = _short(said(_attribute(error, "kind", "permanent")), MAX_KIND)
+    kind = _short(describe(_attribute(error, "kind", "permanent")), MAX_KIND)
     message = _message_of(error)
     if kind == "invalid_input" and about is not None:
         message = _naming(message, about)
     failure = failed(kind, message, permanent=True)
-    return Failed({**clipped(_attribute(error, "details", {})), **failure.error}, permanent=True)
+    return Failed({**truncate_details(_attribute(error, "details", {})), **failure.error}, permanent=True)
 
 
 def _naming(message: str, about: str) -> str:
     """The message with the place that is meant. One that names a place may mean another, and is left as it is."""
-    place = without_keys(storable_text(said(about)))
+    place = without_keys(storable_text(describe(about)))
     if "://" in message or place.removeprefix("file://") in message:
         return message
     # Its end tells more than its beginning.
@@ -223,7 +223,7 @@ def _attribute(error: BaseException, name: str, otherwise: Any) -> Any:
 
 
 def _message_of(error: BaseException) -> str:
-    return said(error) or type_name(error)
+    return describe(error) or type_name(error)
 
 
 def _traceback_of(error: BaseException) -> str:
@@ -255,4 +255,4 @@ def _number(value: Any) -> float | None:
 
 def _short(text: str, most: int) -> str:
     # Cut first: cleaning makes no text shorter, and a huge one is not to be copied.
-    return truncate(storable_text(said(text)[: most + 1]), most)
+    return truncate(storable_text(describe(text)[: most + 1]), most)

@@ -1,7 +1,7 @@
 """Lanes: where claimed tasks wait and run, a limited number at a time.
 
-Async handlers have a lane on a loop of its own, in a thread: one that blocks holds up its neighbours there, and not the
-heartbeat; and it can be left behind (see `blocking`). Everything else has a lane on the service's loop.
+Async handlers have a pool on a loop of its own, in a thread: one that blocks holds up its neighbours there, and not the
+heartbeat; and it can be left behind (see `blocking`). Everything else has a pool on the service's loop.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import loop_time
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import GRACE_SECONDS
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.worker.task_runner import TaskRunner
 
 STALL_SECONDS: Final = 1.0
-"""What waits for a seat is handed back when none became free in this time: others may have one."""
+"""What waits for a slot is handed back when none became free in this time: others may have one."""
 
 MORE_SECONDS: Final = 0.5
 """How long a loop may take to end after the last of its tasks was given up."""
@@ -44,18 +45,18 @@ class TaskPool:
         runner: TaskRunner,
         limit: int,
         done: Callable[[TaskReport], None],
-        patience_seconds: float = STALL_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self._runner = runner
         self._limit = limit
         self._done = done
-        self._patience_seconds = patience_seconds
-        self._impatience: asyncio.TimerHandle | None = None
+        self._stall_seconds = stall_seconds
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._moved_at = 0.0
         self.executor = runner.executor
         self._waiting: OrderedDict[str, ClaimedTask] = OrderedDict()
-        self._seats: set[asyncio.Task[None]] = set()
-        # Those that still look for tasks. A seat that has seen that there are none ends a moment later.
+        self._slots: set[asyncio.Task[None]] = set()
+        # Those that still look for tasks. A slot that has seen that there are none ends a moment later.
         self._open = 0
 
     def begun(self) -> dict[str, float]:
@@ -67,12 +68,12 @@ class TaskPool:
         self._waiting.update((task.task_id, task) for task in tasks)
         for _ in range(min(len(tasks), self._limit - self._open)):
             self._open += 1
-            seat = asyncio.get_running_loop().create_task(self._serve())
-            self._seats.add(seat)
-            seat.add_done_callback(self._seats.discard)
-        if self._impatience is None:
+            slot = asyncio.get_running_loop().create_task(self._serve())
+            self._slots.add(slot)
+            slot.add_done_callback(self._slots.discard)
+        if self._stall_timer is None:
             self._moved_at = loop_time()
-            self._look_later()
+            self._check_stall_later()
 
     def stop(self, task_id: str) -> None:
         """Ask a task to stop, wherever it is."""
@@ -82,35 +83,35 @@ class TaskPool:
         else:
             self.executor.stop(task_id)
 
-    def hand_back_waiting(self) -> None:
+    def release_waiting(self) -> None:
         """Hand back what has not started."""
         while self._waiting:
             task = self._waiting.popitem(last=False)[1]
-            self._done(TaskReport(task.task_id, task.token, "RELEASED", begun=False))
+            self._done(TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False))
 
-    def _look_later(self) -> None:
+    def _check_stall_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._impatience = loop.call_at(self._moved_at + self._patience_seconds, self._look)
+        self._stall_timer = loop.call_at(self._moved_at + self._stall_seconds, self._check_stall)
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         """What ran lately was short, and what runs now is long: what waits behind it is better left to others."""
-        self._impatience = None
+        self._stall_timer = None
         if not self._waiting:
             return
         # The same sum as above: a difference may be a little short of it, for ever where time stands still.
-        if loop_time() >= self._moved_at + self._patience_seconds:
-            self.hand_back_waiting()
+        if loop_time() >= self._moved_at + self._stall_seconds:
+            self.release_waiting()
         else:
-            self._look_later()
+            self._check_stall_later()
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Hand back everything, and end. What runs is asked to stop, and given up after the grace."""
-        if self._impatience is not None:
-            self._impatience.cancel()
-        self.hand_back_waiting()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        self.release_waiting()
         await self.executor.close(grace_seconds)
-        if self._seats:
-            await asyncio.wait(self._seats)
+        if self._slots:
+            await asyncio.wait(self._slots)
 
     async def _serve(self) -> None:
         while self._waiting:
@@ -122,28 +123,28 @@ class TaskPool:
                 # A mistake of ours. Without a report the task would be held for ever.
                 _LOGGER.exception("task %s could not be run", task.task_id)
                 problem = {"kind": "internal", "message": f"the worker failed: {type(error).__name__}: {error}"}
-                report = TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem))
+                report = TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem))
             self._done(report)
         self._open -= 1
 
 
-class ThreadLane:
-    """A lane on a loop of its own. Its methods are called on the service's loop, and so is `done`, with a batch."""
+class ThreadedTaskPool:
+    """A pool on a loop of its own. Its methods are called on the service's loop, and so is `done`, with a batch."""
 
     def __init__(
         self,
         make_runner: Callable[[], TaskRunner],
         limit: int,
         done: Callable[[list[TaskReport]], None],
-        patience_seconds: float = STALL_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
-        self._patience_seconds = patience_seconds
+        self._stall_seconds = stall_seconds
         self._make_runner = make_runner
         self._limit = limit
         self._done = done
         self._home = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
-        self._lane: TaskPool | None = None
+        self._pool: TaskPool | None = None
         self._reports: deque[TaskReport] = deque()
         self._is_told = False
         self._tasks: dict[str, ClaimedTask] = {}
@@ -155,7 +156,7 @@ class ThreadLane:
 
     def begun(self) -> dict[str, float]:
         """The tasks that run, each with the seconds since it began."""
-        return {} if self._lane is None else self._lane.begun()
+        return {} if self._pool is None else self._pool.begun()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
@@ -168,9 +169,9 @@ class ThreadLane:
             self._asked.add(task_id)
             self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
 
-    def hand_back_waiting(self) -> None:
+    def release_waiting(self) -> None:
         """Hand back what has not started."""
-        self._loop.call_soon_threadsafe(self._on_loop, "hand_back_waiting")
+        self._loop.call_soon_threadsafe(self._on_loop, "release_waiting")
 
     @property
     def is_idle(self) -> bool:
@@ -182,7 +183,7 @@ class ThreadLane:
         """The thread of the loop."""
         return self._thread.ident
 
-    def ask(self) -> None:
+    def ping(self) -> None:
         """Ask for a sign of life: `answered` is true when the loop came to it."""
         self.answered = False
         with contextlib.suppress(RuntimeError):
@@ -190,13 +191,13 @@ class ThreadLane:
 
     def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
         """The task with this log: see `Executor.find`."""
-        return None if self._lane is None else self._lane.executor.find(log)
+        return None if self._pool is None else self._pool.executor.find(log)
 
-    def is_asked(self, task_id: str) -> bool:
+    def is_stop_requested(self, task_id: str) -> bool:
         """Whether a task was asked to stop, and goes on."""
         return task_id in self._asked
 
-    def leave(self) -> list[ClaimedTask]:
+    def abandon(self) -> list[ClaimedTask]:
         """Leave the thread behind, with a loop that is blocked, and give the tasks that are there.
 
         What it still says goes nowhere. If it ever comes to itself, its handlers are ended, and so is it.
@@ -219,14 +220,14 @@ class ThreadLane:
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._lane = TaskPool(self._make_runner(), self._limit, self._reported, self._patience_seconds)
+        self._pool = TaskPool(self._make_runner(), self._limit, self._reported, self._stall_seconds)
         try:
             self._loop.run_forever()
         finally:
             self._loop.close()
 
     def _on_loop(self, method: str, *arguments: Any) -> None:
-        getattr(self._lane, method)(*arguments)
+        getattr(self._pool, method)(*arguments)
 
     def _answer(self) -> None:
         self.answered = True
@@ -236,8 +237,8 @@ class ThreadLane:
         self._loop.stop()
 
     def _close(self, grace_seconds: float) -> Coroutine[Any, Any, None]:
-        assert self._lane is not None  # noqa: S101 - for mypy; the loop runs
-        return self._lane.close(grace_seconds)
+        assert self._pool is not None  # noqa: S101 - for mypy; the loop runs
+        return self._pool.close(grace_seconds)
 
     def _reported(self, report: TaskReport) -> None:
         # Many reports, one wake-up: crossing threads costs more than a small task.
@@ -259,4 +260,4 @@ class ThreadLane:
 
 
 def _released(task: ClaimedTask) -> TaskReport:
-    return TaskReport(task.task_id, task.token, "RELEASED")
+    return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)

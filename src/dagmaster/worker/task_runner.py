@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
@@ -36,20 +37,20 @@ class TaskRunner:
         self,
         executor: Executor,
         *,
-        notes: TelemetryBuffer,
+        telemetry: TelemetryBuffer,
         blobs: OutputBlobs,
         secrets: Callable[[str], str | None],
         other_worker_has_handler: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self.executor = executor
         self._is_served_elsewhere = other_worker_has_handler
-        self._notes = notes
+        self._telemetry = telemetry
         self._blobs = blobs
         self._secrets = secrets
 
     async def run(self, task: ClaimedTask) -> TaskReport:
         """Run a task to its report. Whatever goes wrong is in the report."""
-        self._notes.begin(task.task_id, task.token)
+        self._telemetry.begin(task.task_id, task.token)
         if self.executor.version_of(task.handler) is None and self._is_served_elsewhere is not None:
             return await self._unknown(task, self._is_served_elsewhere)
         hidden: set[str] = set()
@@ -57,7 +58,7 @@ class TaskRunner:
             message = self._message(task, hidden)
         except PermanentError as error:
             return await self._report(task, failed(error.kind, str(error), permanent=True))
-        self._notes.hide(task.task_id, hidden)
+        self._telemetry.hide(task.task_id, hidden)
         outcome = await self.executor.execute(message)
         return await self._report(task, redacted(outcome, hidden))
 
@@ -116,14 +117,16 @@ class TaskRunner:
                 return await self._success(task, outcome)
             case Failed():
                 error = json.dumps(outcome.error)
-                return TaskReport(task.task_id, task.token, "FAILED", permanent=outcome.permanent, error=error)
+                return TaskReport(
+                    task.task_id, task.token, AttemptStatus.FAILED, permanent=outcome.permanent, error=error
+                )
             case Released():
-                return TaskReport(task.task_id, task.token, "RELEASED")
+                return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)
 
     async def _success(self, task: ClaimedTask, outcome: Succeeded) -> TaskReport:
         text = json.dumps(outcome.output)
         metrics = json.dumps(outcome.metrics) if outcome.metrics else None
-        report = TaskReport(task.task_id, task.token, "COMPLETED", metrics=metrics)
+        report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, metrics=metrics)
         report.handler_version = self.executor.version_of(task.handler)
         if len(text) <= MAX_INLINE:
             report.output = JsonText(text)
@@ -134,6 +137,6 @@ class TaskRunner:
             await self._blobs.write(name, text.encode())
         except DagmasterError as error:
             problem = failed("blobs_unavailable", f"the output could not be stored: {error}")
-            return TaskReport(task.task_id, task.token, "FAILED", error=json.dumps(problem.error))
+            return TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem.error))
         report.output = JsonText(ref=name)
         return report

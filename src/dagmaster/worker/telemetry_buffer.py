@@ -1,4 +1,4 @@
-"""What tasks say on the way, kept until it is stored: progress, checkpoints, and pieces of logs with their numbers.
+"""What tasks say on the way, kept until it is stored: progress, checkpoints, and split_text of logs with their numbers.
 
 Filled on any thread, emptied on the service's loop.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.task_messages import TaskMessage
 
-MAX_CHUNK: Final = 64 * 1024
-MAX_LOG: Final = 16 * 1024 * 1024
+MAX_CHUNK_CHARACTERS: Final = 64 * 1024
+MAX_LOG_CHARACTERS: Final = 16 * 1024 * 1024
 """Characters of log that are kept of one attempt."""
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -114,7 +114,7 @@ class TelemetryBuffer:
     def log(self, task: TaskMessage, text: str) -> None:
         """The task wrote this."""
         said = self._tasks.get(task.task_id)
-        if said is None or said.kept > MAX_LOG:
+        if said is None or said.kept > MAX_LOG_CHARACTERS:
             return
         if self.on_log is not None:
             self._pass_on(self.on_log, task, said, text)
@@ -139,7 +139,7 @@ class TelemetryBuffer:
     def _keep(self, task_id: str, said: _Said, text: str) -> None:
         with self._lock:
             said.kept += len(text)
-            if said.kept > MAX_LOG:
+            if said.kept > MAX_LOG_CHARACTERS:
                 text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
             self._logs.setdefault(task_id, []).append(text)
 
@@ -149,7 +149,7 @@ class TelemetryBuffer:
         return bool(self._logs or self._progress or self._checkpoints)
 
     def take_logs(self, over: Collection[str] = ()) -> list[LogChunk]:
-        """The pieces of logs since the last time. Of tasks that go on, what may be half a secret is kept back."""
+        """The split_text of logs since the last time. Of tasks that go on, what may be half a secret is kept back."""
         with self._lock:
             logs, self._logs = self._logs, {}
         chunks: list[LogChunk] = []
@@ -163,9 +163,9 @@ class TelemetryBuffer:
                 if rest:
                     with self._lock:
                         self._logs[task_id] = [rest, *self._logs.get(task_id, [])]
-            for start in range(0, len(text), MAX_CHUNK):
+            for start in range(0, len(text), MAX_CHUNK_CHARACTERS):
                 said.chunk += 1
-                chunks.append(LogChunk(task_id, said.token, said.chunk, text[start : start + MAX_CHUNK]))
+                chunks.append(LogChunk(task_id, said.token, said.chunk, text[start : start + MAX_CHUNK_CHARACTERS]))
         return chunks
 
     def take_checkpoints(self) -> list[CheckpointWrite]:

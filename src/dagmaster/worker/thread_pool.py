@@ -46,54 +46,54 @@ class DaemonThreads:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._waiting: deque[tuple[Job, contextvars.Context]] = deque()
-        self._seats: dict[Job, _Seat] = {}
-        self._idle: list[_Seat] = []
+        self._threads: dict[Job, _Thread] = {}
+        self._idle: list[_Thread] = []
         self._closed = False
 
     def submit(self, job: Job) -> None:
         """Run a job as soon as there is room."""
         self._waiting.append((job, contextvars.copy_context()))
-        self._fill()
+        self._assign()
 
     def abandon(self, job: Job) -> None:
         """Wait no longer for a job. Its thread ends when the job does, if ever; its place is free at once."""
-        if self._seats.pop(job, None) is not None:
-            self._fill()
+        if self._threads.pop(job, None) is not None:
+            self._assign()
 
     def interrupt(self, job: Job) -> None:
         """Raise `HandlerInterrupted` in the thread of a job, once. The thread is not used again."""
-        seat = self._seats.get(job)
-        if seat is not None:
-            seat.interrupt()
+        thread = self._threads.get(job)
+        if thread is not None:
+            thread.interrupt()
 
     def close(self) -> None:
         """Let the threads end."""
         self._closed = True
         while self._idle:
-            self._idle.pop().leave()
+            self._idle.pop().shut_down()
 
-    def _fill(self) -> None:
+    def _assign(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting and len(self._seats) < self._limit:
-            seat = self._idle.pop() if self._idle else _Seat()
+        while self._waiting and len(self._threads) < self._limit:
+            thread = self._idle.pop() if self._idle else _Thread()
             job, context = self._waiting.popleft()
             if job.begin():
-                self._seats[job] = seat
-                seat.take(_Errand(job, context, loop, self._returned))
+                self._threads[job] = thread
+                thread.take(_Errand(job, context, loop, self._returned))
             else:
-                self._idle.append(seat)
+                self._idle.append(thread)
 
-    def _returned(self, job: Job, seat: _Seat, deliver: Callable[[], None]) -> None:
-        abandoned = self._seats.pop(job, None) is None
-        if abandoned or self._closed or seat.is_interrupted:
-            seat.leave()
+    def _returned(self, job: Job, thread: _Thread, deliver: Callable[[], None]) -> None:
+        abandoned = self._threads.pop(job, None) is None
+        if abandoned or self._closed or thread.is_interrupted:
+            thread.shut_down()
         else:
-            self._idle.append(seat)
+            self._idle.append(thread)
         if not abandoned:
             try:
                 deliver()
             finally:
-                self._fill()
+                self._assign()
 
 
 class _Errand:
@@ -106,19 +106,19 @@ class _Errand:
         job: Job,
         context: contextvars.Context,
         loop: asyncio.AbstractEventLoop,
-        returned: Callable[[Job, _Seat, Callable[[], None]], None],
+        returned: Callable[[Job, _Thread, Callable[[], None]], None],
     ) -> None:
         self._job = job
         self._context = context
         self._loop = loop
         self._returned = returned
 
-    def run(self, seat: _Seat) -> None:
+    def run(self, thread: _Thread) -> None:
         try:
-            self._send(seat, self._work())
+            self._send(thread, self._work())
         except HandlerInterrupted as error:
             # It came after the job's own code. It comes once, so this is not interrupted again.
-            self._send(seat, partial(self._job.lost, error))
+            self._send(thread, partial(self._job.lost, error))
 
     def _work(self) -> Callable[[], None]:
         try:
@@ -126,13 +126,13 @@ class _Errand:
         except BaseException as error:  # noqa: BLE001 - a thread that dies here would take the job's end with it
             return partial(self._job.lost, error)
 
-    def _send(self, seat: _Seat, deliver: Callable[[], None]) -> None:
+    def _send(self, thread: _Thread, deliver: Callable[[], None]) -> None:
         # A loop that is closed waits for nothing: the job was given up long ago.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._returned, self._job, seat, deliver)
+            self._loop.call_soon_threadsafe(self._returned, self._job, thread, deliver)
 
 
-class _Seat:
+class _Thread:
     """One thread."""
 
     __slots__ = ("_errands", "_thread", "is_interrupted")
@@ -146,7 +146,7 @@ class _Seat:
     def take(self, errand: _Errand) -> None:
         self._errands.put(errand)
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         self._errands.put(None)
 
     def interrupt(self) -> None:

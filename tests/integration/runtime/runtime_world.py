@@ -182,7 +182,7 @@ class World:
         heartbeat_seconds: float = 0.2,
         drain_seconds: float = 5.0,
         blocked_seconds: float = 60.0,
-        patience_seconds: float = 60.0,
+        stall_seconds: float = 60.0,
     ) -> Worker:
         pool = None if processes is None else HandlerProcesses(MODULES, limit=processes, memory_limit_mb=memory_mb)
         store = PostgresWorkerStore(self.address)
@@ -200,7 +200,7 @@ class World:
             heartbeat_seconds=heartbeat_seconds,
             drain_seconds=drain_seconds,
             blocked_seconds=blocked_seconds,
-            patience_seconds=patience_seconds,
+            stall_seconds=stall_seconds,
         )
         self.workers.append(service)
         await self._begin(service)
@@ -229,7 +229,7 @@ class World:
             await life
         if isinstance(service, Worker):
             # Its reports go nowhere: nobody is there to write them.
-            await asyncio.gather(*(lane.close() for lane in service._lanes.values()))
+            await asyncio.gather(*(lane.close() for lane in service._pools.values()))
         store = service.ledger if isinstance(service, Worker) else service.store
         assert isinstance(store, PostgresOrchestratorStore | PostgresWorkerStore)
         await store.close()

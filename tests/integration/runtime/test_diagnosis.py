@@ -25,7 +25,7 @@ ECHO = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
 
 def hurry(room: PrefetchBudget) -> None:
     """Let a worker believe that its tasks are quick, from now on: it holds more than it runs."""
-    room.speed, room._since = 20.0, loop_time() + 3600
+    room.rate, room._since = 20.0, loop_time() + 3600
 
 
 async def fleet_of(world: World) -> Fleet:

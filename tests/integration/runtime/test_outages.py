@@ -132,7 +132,7 @@ async def test_a_report_that_was_stored_and_not_answered_counts_once(world: Worl
         assert (await world.over(job)).status == "COMPLETED"
     assert set(counted.ran.values()) == {1}
     # Nothing was lost, and nothing is said that sounds like it.
-    assert "1 reports had arrived before the connection was lost" in caplog.text
+    assert "1 reports arrived before the connection was lost" in caplog.text
     assert "dropped" not in caplog.text
 
 

@@ -53,7 +53,7 @@ async def test_where_a_process_fell_is_in_the_log_and_the_terminal_gets_one_line
     await world.orchestrator()
     worker = await world.worker()
     shown: list[str] = []
-    worker.notes.on_log = lambda _task, text: shown.append(text)
+    worker.telemetry.on_log = lambda _task, text: shown.append(text)
     report = await world.run("{name: n, nodes: {bad: {handler: segfault, retry: none}}}")
     log = await world.log(report.job_id, "bad")
     assert "Fatal Python error: Segmentation fault" in log

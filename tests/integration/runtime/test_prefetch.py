@@ -50,10 +50,10 @@ async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_a
 ):
     await world.orchestrator()
     file = place / "go"
-    one = await world.worker(processes=1, patience_seconds=0.1)
+    one = await world.worker(processes=1, stall_seconds=0.1)
     # It believes that its tasks are quick.
     for room in (one._budget, one._process_budget):
-        room.speed, room._since = 20.0, loop_time() + 3600
+        room.rate, room._since = 20.0, loop_time() + 3600
     job = await world.submit(waiting(2, file))
     await world.until_held(2)
     # From then on it knows better.
@@ -69,9 +69,9 @@ async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_a
 async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the_new_claim(world: World, place: Path):
     await world.orchestrator()
     file = place / "go"
-    one = await world.worker(processes=1, patience_seconds=0.1)
+    one = await world.worker(processes=1, stall_seconds=0.1)
     for room in (one._budget, one._process_budget):
-        room.speed, room._since = 40.0, loop_time() + 3600
+        room.rate, room._since = 40.0, loop_time() + 3600
     release, again = one.ledger.release, asyncio.Event()
 
     async def slowly(reports: Any) -> set[str]:

@@ -185,7 +185,7 @@ async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_neverth
 
     worker.ledger.report = failing  # type: ignore[method-assign]
     report = await world.over(await world.submit("{name: n, nodes: {a: {handler: echo}}}"))
-    assert "the report was refused: a row that breaks a constraint" in (report.error or {})["message"]
+    assert "the report was rejected: a row that breaks a constraint" in (report.error or {})["message"]
 
 
 async def test_a_worker_that_cannot_report_any_more_ends_and_others_have_its_tasks(world: World):

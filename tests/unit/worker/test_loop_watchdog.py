@@ -12,7 +12,7 @@ from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.worker import loop_watchdog
 from dagmaster.worker.loop_watchdog import Blocker, LoopWatchdog
-from dagmaster.worker.task_pools import ThreadLane
+from dagmaster.worker.task_pools import ThreadedTaskPool
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 
@@ -34,10 +34,10 @@ class Lane:
         self.asked: set[str] = set()
         self.is_idle = False
 
-    def ask(self) -> None:
+    def ping(self) -> None:
         self.answered = False
 
-    def is_asked(self, task_id: str) -> bool:
+    def is_stop_requested(self, task_id: str) -> bool:
         return task_id in self.asked
 
     def find(self, log: Any) -> tuple[TaskMessage, float, float] | None:
@@ -51,7 +51,7 @@ class Scene:
         self.lane, self.now, self.on_loop = Lane(), 1000.0, None
         lane: Any = self.lane
         self.watch = LoopWatchdog(lane, TelemetryBuffer(), blocked_seconds=60)
-        self.watch.look(self.now)
+        self.watch.check(self.now)
         monkeypatch.setattr(loop_watchdog, "_now_on", lambda _thread_id: (self.on_loop, None))
 
     def task(self, task_id: str, timeout_seconds: float | None = None, deadline: float = 0.0) -> Any:
@@ -59,9 +59,9 @@ class Scene:
         self.lane.tasks[log] = TaskMessage(task_id, "1", "n", "h", {}, timeout_seconds), deadline, 2.0
         return log
 
-    def look(self, seconds: float = 1.0) -> Blocker | None:
+    def check(self, seconds: float = 1.0) -> Blocker | None:
         self.now += seconds
-        return self.watch.look(self.now)
+        return self.watch.check(self.now)
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def test_a_task_that_blocks_for_as_long_as_it_may_is_found(scene: Scene):
     scene.on_loop = scene.task("5")
-    assert [scene.look() for _ in range(59)] == [None] * 59
-    found = scene.look()
+    assert [scene.check() for _ in range(59)] == [None] * 59
+    found = scene.check()
     assert found is not None
     assert (found.task_id, found.outcome.permanent) == ("5", False)
     assert "did not await for 60 s" in found.outcome.error["message"]
@@ -81,50 +81,50 @@ def test_a_task_that_blocks_for_as_long_as_it_may_is_found(scene: Scene):
 def test_who_awaits_now_and_then_does_not_block(scene: Scene):
     scene.on_loop = scene.task("5")
     for _ in range(5):
-        assert [scene.look() for _ in range(50)] == [None] * 50
+        assert [scene.check() for _ in range(50)] == [None] * 50
         scene.lane.answered = True
-        assert scene.look() is None
+        assert scene.check() is None
 
 
 def test_many_that_are_slow_one_after_the_other_are_not_one_that_blocks(scene: Scene):
     one, two = scene.task("5"), scene.task("6")
     for _ in range(3):
         for scene.on_loop in (one, two):
-            assert [scene.look() for _ in range(50)] == [None] * 50
+            assert [scene.check() for _ in range(50)] == [None] * 50
 
 
 def test_a_process_that_was_stopped_as_a_whole_was_not_blocked(scene: Scene):
     scene.on_loop = scene.task("5")
-    scene.look()
-    assert scene.look(3600) is None
+    scene.check()
+    assert scene.check(3600) is None
 
 
 def test_a_task_with_a_timeout_of_its_own_is_found_when_that_and_its_grace_are_over(scene: Scene):
     scene.on_loop = scene.task("5", timeout_seconds=100, deadline=scene.now + 100)
-    assert [scene.look() for _ in range(101)] == [None] * 101
-    assert scene.look() is not None
+    assert [scene.check() for _ in range(101)] == [None] * 101
+    assert scene.check() is not None
 
 
 def test_a_task_that_was_asked_to_stop_has_its_grace_and_no_more(scene: Scene):
     scene.on_loop = scene.task("5")
     scene.lane.asked.add("5")
-    assert scene.look() is None
-    assert scene.look() is not None
+    assert scene.check() is None
+    assert scene.check() is not None
 
 
 def test_what_is_no_tasks_is_told_and_goes_on(scene: Scene):
-    assert [scene.look() for _ in range(100)] == [None] * 100
+    assert [scene.check() for _ in range(100)] == [None] * 100
 
 
 def test_a_loop_that_nobody_waits_for_blocks_nobody(scene: Scene, caplog: pytest.LogCaptureFixture):
     scene.lane.is_idle = True
-    assert [scene.look() for _ in range(100)] == [None] * 100
+    assert [scene.check() for _ in range(100)] == [None] * 100
     assert caplog.messages == []
 
 
 def test_the_stack_of_who_looks_is_never_shown(scene: Scene, caplog: pytest.LogCaptureFixture):
     for _ in range(10):
-        scene.look()
+        scene.check()
     assert len(caplog.messages) == 1
     assert caplog.messages[0].endswith("It is here:\nwhere nobody sees it")
 
@@ -132,7 +132,7 @@ def test_the_stack_of_who_looks_is_never_shown(scene: Scene, caplog: pytest.LogC
 def test_a_lane_is_idle_without_tasks_and_when_its_loop_is_over():
     async def main() -> list[bool]:
         runner: Any = Mock(executor=Mock(close=AsyncMock()))
-        lane = ThreadLane(lambda: runner, 1, lambda _reports: None)
+        lane = ThreadedTaskPool(lambda: runner, 1, lambda _reports: None)
         found = [lane.is_idle]
         # One that never comes to an end.
         lane._tasks["5"] = ClaimedTask("5", 7, "1", "a", 1, "it", "{}", None, 60.0, 0.0, None)

@@ -17,7 +17,7 @@ from dagmaster.worker.prefetch import PrefetchBudget
 def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, free: int):
     async def asked() -> int:
         room = PrefetchBudget(2)
-        room.speed, room._since = speed, float("inf")
+        room.rate, room._since = speed, float("inf")
         return room.free()
 
     assert asyncio.run(asked()) == free
@@ -26,11 +26,11 @@ def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, 
 def test_what_is_handed_back_is_no_sign_of_speed():
     async def asked() -> tuple[int, int]:
         room = PrefetchBudget(2)
-        room.speed, room._since = 500.0, asyncio.get_running_loop().time() - 0.5
+        room.rate, room._since = 500.0, asyncio.get_running_loop().time() - 0.5
         for _ in range(52):
-            room.take()
+            room.add()
         for _ in range(50):
-            room.take_back()
+            room.release()
         return room.held, room.free()
 
     assert asyncio.run(asked()) == (2, 0)

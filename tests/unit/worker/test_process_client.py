@@ -77,7 +77,7 @@ def test_a_process_that_is_killed_while_it_rests_is_replaced():
     async def main(executor: Executor, watched: Watched) -> tuple[int, int]:
         assert executor.processes is not None
         first = output(await executor.execute(task("where")))["pid"]
-        life = next(iter(executor.processes._lives.values()))
+        life = next(iter(executor.processes._processes.values()))
         os.kill(first, signal.SIGKILL)
         await life
         return first, output(await executor.execute(task("where")))["pid"]

@@ -199,12 +199,12 @@ def test_two_run_at_once_and_one_that_rests_is_let_go_but_not_the_last(fifo):
         await running
         processes = executor.processes
         assert processes is not None
-        resting = list(processes._lives.items())
+        resting = list(processes._processes.items())
         done, _ = await asyncio.wait([life for _, life in resting], return_when=asyncio.FIRST_COMPLETED)
         assert len(done) == 1
         assert len(processes.pids()) == 1
         # The timer would ring again if anybody could go.
-        assert processes._tidying is None
+        assert processes._reap_timer is None
 
     with_processes(main, idle_seconds=0.05)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.worker.report_delivery import end_of
+from dagmaster.worker.report_delivery import counter_of
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from dagmaster.worker.report_delivery import end_of
 )
 def test_what_stopped_on_request_has_not_failed(status, error, counted):
     report = TaskReport("1", 1, status, error=None if error is None else json.dumps(error))
-    assert end_of(report) == counted
+    assert counter_of(report) == counted

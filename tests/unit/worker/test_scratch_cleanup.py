@@ -14,7 +14,7 @@ from dagmaster.bootstrap import lending
 from dagmaster.errors import SettingsInvalid
 from dagmaster.scratch_dirs import machine_name, process_dir_name, process_start
 from dagmaster.settings import Settings
-from dagmaster.worker.scratch_cleanup import forget, sweep
+from dagmaster.worker.scratch_cleanup import remove_process_dir, remove_stale_dirs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def ended() -> int:
 def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path, ended):
     dead, before_us = f"{machine_name()}_{ended}_1", f"{machine_name()}_{os.getpid()}_1"
     leave(tmp_path, dead, before_us, process_dir_name(), "mount", str(ended))
-    sweep(tmp_path)
+    remove_stale_dirs(tmp_path)
     # Another process had our number before us. What is named otherwise is none of ours.
     assert names_in(tmp_path) == sorted([process_dir_name(), "mount", str(ended)])
 
@@ -49,20 +49,20 @@ def test_what_lives_elsewhere_is_left_alone_until_it_is_old(tmp_path, ended):
     elsewhere, old = f"other-0123456789ab_{ended}_1", f"other-0123456789ab_{ended}_2"
     leave(tmp_path, elsewhere, old)
     os.utime(tmp_path / old, (0, 0))
-    sweep(tmp_path)
+    remove_stale_dirs(tmp_path)
     assert names_in(tmp_path) == [elsewhere]
 
 
 def test_a_dead_process_is_forgotten_and_the_one_that_has_its_number_is_not(tmp_path, ended):
     leave(tmp_path, f"{machine_name()}_{ended}_1", process_dir_name(), f"{machine_name()}_{os.getpid()}_1")
-    forget(tmp_path, ended)
-    forget(tmp_path, os.getpid())
+    remove_process_dir(tmp_path, ended)
+    remove_process_dir(tmp_path, os.getpid())
     assert names_in(tmp_path) == [process_dir_name()]
 
 
 def test_a_scratch_folder_that_is_not_there_is_swept_and_forgotten_in_peace(tmp_path):
-    sweep(tmp_path / "nothing")
-    forget(tmp_path / "nothing", 1)
+    remove_stale_dirs(tmp_path / "nothing")
+    remove_process_dir(tmp_path / "nothing", 1)
 
 
 def test_two_lives_of_one_number_have_two_names(ended):

@@ -247,10 +247,10 @@ def test_a_capture_that_ends_leaves_everything_as_it_was():
     root = logging.getLogger()
     before = sys.stdout, sys.stderr, root.level, list(root.handlers)
     with task_log_capture.capture(), task_log_capture.capture():
-        assert task_log_capture.capturing()
+        assert task_log_capture.is_capturing()
         assert sys.stdout is not before[0]
         assert root.level == logging.INFO
-    assert not task_log_capture.capturing()
+    assert not task_log_capture.is_capturing()
     assert (sys.stdout, sys.stderr, root.level, list(root.handlers)) == before
 
 
@@ -264,7 +264,7 @@ def test_a_warning_outside_of_tasks_is_still_seen(monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "a" * 200_000, "€" * 50_000, "\0" * 70_000, "\ud800x"])
 def test_pieces_are_small_and_whole(text):
-    found = list(task_log_capture.pieces(text))
+    found = list(task_log_capture.split_text(text))
     assert "".join(found) == text.replace("\0", "\\x00").replace("\ud800", "\\ud800")
     assert all(len(piece.encode()) <= task_log_capture.MAX_PIECE for piece in found)
 

@@ -150,7 +150,7 @@ async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMe
     settings = load_settings()
     lent = lending(settings)
     processes = HandlerProcesses(
-        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, lending=lent
+        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, services=lent
     )
     executor = Executor(registry, processes=processes, services=LazyServices(lent), reports=_OnStderr())
     with capture():

@@ -199,7 +199,7 @@ async def _patiently(work: Callable[[], Awaitable[None]], stopped: asyncio.Event
             await work()
         except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), outage.away(error))
+                await asyncio.wait_for(stopped.wait(), outage.failed(error))
         else:
-            outage.over()
+            outage.recovered()
             return

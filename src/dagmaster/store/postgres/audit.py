@@ -109,7 +109,7 @@ async def look(
         "most": MOST,
         "lease_seconds": lease_seconds,
         "worker_lease_seconds": worker_lease_seconds,
-        "patience_seconds": max(STALL_SECONDS, 4 * lease_seconds),
+        "stall_seconds": max(STALL_SECONDS, 4 * lease_seconds),
     }
     found: list[Violation] = []
     for name in PROMISES:

@@ -67,7 +67,7 @@ class Connection:
         address: DatabaseConfig,
         name: str,
         *,
-        quick: bool = False,
+        async_commit: bool = False,
         listens: bool = False,
         reads: bool = False,
         statement_timeout_seconds: float | None = None,
@@ -87,7 +87,7 @@ class Connection:
             # What people ask is planned as PostgreSQL likes; and what is accepted is on the disk, whatever a server's
             # default is.
             self._settings |= {} if reads else _PLANS
-            self._settings |= {"jit": "off", "synchronous_commit": "off" if quick else "on"}
+            self._settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
         # A pooler lets no client set anything for longer than a transaction.
         self._begin = ""
         if statement_timeout_seconds is not None:

@@ -52,7 +52,7 @@ class PostgresOrchestratorStore(NotificationInbox):
         name = "dagmaster orchestrator"
         self._turns = Connection(address, name, lost=self._lost)
         self._reads = Connection(address, f"{name}, reads", lost=self._lost)
-        self._side = Connection(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
+        self._side = Connection(address, f"{name}, side", async_commit=True, listens=True, lost=self._lost)
         self.sessions = (self._turns, self._reads, self._side)
         self._blobs = blobs
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}

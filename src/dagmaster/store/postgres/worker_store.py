@@ -51,10 +51,10 @@ class PostgresWorkerStore:
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         name = "dagmaster worker"
-        self._tasks = Connection(address, name, quick=True, lost=self._lost)
-        self._reports = Connection(address, f"{name}, reports", quick=True, lost=self._lost)
-        self._notes = Connection(address, f"{name}, notes", quick=True, lost=self._lost)
-        self._side = Connection(address, f"{name}, side", quick=True, listens=True, lost=self._lost)
+        self._tasks = Connection(address, name, async_commit=True, lost=self._lost)
+        self._reports = Connection(address, f"{name}, reports", async_commit=True, lost=self._lost)
+        self._notes = Connection(address, f"{name}, notes", async_commit=True, lost=self._lost)
+        self._side = Connection(address, f"{name}, side", async_commit=True, listens=True, lost=self._lost)
         self.sessions = (self._tasks, self._reports, self._notes, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0

@@ -68,7 +68,7 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
         return await task, heard
 
     async def main() -> tuple[Heard, Outcome, Heard]:
-        processes = HandlerProcesses((HELD,), limit=1, lending=lent)
+        processes = HandlerProcesses((HELD,), limit=1, services=lent)
         try:
             died, first = await attempt(processes, 1, None)
             assert isinstance(died, Failed)
