@@ -14,8 +14,8 @@ import rasterio.shutil
 from affine import Affine
 from rasterio.windows import Window
 
-from dagmaster.handlers.gdal import gdal
-from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog, make_cog
+from dagmaster.handlers.gdal import gdal_env
+from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog, convert_to_cog
 from dagmaster.handlers.raster.grids import Warp
 from dagmaster.ports.handler_services import Share
 
@@ -51,7 +51,7 @@ def make(path: Path, megabytes: int) -> None:
 def convert_with_dagmaster(source: Path, target: Path, share: Share) -> None:
     """Convert as the handler raster.create_cog does."""
     _hash(source)
-    make_cog(source, target, CogOptions(), share, warp=Warp())
+    convert_to_cog(source, target, CogOptions(), share, warp=Warp())
     check_cog(target)
     _hash(target)
 
@@ -72,7 +72,7 @@ def main(method: str, source: Path, target: Path, cache_mb: int) -> None:
     """Write one COG; print its CPU seconds and peak memory as JSON."""
     share = Share(threads=1, cache_mb=cache_mb)
     before = resource.getrusage(resource.RUSAGE_SELF)
-    with gdal(share):
+    with gdal_env(share):
         {"dagmaster": convert_with_dagmaster, "gdal": convert_with_gdal}[method](source, target, share)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from dagmaster.handlers.fathom import merge
 from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.handlers.fathom.planning import find_cells
-from dagmaster.handlers.fathom.stack import stack
-from dagmaster.handlers.fathom.synthetic_data import Grid, make_tile
-from dagmaster.handlers.gdal import gdal
+from dagmaster.handlers.fathom.stack import write_stack
+from dagmaster.handlers.fathom.synthetic_data import SyntheticGrid, write_tile
+from dagmaster.handlers.gdal import gdal_env
 from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog
 from dagmaster.ports.handler_services import Share
 
@@ -49,11 +49,11 @@ def write_maps(maps: Path, sizes: Sizes) -> float:
 
 def _write_tile(arguments: tuple[Path, Sizes, str]) -> None:
     maps, sizes, tile = arguments
-    make_tile(maps, _grid(sizes), tile)
+    write_tile(maps, _grid(sizes), tile)
 
 
-def _grid(sizes: Sizes) -> Grid:
-    return Grid(columns=sizes.columns, rows=sizes.rows, pixels=sizes.pixels, west=8, south=48)
+def _grid(sizes: Sizes) -> SyntheticGrid:
+    return SyntheticGrid(columns=sizes.columns, rows=sizes.rows, pixels=sizes.pixels, west=8, south=48)
 
 
 def run_in_pool(maps: Path, target: Path, sizes: Sizes) -> Usage:
@@ -64,7 +64,7 @@ def run_in_pool(maps: Path, target: Path, sizes: Sizes) -> Usage:
     started = time.perf_counter()
     with create_pool(sizes.processes) as pool:
         sources = [
-            {band_name(period): maps / grid.name(tile, period) for period in RETURN_PERIODS} for tile in grid.tiles
+            {band_name(period): maps / grid.file_name(tile, period) for period in RETURN_PERIODS} for tile in grid.tiles
         ]
         peaks = list(pool.map(_stack_tile, zip(grid.tiles, sources, [target] * sizes.tiles, strict=True)))
         stacks = [{"tile": tile, "group": "all", "href": str(target / f"{tile}.tif")} for tile in grid.tiles]
@@ -83,10 +83,10 @@ def _stack_tile(arguments: tuple[str, dict[str, Path], Path]) -> int:
     tile, sources, folder = arguments
     share = Share()
     cog = folder / f"{tile}.tif"
-    with gdal(share):
-        stack(
+    with gdal_env(share):
+        write_stack(
             sources, cog, tile=tile, monotone="report", options=CogOptions(resampling="nearest"), share=share, tags={},
-            watch=lambda *_: None,
+            on_block=lambda *_: None,
         )  # fmt: skip
         check_cog(cog)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -96,12 +96,12 @@ def _merge_cell(arguments: tuple[str, dict[str, str], Path]) -> int:
     cell, stacks, folder = arguments
     share = Share()
     cog = folder / f"{cell}.tif"
-    with gdal(share):
+    with gdal_env(share):
         canvas = merge.lay_out({tile: Path(path) for tile, path in stacks.items()}, share)
         parts = [folder / f"{cell}-{band}.part.tif" for band in range(1, len(canvas.bands) + 1)]
         for band, part in enumerate(parts, 1):
             merge.merge_band(canvas, band, part, share, lambda *_: None)
-        merge.put_together(canvas, parts, cog, options=CogOptions(resampling="nearest"), share=share, tags={})
+        merge.combine_bands(canvas, parts, cog, options=CogOptions(resampling="nearest"), share=share, tags={})
         check_cog(cog)
         for part in parts:
             part.unlink()
@@ -111,22 +111,22 @@ def _merge_cell(arguments: tuple[str, dict[str, str], Path]) -> int:
 def _register(paths: list[Path], folder: Path) -> None:
     # Imported here, as the handler does: the other processes of the pool need none of it.
     from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - see above
-    from dagmaster.handlers.provenance import Made  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.provenance import Provenance  # noqa: PLC0415 - likewise
     from dagmaster.handlers.stac.item_builder import new_collection  # noqa: PLC0415 - likewise
-    from dagmaster.handlers.stac.raster_item import Told, raster_item  # noqa: PLC0415 - likewise
+    from dagmaster.handlers.stac.raster_item import ItemMetadata, raster_item  # noqa: PLC0415 - likewise
 
     catalog, share = ParquetCatalog(folder), Share()
     catalog.ensure_collection(new_collection("fathom-flood"))
-    with gdal(share):
+    with gdal_env(share):
         items = [
             raster_item(
                 path,
                 share,
-                Told(
+                ItemMetadata(
                     item_id=path.stem, href=str(path), sha256="0" * 64, size=path.stat().st_size,
-                    collection="fathom-flood", when="2020-01-01",
+                    collection="fathom-flood", datetime="2020-01-01",
                 ),
-                Made(),
+                Provenance(),
             )
             for path in paths
         ]  # fmt: skip

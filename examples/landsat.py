@@ -1,7 +1,7 @@
-"""What `make run` shows: a satellite image becomes tiles, one Cloud-Optimized GeoTIFF and a STAC item, and is checked.
+"""The demo of `make run`: convert a satellite image to tiles, one Cloud-Optimized GeoTIFF and a STAC item; check them.
 
 python examples/landsat.py             the workflow, as `dagmaster run` runs it
-python examples/landsat.py --chaos     with an orchestrator and two workers, of which one is killed in between
+python examples/landsat.py --chaos     with an orchestrator and two workers, one of which is killed
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ DAGMASTER = [sys.executable, "-m", "dagmaster"]
 
 
 def main() -> int:
-    """Run it, with or without a death in between, then look at what came out."""
+    """Run the workflow, with or without killing a worker, then check the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chaos", action="store_true", help="kill a worker while it works")
-    parser.add_argument("--tile-size", type=int, default=16, help="of the tiles with --chaos, in pixels")
-    given = parser.parse_args()
+    parser.add_argument("--tile-size", type=int, default=16, help="the tile size with --chaos, in pixels")
+    options = parser.parse_args()
     scene = str(SCENE.relative_to(ROOT))
-    result = run_with_a_death(scene, given.tile_size) if given.chaos else run(scene)
+    result = run_and_kill_worker(scene, options.tile_size) if options.chaos else run(scene)
     return check(result)
 
 
 def run(scene: str) -> dict[str, Any]:
-    """One command: stored, and run here and now."""
-    say(f"dagmaster run {WORKFLOW.relative_to(ROOT)} -i href={scene}")
+    """Run the workflow with one command."""
+    print_heading(f"dagmaster run {WORKFLOW.relative_to(ROOT)} -i href={scene}")
     command = [*DAGMASTER, "run", str(WORKFLOW), "-i", f"href={scene}"]
     if subprocess.run(command, cwd=ROOT, check=False).returncode:
         raise SystemExit("the job did not complete: see above")
-    return result_of("last")
+    return load_result("last")
 
 
-def run_with_a_death(scene: str, tile_size: int) -> dict[str, Any]:
-    """An orchestrator and two workers; one worker is killed as soon as it works on tiles."""
-    # A place of its own: tiles that are there already would not be made again.
-    place = os.environ["DAGMASTER_BLOB_DIR"] = tempfile.mkdtemp(prefix="dagmaster-chaos-")
-    say(f"export DAGMASTER_BLOB_DIR={place}")
+def run_and_kill_worker(scene: str, tile_size: int) -> dict[str, Any]:
+    """Run an orchestrator and two workers; kill one worker as soon as it processes tiles."""
+    # A separate directory: existing tiles would not be written again.
+    blob_dir = os.environ["DAGMASTER_BLOB_DIR"] = tempfile.mkdtemp(prefix="dagmaster-chaos-")
+    print_heading(f"export DAGMASTER_BLOB_DIR={blob_dir}")
     with services("orchestrator", "worker --queue *", "worker --queue *") as (_, victim, _):
-        ask("workflows", "push", str(WORKFLOW))
+        run_cli("workflows", "push", str(WORKFLOW))
         job = json.loads(
-            ask("submit", "raster_tiled", "-i", f"href={scene}", "-i", f"tile_size={tile_size}", "--json")
+            run_cli("submit", "raster_tiled", "-i", f"href={scene}", "-i", f"tile_size={tile_size}", "--json")
         )["job_id"]
-        say(f"job {job} is on its way; a worker will be killed while it makes tiles")
-        until(lambda: tiles_of(job).get("COMPLETED", 0) >= 1, pause=0)
+        print_heading(f"submitted job {job}; a worker will be killed while it writes tiles")
+        wait_until(lambda: tile_counts(job).get("COMPLETED", 0) >= 1, pause=0)
         victim.kill()
         print(f"  kill -9 {victim.pid}, one of the workers")
-        until(lambda: status_of(job)["status"] not in {"PENDING", "RUNNING", "WAITING"})
+        wait_until(lambda: load_job(job)["status"] not in {"PENDING", "RUNNING", "WAITING"})
         subprocess.run([*DAGMASTER, "jobs", "show", job], cwd=ROOT, check=False)
-        say("what happened, in the words of its trail")
-        lost = [line for line in ask("jobs", "events", job).splitlines() if "AttemptLost" in line]
+        print_heading("what happened, from the events of the job")
+        lost = [line for line in run_cli("jobs", "events", job).splitlines() if "AttemptLost" in line]
         for line in lost:
             print(f"  {line}")
         if not lost:
-            print("  nothing was lost: it had nothing in its hands just then. Try again")
-        return result_of(job)
+            print("  no attempt was lost: the worker had no task at that moment. Try again")
+        return load_result(job)
 
 
 def check(result: dict[str, Any]) -> int:
-    """Compare with the image that it was made from, and find it in the catalog."""
+    """Compare the COG with its source image, and search for its item in the catalog."""
     import numpy as np
     import rasterio
     from rio_cogeo.cogeo import cog_validate
@@ -85,36 +85,36 @@ def check(result: dict[str, Any]) -> int:
     is_cog, errors, _ = cog_validate(str(path))
     west, south, east, north = result["bbox"]
     bbox = f"--bbox={west:.3f},{south:.3f},{east:.3f},{north:.3f}"
-    found = json.loads(ask("stac", "search", bbox, "--collection", result["collection_id"], "--json"))["features"]
-    is_found = result["item_id"] in [item["id"] for item in found]
-    say("what came out")
-    print(f"  tiles     {result['tiles']}, put together again")
+    items = json.loads(run_cli("stac", "search", bbox, "--collection", result["collection_id"], "--json"))["features"]
+    is_found = result["item_id"] in [item["id"] for item in items]
+    print_heading("result")
+    print(f"  tiles     {result['tiles']}, merged again")
     print(f"  COG       {path}")
     print(f"  item      {result['item_id']} in collection {result['collection_id']}")
-    say("is it true?")
-    for fine, what in [
-        (same_pixels, "every pixel is the scene's"),
-        (same_place, "same coordinate system, same bounds"),
+    print_heading("checks")
+    for is_ok, label in [
+        (same_pixels, "every pixel equals the scene"),
+        (same_place, "same CRS, same bounds"),
         (is_cog, f"a valid Cloud-Optimized GeoTIFF {' '.join(errors)}".rstrip()),
         (is_found, f"dagmaster stac search {bbox} finds it"),
     ]:
-        print(f"  {'✔' if fine else '✘'} {what}")
+        print(f"  {'✔' if is_ok else '✘'} {label}")
     return 0 if same_pixels and same_place and is_cog and is_found else 1
 
 
 @contextlib.contextmanager
 def services(*commands: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Services, and their end. What they say goes to a file: the screen is for the story."""
+    """Run services in the background and stop them. Their output goes to a file."""
     with tempfile.TemporaryFile() as log:
         started = []
         try:
             for command in commands:
-                say(f"dagmaster {command}")
+                print_heading(f"dagmaster {command}")
                 process = subprocess.Popen([*DAGMASTER, *command.split()], cwd=ROOT, stdout=log, stderr=log)
                 started.append(process)
                 if command == "orchestrator":
-                    # It prepares the database for the others.
-                    until(lambda: "orchestrator" in ask("fleet", fails=True))
+                    # It prepares the database for the workers.
+                    wait_until(lambda: "orchestrator" in run_cli("fleet", may_fail=True))
             yield started
         finally:
             for process in started:
@@ -123,46 +123,46 @@ def services(*commands: str) -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.wait(timeout=60)
 
 
-def tiles_of(job: str) -> dict[str, int]:
+def tile_counts(job: str) -> dict[str, int]:
     """Return the number of tiles by status, and in total."""
-    children = status_of(job)["nodes"].get("create_tiles", {}).get("children")
+    children = load_job(job)["nodes"].get("create_tiles", {}).get("children")
     return {} if children is None else {"total": children["total"], **children["counts"]}
 
 
-def status_of(job: str) -> dict[str, Any]:
-    """The job, as `jobs show --json` tells it."""
-    document: dict[str, Any] = json.loads(ask("jobs", "show", job, "--json"))
+def load_job(job: str) -> dict[str, Any]:
+    """Return the job as `jobs show --json` prints it."""
+    document: dict[str, Any] = json.loads(run_cli("jobs", "show", job, "--json"))
     return document
 
 
-def result_of(job: str) -> dict[str, Any]:
-    """What a job gave, if it completed."""
-    document = status_of(job)
+def load_result(job: str) -> dict[str, Any]:
+    """Return the result of a completed job; exit if it did not complete."""
+    document = load_job(job)
     if document["status"] != "COMPLETED":
         raise SystemExit(f"the job ended {document['status']}: dagmaster jobs why {job}")
     result: dict[str, Any] = document["result"]
     return result
 
 
-def until(is_so: Any, *, seconds: float = 120, pause: float = 1) -> None:
-    """Look once a second until it is so, or without a pause."""
+def wait_until(condition: Any, *, seconds: float = 120, pause: float = 1) -> None:
+    """Poll a condition until it holds; exit after the timeout."""
     end = time.monotonic() + seconds
-    while not is_so():
+    while not condition():
         if time.monotonic() > end:
-            raise SystemExit(f"nothing happened for {seconds:g} seconds: is a service down?")
+            raise SystemExit(f"timeout after {seconds:g} seconds: is a service down?")
         time.sleep(pause)
 
 
-def ask(*arguments: str, fails: bool = False) -> str:
-    """Ask dagmaster something, and give its answer."""
+def run_cli(*arguments: str, may_fail: bool = False) -> str:
+    """Run a dagmaster command and return its output."""
     done = subprocess.run([*DAGMASTER, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode and not fails:
+    if done.returncode and not may_fail:
         raise SystemExit(f"dagmaster {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 
-def say(text: str) -> None:
-    """A headline."""
+def print_heading(text: str) -> None:
+    """Print a heading."""
     print(f"\n› {text}", flush=True)
 
 

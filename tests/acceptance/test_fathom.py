@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
-GRID = synthetic_data.Grid(columns=2, rows=2, west=8, south=49, pixels=40)
+GRID = synthetic_data.SyntheticGrid(columns=2, rows=2, west=8, south=49, pixels=40)
 BROKEN = "n50e009"
 GROUP = "fluvial-defended-2020-present"
 
@@ -44,8 +44,8 @@ class Story:
         self.env = kept | {"DAGMASTER_DATA_DIR": str(folder / "data")}
 
     def tell(self) -> None:
-        synthetic_data.make_grid(self.blobs / "bronze" / "maps", GRID)
-        broken = self.blobs / "bronze" / "maps" / GRID.name(BROKEN, 100)
+        synthetic_data.write_grid(self.blobs / "bronze" / "maps", GRID)
+        broken = self.blobs / "bronze" / "maps" / GRID.file_name(BROKEN, 100)
         whole = broken.read_bytes()
         broken.write_bytes(whole[: len(whole) // 2])
         with self.dev():
@@ -185,7 +185,7 @@ def every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(st
             assert raster.descriptions == tuple(map(band_name, RETURN_PERIODS))
         tiles = GRID.tiles[2 * number : 2 * number + 2]
         for band, period in enumerate(RETURN_PERIODS):
-            sources = [rasterio.open(story.blobs / "bronze" / "maps" / GRID.name(tile, period)) for tile in tiles]
+            sources = [rasterio.open(story.blobs / "bronze" / "maps" / GRID.file_name(tile, period)) for tile in tiles]
             assert np.array_equal(merged[band], np.hstack([source.read(1) for source in sources]))
             for source in sources:
                 source.close()

@@ -19,7 +19,7 @@ import rasterio
 
 from dagmaster.adapters.byte_streams import PIECE
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
-from dagmaster.handlers.gdal import gdal, opened
+from dagmaster.handlers.gdal import gdal_env, open_raster
 from dagmaster.ports.handler_services import Share
 from dagmaster.ports.storage import UNFINISHED, BlobUri
 from tests.conformance.storages import BACKENDS, Place, place_of, served
@@ -343,7 +343,7 @@ def test_gdal_reads_a_window_in_place_with_the_same_keys(place, tmp_path, name):
     uri = place.storage.in_zone("bronze", name)
     place.storage.publish(raster, uri)
     there = place.storage.gdal_path(uri)
-    with gdal(Share(), **there.options), opened(there.path, Share()) as scene:
+    with gdal_env(Share(), **there.options), open_raster(there.path, Share()) as scene:
         assert scene.crs.to_epsg() == 32625
         assert (scene.read(1, window=((70, 80), (130, 200))) == pixels[70:80, 130:200]).all()
     assert not any(secret in repr(there) for secret in place.env.values())

@@ -1,6 +1,6 @@
-"""The handlers that ship with dagmaster: every name that a workflow may use, those of the sources among them.
+"""The built-in handlers: every name a workflow may use, with version, aliases and module.
 
-One table, so that nobody imports forty handlers to run one. A test compares it with what the modules say.
+One table, so that running one handler does not import all of them. A test compares it with the modules.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from dagmaster.authoring.handler_registry import LazyHandler
 
-_RASTER: Final = "dagmaster.handlers.raster.validate_handler"
+_RASTER: Final = "dagmaster.handlers.raster.handlers"
 _STAC: Final = "dagmaster.handlers.stac.handlers"
 _VECTOR: Final = "dagmaster.handlers.vector.handlers"
 _FATHOM: Final = "dagmaster.handlers.fathom.handlers"
@@ -45,7 +45,7 @@ __handlers__: Final = {
     "stac.repair_items": LazyHandler(_STAC, aliases=("repair_stac_items",)),
     "vector.create_stac": LazyHandler(_VECTOR, "2", ("vector_create_stac",)),
     "vector.dissolve": LazyHandler(_VECTOR, "2", ("vector_dissolve",)),
-    "vector.preparation": LazyHandler(_VECTOR, "2", ("vector_prepare",)),
+    "vector.prepare": LazyHandler(_VECTOR, "2", ("vector_prepare",)),
     "vector.process_complete": LazyHandler(_VECTOR, "2", ("vector_docker_complete", "vector_process_complete")),
     "vector.simplify": LazyHandler(_VECTOR, "2", ("vector_simplify",)),
     "vector.upload_chunk": LazyHandler(_VECTOR, aliases=("vector_upload_chunk",)),

@@ -1,4 +1,4 @@
-"""Small handlers for trying things out: each shows one thing that a handler can do."""
+"""Small example handlers: each shows one feature of the handler API."""
 
 from __future__ import annotations
 
@@ -26,52 +26,52 @@ Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
 class Echoed(TypedDict):
-    """What `echo` gives. No model: whatever came in goes out as it is, and is looked at once."""
+    """The output of `echo`: the params unchanged. A TypedDict, not a model, so that they are validated only once."""
 
     echoed_params: dict[str, Any]
 
 
 class Greeting(BaseModel):
-    """What `hello_world` gives."""
+    """The output of `hello_world`."""
 
     message: str
 
 
 class Slept(BaseModel):
-    """What `sleep` gives."""
+    """The output of `sleep`."""
 
     slept: float
 
 
 class Attempted(BaseModel):
-    """What `flaky` gives in the end."""
+    """The output of `flaky` once it succeeds."""
 
     attempt: int
 
 
 class Phases(BaseModel):
-    """What `multi_phase` gives."""
+    """The output of `multi_phase`."""
 
     phases: int
     resumed_from: int
 
 
 class Size(BaseModel):
-    """What `size_check` gives."""
+    """The output of `size_check`."""
 
     size_mb: Number
     category: Literal["small", "medium", "large"]
 
 
 class Processed(BaseModel):
-    """What `chunk_processor` gives."""
+    """The output of `chunk_processor`."""
 
     processed: int
     sum: Number
 
 
 class Chunks(BaseModel):
-    """What `make_chunks` gives."""
+    """The output of `make_chunks`."""
 
     chunks: list[list[int]]
     count: int
@@ -79,13 +79,13 @@ class Chunks(BaseModel):
 
 @handler("echo", queue=QUEUE)
 async def echo(ctx: HandlerContext) -> Echoed:
-    """Give back the params, whatever they are."""
+    """Return the params unchanged."""
     return {"echoed_params": ctx.params}
 
 
 @handler("hello_world", queue=QUEUE)
 async def hello_world(name: str = "World") -> Greeting:
-    """Greet somebody by name."""
+    """Return a greeting."""
     return Greeting(message=f"Hello, {name}!")
 
 
@@ -98,7 +98,7 @@ def sleep(seconds: Seconds) -> Slept:
 
 @handler("fail", queue=QUEUE)
 async def fail(message: str = "failed on purpose", permanent: bool = False) -> None:  # noqa: FBT001, FBT002 - params have names
-    """Fail with a message, and for good if `permanent` is true."""
+    """Fail with a message; without retry if `permanent` is true."""
     if permanent:
         raise PermanentError(message)
     raise RuntimeError(message)
@@ -106,9 +106,9 @@ async def fail(message: str = "failed on purpose", permanent: bool = False) -> N
 
 @handler("flaky", queue=QUEUE)
 async def flaky(ctx: HandlerContext, fail_times: Count = 1) -> Attempted:
-    """Fail as many attempts as `fail_times` says, then give the number of the attempt."""
+    """Fail the first `fail_times` attempts, then return the number of the attempt."""
     if ctx.attempt <= fail_times:
-        raise RuntimeError(f"attempt {ctx.attempt} fails on purpose, as the first {fail_times} do")
+        raise RuntimeError(f"attempt {ctx.attempt} fails on purpose, like the first {fail_times}")
     return Attempted(attempt=ctx.attempt)
 
 
@@ -118,7 +118,7 @@ async def multi_phase(
     phases: Count = 3,
     seconds_per_phase: Seconds = 0,
 ) -> AsyncIterator[Progress | Checkpoint | Phases]:
-    """Work in phases with a checkpoint after each, and go on after the last one that was saved."""
+    """Work in phases with a checkpoint after each; resume after the last saved one."""
     resumed_from = int((ctx.checkpoint_data or {}).get("done", 0))
     for done in range(resumed_from + 1, phases + 1):
         await asyncio.sleep(seconds_per_phase)
@@ -129,7 +129,7 @@ async def multi_phase(
 
 @handler("size_check", queue=QUEUE)
 async def size_check(size_mb: Annotated[Number, Field(ge=0)]) -> Size:
-    """Call a size small (under 100 MB), medium (under 1000 MB) or large."""
+    """Classify a size as small (under 100 MB), medium (under 1000 MB) or large."""
     if size_mb < MEDIUM_FROM_MB:
         return Size(size_mb=size_mb, category="small")
     return Size(size_mb=size_mb, category="medium" if size_mb < LARGE_FROM_MB else "large")
@@ -137,7 +137,7 @@ async def size_check(size_mb: Annotated[Number, Field(ge=0)]) -> Size:
 
 @handler("chunk_processor", queue=QUEUE)
 async def chunk_processor(chunk: list[Number], seconds: Seconds = 0) -> Processed:
-    """Count and sum the numbers of a chunk, and take some seconds for it if asked to."""
+    """Count and sum the numbers of a chunk, optionally after some seconds."""
     if seconds:
         await asyncio.sleep(seconds)
     return Processed(processed=len(chunk), sum=sum(chunk))
@@ -145,10 +145,10 @@ async def chunk_processor(chunk: list[Number], seconds: Seconds = 0) -> Processe
 
 @handler("make_chunks", queue=QUEUE)
 async def make_chunks(count: Count, chunk_size: Annotated[int, Field(ge=1)] = 1) -> Chunks:
-    """Give a list of chunks of numbers to fan out over, at most a million of them."""
+    """Return a list of chunks of numbers to fan out over, at most a million of them."""
     if count > MAX_CHUNKS:
-        raise PermanentError(f"count is {count:,}: at most {MAX_CHUNKS:,} chunks can be made")
+        raise PermanentError(f"count is {count:,}: at most {MAX_CHUNKS:,} chunks are allowed")
     if count * chunk_size > MAX_NUMBERS:
-        raise PermanentError(f"{count:,} chunks of {chunk_size:,} are more than {MAX_NUMBERS:,} numbers")
+        raise PermanentError(f"{count:,} chunks of {chunk_size:,} exceed the limit of {MAX_NUMBERS:,} numbers")
     starts = range(0, count * chunk_size, chunk_size)
     return Chunks(chunks=[list(range(start, start + chunk_size)) for start in starts], count=count)

@@ -1,7 +1,7 @@
-"""The door to GDAL: which files it opens, with which drivers, and how much of the machine it takes.
+"""How handlers use GDAL: which files and drivers it may open, and how much of the machine it may use.
 
-GDAL never sees a user's text: it gets a local path, or one that the storage made. A file that is no raster, or that
-pretends to be more than it is, is `invalid_input` here, in words of the trade.
+GDAL never receives a user's text: it gets a local path, or a `/vsi…` path that the storage built. A file that is not a
+raster, or claims to be larger than is plausible, is `invalid_input` with an explanation in the user's terms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.io import DatasetReader
 
-from dagmaster.errors import BlobsUnavailable, PermanentError
+from dagmaster.errors import BlobsUnavailable, invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_services import Share
 
 DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT")
-"""What may be read. No VRT: it points at other files. No AAIGrid: it reads a .prj beside it, whatever it is told. No
-driver that asks a network or a database."""
+"""The drivers that may read. No VRT: it references other files. No AAIGrid: it always reads a .prj beside the file. No
+driver that uses a network or a database."""
 GIGABYTE: Final = 1_000_000_000
 MAX_EXPANSION: Final = 5_000
-"""How many times larger than its file a raster may be, once it is larger than a gigabyte."""
-MAX_BLOCK: Final = 512 * 1024 * 1024
-"""Bytes of one block, all its bands: GDAL decodes a block as a whole, whatever its cache is."""
+"""How many times larger than its file a raster above one gigabyte may be."""
+MAX_BLOCK_BYTES: Final = 512 * 1024 * 1024
+"""The limit of one block, all bands: GDAL decodes a block as a whole, whatever its cache size."""
 
 GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
-"""What rasterio raises: some of GDAL's own errors come out as they are, and have another parent."""
+"""What rasterio raises: some GDAL errors pass through unwrapped and have another base class."""
 
-# What GDAL could not do it also tells as an error, and that is put in our words.
+# GDAL also logs the errors it raises; ours replace them.
 logging.getLogger("rasterio").setLevel(logging.WARNING)
 
-_NO_RASTER: Final = "not recognized as being in a supported file format"
-_ANSWERED: Final = re.compile(r"HTTP (?:response|error) code ?: ?(\d{3})", re.IGNORECASE)
-_HARDLY_ROOM: Final = 64 * 1024 * 1024
-_PIECE: Final = 8 * 1024 * 1024
-_CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
+_UNKNOWN_FORMAT: Final = "not recognized as being in a supported file format"
+_HTTP_STATUS: Final = re.compile(r"HTTP (?:response|error) code ?: ?(\d{3})", re.IGNORECASE)
+_MIN_FREE_BYTES: Final = 64 * 1024 * 1024
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+_CRS_CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
 _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
 
 @contextlib.contextmanager
-def gdal(share: Share, **options: Any) -> Iterator[None]:
-    """GDAL with this task's share of the machine. A cache size is in bytes: GDAL reads 128 as 128 bytes."""
-    # Another PROJ's data, of a system's package, gives wrong or no coordinates.
+def gdal_env(share: Share, **options: Any) -> Iterator[None]:
+    """Configure GDAL with the resources of this task. The cache size is in bytes: GDAL reads 128 as 128 bytes."""
+    # The data of another PROJ, such as a system package's, gives wrong coordinates or none.
     for name in ("PROJ_DATA", "PROJ_LIB"):
         os.environ.pop(name, None)
     with rasterio.Env(
         GDAL_CACHEMAX=share.cache_mb * 1024 * 1024,
         GDAL_NUM_THREADS=share.threads,
-        # Reading a file is no reason to list its folder, nor to read what lies beside it.
+        # Do not list the folder of a file, nor read sidecar files.
         GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR",
         GDAL_PAM_ENABLED="NO",
         GTIFF_IGNORE_READ_ERRORS="NO",
@@ -74,49 +74,54 @@ def gdal(share: Share, **options: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(path: Path | str, share: Share, *, whole: bool = True, size: int | None = None) -> Iterator[DatasetReader]:
-    """Open a raster. `whole`: all of its pixels will be read, so their number is limited.
+def open_raster(
+    path: Path | str, share: Share, *, whole: bool = True, size: int | None = None
+) -> Iterator[DatasetReader]:
+    """Open a raster. `whole`: all its pixels will be read, so their number is limited.
 
-    `size` is of its file, in bytes, where that lies elsewhere.
+    `size` is the file size in bytes of a remote raster.
     """
     try:
-        with quiet():
-            # Not `rasterio.open`: that takes one driver, and reads URLs and schemes out of a path.
-            raster = DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
+        with ignore_missing_georeference():
+            raster = _open(path)
     except GDAL_ERRORS as error:
-        raise _not_opened(path, error) from None
+        raise _open_error(path, error) from None
     with raster:
         _check_size(raster, path, share, whole=whole, size=size)
         yield raster
 
 
 @contextlib.contextmanager
-def working(*sources: Path | str, to: Path | None = None) -> Iterator[None]:
-    """Read these rasters and write others. When that fails, who is to blame is found out by reading them alone.
+def explain_io_errors(*sources: Path | str, target: Path | None = None) -> Iterator[None]:
+    """Wrap work that reads rasters and writes `target`. On failure, read each source alone to find the cause.
 
-    A source that cannot be read is `invalid_input`; anything else, as a full disk, may be better next time. `to` is
-    what is written.
+    A source that cannot be read is `invalid_input`; any other cause, such as a full disk, may be gone at the next try.
     """
     try:
-        with quiet():
+        with ignore_missing_georeference():
             yield
     except (*GDAL_ERRORS, OSError) as error:
         for source in sources:
             check_readable(source)
-        if to is not None and _is_full(to, sources, error):
+        if target is not None and _is_disk_full(target, sources, error):
             raise BlobsUnavailable(
-                "the result cannot be written: there is no room left on the disk of the scratch directory"
-                f" ({_free(to):,} bytes are free). Make room there, or set DAGMASTER_SCRATCH_DIR to another disk"
+                "the result cannot be written: no space left on the disk of the scratch directory"
+                f" ({_free_bytes(target):,} bytes free). Free space there, or set DAGMASTER_SCRATCH_DIR to another disk"
             ) from error
         if any(_is_remote(source) for source in sources):
-            raise BlobsUnavailable("the result cannot be written, or the source cannot be read all the time") from None
+            raise BlobsUnavailable(
+                "the result cannot be written, or the storage stopped delivering the source"
+            ) from None
         raise BlobsUnavailable(f"the result cannot be written: {str(error)[:500]}") from error
 
 
 def check_readable(path: Path | str) -> None:
-    """Read every block once, and forget it. What is damaged or cut off is `invalid_input`."""
+    """Read every block once. A damaged or truncated raster is `invalid_input`."""
     try:
-        with quiet(), DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False) as raster:
+        with (
+            ignore_missing_georeference(),
+            DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False) as raster,
+        ):
             for band in raster.indexes:
                 for (row, column), window in raster.block_windows(band):
                     try:
@@ -124,149 +129,149 @@ def check_readable(path: Path | str) -> None:
                     except GDAL_ERRORS as error:
                         if _is_remote(path):
                             raise BlobsUnavailable(
-                                f"{path} cannot be read where it lies: the storage does not give all of it"
-                                f" ({_answer(error)}), or the raster is damaged or cut off"
+                                f"{path} cannot be read in place: the storage does not deliver all of it"
+                                f" ({_http_answer(error)}), or the raster is damaged or truncated"
                             ) from None
-                        _require_bytes(path)
-                        raise invalid(
-                            f"the raster is damaged or cut off: the block in row {row:,}, column {column:,} of band"
-                            f" {band} cannot be read. Expected a whole file: copy it again"
+                        _require_readable_bytes(path)
+                        raise invalid_input(
+                            f"the raster is damaged or truncated: the block at row {row:,}, column {column:,} of band"
+                            f" {band} cannot be read. Copy the complete file again"
                         ) from error
     except GDAL_ERRORS as error:
-        raise _not_opened(path, error) from None
+        raise _open_error(path, error) from None
 
 
-def invalid(message: str, **details: Any) -> PermanentError:
-    """Bad input is no failure of ours, and no retry mends it."""
-    return PermanentError(message, kind="invalid_input", **details)
-
-
-def crs_of(text: str) -> CRS:
-    """A coordinate system that a user wrote: a code or WKT. Never a file or an address, which GDAL would open."""
-    if not (_CODE.fullmatch(text.strip()) or _WKT.match(text)):
-        raise invalid(f"{text[:100]!r} is not a coordinate system: expected a code as EPSG:4326, or WKT")
+def parse_crs(text: str) -> CRS:
+    """Parse a user's CRS: a code or WKT. Never a file or a URL, which GDAL would open."""
+    if not (_CRS_CODE.fullmatch(text.strip()) or _WKT.match(text)):
+        raise invalid_input(f"{text[:100]!r} is not a CRS: expected a code such as EPSG:4326, or WKT")
     try:
         return CRS.from_string(text.strip())
     except CRSError as error:
-        raise invalid(f"nobody knows the coordinate system {text[:100]!r}: expected a code as EPSG:4326") from error
+        raise invalid_input(f"unknown CRS {text[:100]!r}: expected a code such as EPSG:4326") from error
 
 
-def bytes_of(kind: str) -> int:
-    """Bytes of one pixel of a data type, in GDAL's names."""
+def dtype_bytes(dtype: str) -> int:
+    """Return the bytes per pixel of a GDAL data type."""
     import numpy as np
 
-    return 4 if kind == "complex_int16" else int(np.dtype(kind).itemsize)
+    return 4 if dtype == "complex_int16" else int(np.dtype(dtype).itemsize)
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """What has no place on Earth is refused in our words."""
+def ignore_missing_georeference() -> Iterator[None]:
+    """Suppress rasterio's warning about rasters without georeference: handlers reject those themselves."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
 
 
+def _open(path: Path | str) -> DatasetReader:
+    # Not `rasterio.open`: that accepts only one driver, and parses URLs and schemes in a path.
+    return DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
+
+
 def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole: bool, size: int | None) -> None:
-    says = sum(raster.width * raster.height * bytes_of(kind) for kind in raster.dtypes)
-    known = size if size is not None or _is_remote(path) else _size(path)
-    on_disk = says if known is None else known
-    if says > GIGABYTE and says > MAX_EXPANSION * max(on_disk, 1):
-        raise invalid(
-            f"a file of {on_disk:,} bytes says that it holds {raster.width:,} x {raster.height:,} pixels, {says:,}"
-            f" bytes: that is no raster of measurements. Expected at most {MAX_EXPANSION:,} times the size of the file"
+    stated_bytes = sum(raster.width * raster.height * dtype_bytes(dtype) for dtype in raster.dtypes)
+    file_bytes = size if size is not None or _is_remote(path) else _file_bytes(path)
+    on_disk = stated_bytes if file_bytes is None else file_bytes
+    if stated_bytes > GIGABYTE and stated_bytes > MAX_EXPANSION * max(on_disk, 1):
+        raise invalid_input(
+            f"a file of {on_disk:,} bytes claims {raster.width:,} x {raster.height:,} pixels, {stated_bytes:,} bytes:"
+            f" measurements do not compress that well. Expected at most {MAX_EXPANSION:,} times the size of the file"
         )
-    at_once = raster.count if str(getattr(raster.interleaving, "value", "")).lower() == "pixel" else 1
-    block = max(
+    bands_per_block = raster.count if str(getattr(raster.interleaving, "value", "")).lower() == "pixel" else 1
+    block_bytes = max(
         (
-            rows * columns * bytes_of(kind)
-            for (rows, columns), kind in zip(raster.block_shapes, raster.dtypes, strict=True)
+            rows * columns * dtype_bytes(dtype)
+            for (rows, columns), dtype in zip(raster.block_shapes, raster.dtypes, strict=True)
         ),
         default=0,
     )
-    if block * at_once > MAX_BLOCK:
-        raise invalid(
-            f"one block of the raster has {block * at_once:,} bytes: at most {MAX_BLOCK:,} are decoded at once."
-            " Write it in tiles first, as with gdal_translate -co TILED=YES"
+    if block_bytes * bands_per_block > MAX_BLOCK_BYTES:
+        raise invalid_input(
+            f"one block of the raster has {block_bytes * bands_per_block:,} bytes: at most {MAX_BLOCK_BYTES:,} can be"
+            " decoded. Write it in tiles first, as with gdal_translate -co TILED=YES"
         )
     pixels = raster.width * raster.height * raster.count
     if whole and pixels > share.max_pixels:
-        raise invalid(
-            f"{raster.width:,} x {raster.height:,} pixels in {raster.count} bands are {pixels:,}: at most"
-            f" {share.max_pixels:,} are worked through at once (DAGMASTER_RASTER_MAX_PIXELS); tile it"
+        raise invalid_input(
+            f"the raster has {raster.width:,} x {raster.height:,} pixels in {raster.count} bands, {pixels:,} in all: at"
+            f" most {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); tile it"
         )
 
 
 def _is_remote(path: Path | str) -> bool:
-    """Whether GDAL reads it over a network: then a failure tells nothing of the raster."""
+    """Return whether GDAL reads the path over a network: a failure then may not be the raster's fault."""
     return str(path).startswith("/vsi")
 
 
-def _is_full(to: Path, sources: Sequence[Path | str], error: BaseException) -> bool:
-    """Whether a file could not be written for want of room.
+def _is_disk_full(target: Path, sources: Sequence[Path | str], error: BaseException) -> bool:
+    """Return whether a write probably failed for lack of disk space.
 
-    GDAL does not tell why, and takes away what it had written: that there is hardly room for the sources has to do.
+    GDAL reports no cause and deletes what it had written, so compare the free space with the size of the sources.
     """
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    wanted = 2 * sum(_size(source) for source in sources if not _is_remote(source))
-    return _free(to) < max(_HARDLY_ROOM, wanted)
+    needed = 2 * sum(_file_bytes(source) for source in sources if not _is_remote(source))
+    return _free_bytes(target) < max(_MIN_FREE_BYTES, needed)
 
 
-def _free(to: Path) -> int:
-    return shutil.disk_usage(to.parent).free
+def _free_bytes(target: Path) -> int:
+    return shutil.disk_usage(target.parent).free
 
 
-def _size(path: Path | str) -> int:
+def _file_bytes(path: Path | str) -> int:
     try:
         return Path(path).stat().st_size
     except OSError as error:
-        raise _gone(path, error) from error
+        raise _unreadable(path, error) from error
 
 
-def _require_bytes(path: Path | str) -> None:
-    """Read a file to its end. What a disk or a share does not give tells nothing of the raster."""
+def _require_readable_bytes(path: Path | str) -> None:
+    """Read a file to its end: if the disk or share fails, the raster is not to blame."""
     try:
         with Path(path).open("rb") as file:
-            while file.read(_PIECE):
+            while file.read(_CHUNK_BYTES):
                 pass
     except OSError as error:
-        raise _gone(path, error) from error
+        raise _unreadable(path, error) from error
 
 
-def _gone(path: Path | str, error: OSError) -> BlobsUnavailable:
+def _unreadable(path: Path | str, error: OSError) -> BlobsUnavailable:
     return BlobsUnavailable(f"{path} cannot be read: {error.strerror or error}")
 
 
-def _answer(error: BaseException) -> str:
-    """What a storage answered. GDAL's own words may hold what was signed, and are not told."""
-    found = _ANSWERED.search(str(error))
-    return f"it answers {found[1]}" if found else "it does not answer"
+def _http_answer(error: BaseException) -> str:
+    """Return the status a storage answered with. GDAL's message may contain a signed URL, so it is not shown."""
+    match = _HTTP_STATUS.search(str(error))
+    return f"it answers {match[1]}" if match else "it does not answer"
 
 
-def _not_opened(path: Path | str, error: BaseException) -> Exception:
-    if _is_remote(path) and _NO_RASTER not in str(error):
-        return BlobsUnavailable(f"{path} cannot be read where it lies: {_answer(error)}")
-    return invalid(_what_it_is(path))
+def _open_error(path: Path | str, error: BaseException) -> Exception:
+    if _is_remote(path) and _UNKNOWN_FORMAT not in str(error):
+        return BlobsUnavailable(f"{path} cannot be read in place: {_http_answer(error)}")
+    return invalid_input(_describe_content(path))
 
 
-def _what_it_is(path: Path | str) -> str:
-    """What lies there instead of a raster, from its first bytes. They themselves are not told: they are somebody's."""
-    wanted = f"expected one of {', '.join(DRIVERS)}"
+def _describe_content(path: Path | str) -> str:
+    """Describe a file that is not a raster by its first bytes, without quoting them: they are the user's data."""
+    expected = f"expected one of {', '.join(DRIVERS)}"
     if _is_remote(path):
-        return f"the file is not a raster that can be read: {wanted}"
+        return f"the file is not a readable raster: {expected}"
     try:
         with Path(path).open("rb") as file:
             head = file.read(512)
     except OSError as error:
-        raise _gone(path, error) from error
+        raise _unreadable(path, error) from error
     if not head:
-        return f"the file is empty (0 bytes): {wanted}"
+        return f"the file is empty (0 bytes): {expected}"
     if head.lstrip().startswith((b"<VRTDataset", b"<?xml")) and b"VRTDataset" in head:
-        return "the file is a VRT, which points at other files: name the rasters themselves, or write it out as GeoTIFF"
+        return "the file is a VRT, which references other files: name those rasters, or convert it to GeoTIFF"
     if head[:4] in (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"):
-        return "the file is a TIFF whose directory cannot be read, so it is damaged or cut off: copy it again"
+        return "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again"
     if head[:2] == b"PK":
-        return "the file is a zip archive: unpack it, and name the raster in it"
+        return "the file is a zip archive: extract it, and name the raster in it"
     if all(byte >= ord(" ") or byte in b"\t\r\n" for byte in head):
-        return f"the file is a text file, and no raster: {wanted}"
-    return f"the file is not a raster that can be read: {wanted}"
+        return f"the file is a text file, not a raster: {expected}"
+    return f"the file is not a readable raster: {expected}"

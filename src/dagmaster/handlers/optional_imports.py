@@ -1,4 +1,4 @@
-"""Packages that a handler needs and the core does not: imported when it runs, and named when they are not there."""
+"""Optional dependencies: imported when a handler runs, with an error that names the extra to install."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Say which extra to install when an import inside fails.
+def require_extra(name: str) -> Iterator[None]:
+    """Name the extra to install if an import inside fails.
 
     Example:
-        with extra("raster"):
-            from dagmaster.handlers.raster import validating
+        with require_extra("raster"):
+            from dagmaster.handlers.raster import inspection
     """
     try:
         yield

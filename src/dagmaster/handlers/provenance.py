@@ -1,4 +1,4 @@
-"""What made something, of what: how items say it, whatever they are of."""
+"""The provenance of a result: the properties and links of an item that name handler, workflow and sources."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_context import HandlerContext
 
-MOST_SOURCES: Final = 100
-"""That a COG or an item names. Ten thousand would be megabytes that every reader has to load."""
+MAX_SOURCES: Final = 100
+"""How many sources a COG or an item lists. Ten thousand would be megabytes that every reader has to load."""
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """How something was made. `sources` are pairs of href and sha256."""
+class Provenance:
+    """How a result was produced. `sources` are pairs of href and version: a sha256, or the storage's own version."""
 
     handler: str = ""
     handler_version: str = ""
@@ -28,47 +28,52 @@ class Made:
     sources: Sequence[tuple[str, str]] = field(default_factory=tuple)
 
     @classmethod
-    def by(cls, ctx: HandlerContext, sources: Sequence[tuple[str, str]]) -> Made:
-        """By this task."""
+    def of_task(cls, ctx: HandlerContext, sources: Sequence[tuple[str, str]]) -> Provenance:
+        """Return the provenance of this task's result."""
         return cls(
             handler=ctx.handler, handler_version=ctx.handler_version, workflow=ctx.workflow, sources=tuple(sources)
         )
 
 
-def provenance(made: Made, software: dict[str, str]) -> dict[str, Any]:
-    """The properties of an item that tell how it was made."""
-    said = {
+def provenance_properties(provenance: Provenance, software: dict[str, str]) -> dict[str, Any]:
+    """Return the item properties that state the provenance."""
+    sources = provenance.sources
+    properties = {
         "processing:software": software,
-        "dagmaster:handler": made.handler and f"{made.handler} v{made.handler_version}",
-        "dagmaster:workflow": made.workflow,
-        "dagmaster:sources": [{"href": href, **_version(known)} for href, known in made.sources[:MOST_SOURCES]],
-        "dagmaster:source_count": len(made.sources) if len(made.sources) > MOST_SOURCES else None,
+        "dagmaster:handler": provenance.handler and f"{provenance.handler} v{provenance.handler_version}",
+        "dagmaster:workflow": provenance.workflow,
+        "dagmaster:sources": [{"href": href, **_version(version)} for href, version in sources[:MAX_SOURCES]],
+        "dagmaster:source_count": len(sources) if len(sources) > MAX_SOURCES else None,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in properties.items() if value}
 
 
-def source_links(made: Made) -> list[dict[str, str]]:
-    """To the source, where there is one. Not derived_from: clients take what that leads to for an item."""
-    return [{"rel": "via", "href": href, "title": "The source"} for href, _ in made.sources if len(made.sources) == 1]
+def source_links(provenance: Provenance) -> list[dict[str, str]]:
+    """Return a link to the source if there is exactly one.
+
+    Its relation is `via`, not `derived_from`: clients expect an item behind the latter.
+    """
+    sources = provenance.sources
+    return [{"rel": "via", "href": href, "title": "The source"} for href, _ in sources if len(sources) == 1]
 
 
 def multihash(sha256: str) -> str:
-    """As the file extension writes it: which function (0x12: SHA-256), how long (0x20), the digest."""
+    """Encode a checksum for the file extension: hash function (0x12: SHA-256), length (0x20), digest."""
     return f"1220{sha256}"
 
 
 @cache
-def installed(*packages: str) -> dict[str, str]:
-    """The versions of these packages, as far as they are here."""
-    found = {}
+def installed_versions(*packages: str) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    versions = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def _version(known: str) -> dict[str, str]:
-    """A checksum, or the storage's own word for a blob that nobody has read all of."""
-    return {"file:checksum": multihash(known)} if _SHA256.fullmatch(known) else {"version": known}
+def _version(text: str) -> dict[str, str]:
+    """Return a checksum, or the storage's own version of a blob that was not read completely."""
+    return {"file:checksum": multihash(text)} if _SHA256.fullmatch(text) else {"version": text}

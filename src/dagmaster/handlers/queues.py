@@ -1,10 +1,10 @@
-"""The queues of the sources: which workers run what ships."""
+"""The queues of the built-in handlers, by the kind of worker they need."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LIGHT: Final = "functionapp-tasks"
-"""Reads a header, a listing or a row."""
+"""For handlers that read a header, a listing or a row."""
 HEAVY: Final = "container-tasks"
-"""Reads and writes data."""
+"""For handlers that read and write data."""

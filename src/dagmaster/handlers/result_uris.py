@@ -1,4 +1,4 @@
-"""Where a handler's results go: names that tell what they were made of, and how, and by what."""
+"""Where results are stored: names with a fingerprint of the sources, the params and the handler version."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.storage import BlobInfo, BlobUri
 
-UNDATED: Final = "dagmaster:undated_id"
-"""Of an item: its id comes from content and knows no moment. Who tells the moment later makes it a part of the id."""
-_LONGEST: Final = 100
+UNDATED_ID: Final = "dagmaster:undated_id"
+"""A property of an item whose id comes from its content alone: once its datetime is known, that joins the id."""
+_MAX_NAME_CHARACTERS: Final = 100
 _FINGERPRINT: Final = re.compile(r"-[0-9a-f]{16}(?=$|\.[A-Za-z0-9]+$)")
 
 
@@ -29,45 +29,45 @@ def result_uri(
     params: Mapping[str, Any],
     folder: str = "",
     zone: str = "silver",
-    made_by: tuple[str, str] | None = None,
+    producer: tuple[str, str] | None = None,
 ) -> BlobUri:
-    """The place of a result: `silver/folder/name-fingerprint.suffix`.
+    """Return the URI of a result: `silver/folder/name-fingerprint.suffix`.
 
-    The fingerprint is of the handler and its version, the params that shape the result and the checksums of what it is
-    made from. So a retry finds what is there, and a corrected handler never keeps a stale file. `made_by` is another
-    handler and its version: who plans its work looks whether that is done.
+    The fingerprint covers the handler and its version, the params that change the result and the checksums of its
+    sources. A retry therefore finds the existing file, and a corrected handler never reuses a stale one. `producer` is
+    another handler and its version: a planner uses it to see whether that handler's work is already done.
     """
-    name_and_version = made_by or (ctx.handler, ctx.handler_version)
-    said = json.dumps([*name_and_version, dict(params), list(sources)], sort_keys=True, default=str)
-    fingerprint = hashlib.sha256(said.encode()).hexdigest()[:16]
-    # A long name is cut before the fingerprint, never the fingerprint: that alone tells two results apart.
-    word = f"{plain_name(name)[: _LONGEST - len(fingerprint) - 1]}-{fingerprint}"
-    folders = [plain_name(one) for one in folder.split("/") if one]
-    return ctx.blobs.in_zone(zone, f"{'/'.join((*folders, word))}{suffix}")
+    name_and_version = producer or (ctx.handler, ctx.handler_version)
+    text = json.dumps([*name_and_version, dict(params), list(sources)], sort_keys=True, default=str)
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
+    # Cut a long name, never its fingerprint: that alone tells two results apart.
+    stem = f"{safe_name(name)[: _MAX_NAME_CHARACTERS - len(fingerprint) - 1]}-{fingerprint}"
+    folders = [safe_name(part) for part in folder.split("/") if part]
+    return ctx.blobs.in_zone(zone, f"{'/'.join((*folders, stem))}{suffix}")
 
 
-def plain_name(text: str) -> str:
-    """Text as a word of a path: letters, digits, '.', '_' and '-'."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("._")[:_LONGEST] or "unnamed"
+def safe_name(text: str) -> str:
+    """Return text as one part of a path: letters, digits, '.', '_' and '-'."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("._")[:_MAX_NAME_CHARACTERS] or "unnamed"
 
 
-def is_named_by_content(href: str) -> bool:
-    """Whether a place is named after what lies there: equal rasters of two days are one file."""
+def has_fingerprint(href: str) -> bool:
+    """Return whether a file is named by its content, so that equal rasters of two days are one file."""
     return _FINGERPRINT.search(href.rpartition("/")[2]) is not None
 
 
-def without_fingerprint(stem: str) -> str:
-    """A name as it was before a step put a fingerprint behind it."""
+def strip_fingerprint(stem: str) -> str:
+    """Return a name without the fingerprint that an earlier step appended."""
     return _FINGERPRINT.sub("", stem) or stem
 
 
-def dated(item_id: str, moment: str) -> str:
-    """The id of what was measured at a moment (as RFC 3339), where the id alone tells only of its content."""
-    return f"{item_id}-{hashlib.sha256(moment.encode()).hexdigest()[:8]}"
+def dated_id(item_id: str, datetime_text: str) -> str:
+    """Extend an id that covers only the content by the datetime (RFC 3339) of the measurement."""
+    return f"{item_id}-{hashlib.sha256(datetime_text.encode()).hexdigest()[:8]}"
 
 
-def publish(ctx: HandlerContext, path: Path, uri: BlobUri) -> BlobInfo:
-    """Put a finished local file in its place. What is there already stays: it was made of the same."""
+def publish_file(ctx: HandlerContext, path: Path, uri: BlobUri) -> BlobInfo:
+    """Publish a finished local file. An existing one stays: it was made from the same sources."""
     total = max(path.stat().st_size, 1)
 
     def on_bytes(done: int) -> None:

@@ -14,7 +14,7 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.handlers.raster.cog_handlers import CompleteParams
 from dagmaster.handlers.raster.tile_handlers import TileOptions
-from dagmaster.handlers.result_uris import publish, result_uri
+from dagmaster.handlers.result_uris import publish_file, result_uri
 from dagmaster.handlers.source_files import CrsName, SourceParams, local_file
 from dagmaster.handlers.vector.models import PrepareParams
 from dagmaster.ports.handler_services import Share
@@ -85,10 +85,10 @@ def test_a_file_may_be_given_by_each_of_its_names(tmp_path, params):
         ({"container_name": "../..", "blob_name": "x"}, r"'\.\.' part"),
         (
             {"item": {"id": "i", "assets": {"a": {"href": "1"}, "b": {"href": "2"}}}},
-            "no asset with the role 'data': it has a, b",
+            "no asset with the role 'data': its assets are a, b",
         ),
-        ({"item": {"id": "i", "assets": ["x"]}}, "no asset with the role 'data': it has none"),
-        ({"item": {"id": "i", "assets": {"data": "x"}}}, "no asset with the role 'data': it has none"),
+        ({"item": {"id": "i", "assets": ["x"]}}, "no asset with the role 'data': its assets are none"),
+        ({"item": {"id": "i", "assets": {"data": "x"}}}, "no asset with the role 'data': its assets are none"),
     ],
 )
 def test_what_is_no_file_is_bad_input_with_its_reason(tmp_path, params, said):
@@ -163,14 +163,14 @@ def test_a_task_that_is_to_stop_stops_while_it_reads_or_publishes(tmp_path, make
     assert error.value.kind == "cancelled"
     there = result_uri(ctx, "r", ".tif", sources=[], params={})
     with pytest.raises(PermanentError):
-        publish(ctx, made, there)
+        publish_file(ctx, made, there)
     assert ctx.blobs.find(there) is None
 
 
 def test_a_file_over_the_limit_is_not_read(tmp_path):
     ctx = context(tmp_path, max_file_mb=1)
     ctx.blobs.write(ctx.blobs.in_zone("bronze", "a.tif"), bytes(2_000_000))
-    with pytest.raises(PermanentError, match=r"has 2 MB: at most 1 MB are read \(DAGMASTER_RASTER_MAX_FILE_MB\)"):
+    with pytest.raises(PermanentError, match=r"has 2 MB: at most 1 MB are allowed \(DAGMASTER_RASTER_MAX_FILE_MB\)"):
         local_file(ctx, ctx.blobs.resolve("a.tif"))
 
 

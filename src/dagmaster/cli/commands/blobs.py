@@ -250,10 +250,10 @@ def _require_unspoken(services: Services, uris: list[BlobUri]) -> None:
     if not asked:
         return
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.handlers.stac.asset_references import referenced
+    from dagmaster.handlers.stac.asset_references import referenced_blobs
 
     try:
-        known = referenced(HandlerContext(services=services))
+        known = referenced_blobs(HandlerContext(services=services))
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"the catalog cannot be asked, for {error.name} is not installed: --force does not ask it"

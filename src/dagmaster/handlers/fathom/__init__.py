@@ -1,1 +1,1 @@
-"""Handlers for FATHOM flood maps: tiles by return period, stacked, merged and registered."""
+"""Handlers for FATHOM flood maps: list tiles, stack return periods, merge grid cells, register them."""

@@ -1,6 +1,6 @@
-"""What the numbers in a depth map mean. The table is ours: check it against the notes of the delivery at hand.
+"""The meaning of the values in a depth raster. The codes are our assumption: check them against your delivery notes.
 
-Depths are whole centimetres of water above ground, 0 is dry. Everything below 0 is no depth.
+Depths are whole centimetres of water above ground; 0 is dry. Values below 0 are not depths.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ DTYPE: Final = "int16"
 UNIT: Final = "cm"
 
 NODATA: Final = -9999
-"""Nothing was modelled here: the sea, or beyond the edge of the model."""
+"""Not modelled: the sea, or outside the model."""
 PERMANENT_WATER: Final = -9998
-"""A river or lake that is there in any year. It is no depth, and is never averaged or compared with one."""
+"""A river or lake that always has water. It is not a depth, and is never averaged or compared with one."""
 
 SPECIAL: Final = {NODATA: "nodata", PERMANENT_WATER: "permanent water"}
 
 RETURN_PERIODS: Final = (5, 10, 20, 50, 100, 200, 500, 1000)
-"""In years: how often, on average, water stands at least so high. One band each, the shortest first."""
+"""In years: how often, on average, water stands at least that high. One band each, the shortest first."""
 
 
 def band_name(return_period: int) -> str:
-    """The description of a band, as the files are named."""
+    """Return the description of a band, as in the file names."""
     return f"1in{return_period}"

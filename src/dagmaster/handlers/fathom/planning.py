@@ -1,4 +1,4 @@
-"""What is to be done: files grouped into tiles, stacks into cells. Lists in, lists out; nothing is opened here."""
+"""Plan the work: group files into tiles, and stacks into grid cells. No file is opened here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.geo.bounding_boxes import parse_bbox, split_at_antimeridian
 from dagmaster.handlers.fathom.depth_codes import band_name
-from dagmaster.handlers.fathom.filename_grammar import bbox_of, cell_name, cell_of, union
+from dagmaster.handlers.fathom.filename_grammar import bbox_union, cell_corner, cell_name, tile_bbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dagmaster.handlers.fathom.filename_grammar import Grammar, Parsed
+    from dagmaster.handlers.fathom.filename_grammar import Grammar, ParsedName
     from dagmaster.ports.storage import BlobInfo
 
 
@@ -26,62 +26,62 @@ class TileFiles:
     files: dict[int, BlobInfo] = field(default_factory=dict)
 
     def missing(self, periods: Sequence[int]) -> list[int]:
-        """The return periods that are not there."""
+        """Return the return periods without a file."""
         return [period for period in periods if period not in self.files]
 
 
 @dataclass(slots=True)
-class Found:
-    """All that lies below a prefix: tiles in order, names that say nothing, and names that say the same as another."""
+class FoundFiles:
+    """The files below a prefix: tiles in order, names that no pattern matches, and names that repeat another."""
 
     tiles: list[TileFiles]
     unparsed: list[str]
-    twice: list[str]
+    duplicates: list[str]
 
 
-def find_tiles(infos: Iterable[BlobInfo], prefix: str, grammar: Grammar) -> Found:
-    """Read the names below a prefix, and bring what belongs together together."""
-    found: dict[tuple[str, str], TileFiles] = {}
+def find_tiles(infos: Iterable[BlobInfo], prefix: str, grammar: Grammar) -> FoundFiles:
+    """Parse the names below a prefix, and group the files by tile."""
+    tiles: dict[tuple[str, str], TileFiles] = {}
     unparsed: list[str] = []
-    twice: list[str] = []
+    duplicates: list[str] = []
     for info in infos:
         name = info.uri.name[len(prefix) :].lstrip("/")
         parsed = grammar.parse(name)
         if parsed is None:
             unparsed.append(name)
             continue
-        tile = found.setdefault((parsed.group, parsed.tile), _empty(parsed))
+        tile = tiles.setdefault((parsed.group, parsed.tile), _new_tile(parsed))
         if parsed.return_period in tile.files:
-            twice.append(name)
+            duplicates.append(name)
         tile.files[parsed.return_period] = info
-    return Found([found[key] for key in sorted(found)], unparsed, twice)
+    return FoundFiles([tiles[key] for key in sorted(tiles)], unparsed, duplicates)
 
 
-def _empty(parsed: Parsed) -> TileFiles:
+def _new_tile(parsed: ParsedName) -> TileFiles:
     return TileFiles(parsed.tile, parsed.group, dict(parsed.facets))
 
 
-def is_wanted(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a tile touches the box and has the facets that are asked for."""
-    if any(tile.facets.get(name, "") not in [each.lower() for each in values] for name, values in where.items()):
+def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a tile intersects the bbox and has the requested facets."""
+    if any(tile.facets.get(name, "") not in [value.lower() for value in values] for name, values in where.items()):
         return False
     if bbox is None:
         return True
-    west, south, east, north = bbox_of(tile.tile)
+    west, south, east, north = tile_bbox(tile.tile)
     return any(
         west < right and east > left and south < top and north > bottom
         for left, bottom, right, top in split_at_antimeridian(parse_bbox(bbox))
     )
 
 
-def sources_of(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
-    """The files of a tile by the names of their bands."""
+def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
+    """Return the files of a tile by band name."""
     return {band_name(period): str(tile.files[period].uri) for period in periods}
 
 
 @dataclass(slots=True)
 class Cell:
-    """The stacks of one group in one cell of the grid. `lacking`: tiles that were planned and have no stack."""
+    """The stacks of one group in one grid cell. `lacking`: planned tiles without a stack."""
 
     cell: str
     group: str
@@ -91,17 +91,17 @@ class Cell:
 
     @property
     def bbox(self) -> list[float]:
-        """Of the tiles that are there."""
-        return union([bbox_of(tile) for tile in self.stacks or self.lacking])
+        """The bbox of the tiles with a stack."""
+        return bbox_union([tile_bbox(tile) for tile in self.stacks or self.lacking])
 
 
 def find_cells(stacks: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]], degrees: int) -> list[Cell]:
-    """Which stacks belong to which cell of the grid, by group and cell."""
+    """Group stacks by grid cell, sorted by group and cell."""
     cells: dict[tuple[str, str], Cell] = {}
     for stack in stacks:
-        _cell_of(cells, stack, degrees).stacks[stack["tile"]] = stack["href"]
+        _find_cell(cells, stack, degrees).stacks[stack["tile"]] = stack["href"]
     for tile in planned:
-        cell = _cell_of(cells, tile, degrees)
+        cell = _find_cell(cells, tile, degrees)
         if tile["tile"] not in cell.stacks:
             cell.lacking.append(tile["tile"])
     for cell in cells.values():
@@ -110,7 +110,7 @@ def find_cells(stacks: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[st
     return [cells[key] for key in sorted(cells)]
 
 
-def _cell_of(cells: dict[tuple[str, str], Cell], tile: Mapping[str, Any], degrees: int) -> Cell:
-    name = cell_name(*cell_of(tile["tile"], degrees), degrees)
-    empty = Cell(name, tile["group"], dict(tile.get("facets") or {}), {}, [])
-    return cells.setdefault((tile["group"], name), empty)
+def _find_cell(cells: dict[tuple[str, str], Cell], tile: Mapping[str, Any], degrees: int) -> Cell:
+    name = cell_name(*cell_corner(tile["tile"], degrees), degrees)
+    new = Cell(name, tile["group"], dict(tile.get("facets") or {}), {}, [])
+    return cells.setdefault((tile["group"], name), new)

@@ -1,1 +1,1 @@
-"""Handlers that look after what is stored."""
+"""Handlers that maintain the storage and its catalog."""

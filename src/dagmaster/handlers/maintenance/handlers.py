@@ -1,4 +1,4 @@
-"""The maintenance handlers: which blobs no item speaks of, and items for those of the silver zone that have none."""
+"""The maintenance handlers: find blobs that no item references, and register rasters of the silver zone."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pydantic import BaseModel, Field
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.queues import HEAVY
-from dagmaster.handlers.stac.asset_references import referenced
-from dagmaster.handlers.stac.catalog_maintenance import Indexed, PlaceParams, index
+from dagmaster.handlers.stac.asset_references import referenced_blobs
+from dagmaster.handlers.stac.catalog_maintenance import Indexed, PlaceParams, index_rasters
 
 
 class OrphanParams(PlaceParams):
-    """Where to look, and what is too young to be judged."""
+    """Where to search, and the minimum age."""
 
     min_age_seconds: float = Field(
-        default=3600, ge=0, description="Younger ones may belong to a job that has yet to register them."
+        default=3600, ge=0, description="Younger blobs may belong to a job that has yet to register them."
     )
-    limit: int = Field(default=1000, ge=0, le=10_000, description="How many are named; all are counted.")
+    limit: int = Field(default=1000, ge=0, le=10_000, description="How many orphans are listed; all are counted.")
 
 
 class Orphan(BaseModel):
-    """A blob that no item speaks of."""
+    """A blob that no item references."""
 
     href: str
     size: int
@@ -31,23 +31,23 @@ class Orphan(BaseModel):
 
 
 class Orphans(BaseModel):
-    """What was found. Nothing is deleted."""
+    """The orphans. Nothing is deleted."""
 
-    orphans: list[Orphan] = Field(description="The first of them, by name.")
+    orphans: list[Orphan] = Field(description="The first of them, sorted by name.")
     orphan_count: int
     orphan_mb: float
-    checked: int = Field(description="Blobs that were looked at.")
-    referenced: int = Field(description="Of these, those that an item speaks of.")
-    too_young: int = Field(description="Of these, those that were left out for their age.")
+    checked: int = Field(description="Blobs that were checked.")
+    referenced: int = Field(description="Of these, those that an item references.")
+    too_young: int = Field(description="Of these, those younger than min_age_seconds.")
 
 
 @handler("maintenance.detect_orphan_blobs", queue=HEAVY, timeout_seconds=3600, aliases=["detect_orphan_blobs"])
 def detect_orphan_blobs(ctx: HandlerContext, params: OrphanParams) -> Orphans:
-    """Find blobs of a zone that no item of any collection references. It never deletes."""
-    # The blobs first: one that is registered in between is found to be so.
+    """Find blobs of a zone that no item of any collection references. Nothing is deleted."""
+    # List the blobs first: one registered meanwhile is then found in the catalog.
     files = params.files(ctx)
     ctx.progress(0, len(files), "reading the catalog")
-    known = set(referenced(ctx))
+    known = set(referenced_blobs(ctx))
     now = time.time()
     unknown = [info for info in files if info.uri not in known]
     old = [info for info in unknown if info.modified is None or now - info.modified >= params.min_age_seconds]
@@ -63,9 +63,9 @@ def detect_orphan_blobs(ctx: HandlerContext, params: OrphanParams) -> Orphans:
 
 
 class SilverParams(PlaceParams):
-    """Which files."""
+    """The rasters to register."""
 
-    collection_id: str = Field(default="silver", description="Where their items go.")
+    collection_id: str = Field(default="silver", description="The collection of the items.")
 
 
 @handler(
@@ -76,5 +76,5 @@ class SilverParams(PlaceParams):
     aliases=["register_silver_blobs"],
 )
 def register_silver_blobs(ctx: HandlerContext, params: SilverParams) -> Indexed:
-    """Have an item for each raster of the silver zone that no item of any collection references."""
-    return index(ctx, params.rasters(ctx), set(referenced(ctx)), params.collection_id)
+    """Register an item for each raster of the silver zone that no item of any collection references."""
+    return index_rasters(ctx, params.rasters(ctx), set(referenced_blobs(ctx)), params.collection_id)

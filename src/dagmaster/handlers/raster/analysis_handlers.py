@@ -1,4 +1,4 @@
-"""Handlers that look at a raster and make something small of it: a picture, statistics, predictions."""
+"""Handlers that derive something from a raster: a thumbnail, zonal statistics, model predictions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from pydantic import BaseModel, Field, field_validator
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.handlers.optional_imports import extra
+from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.raster.cog_output import CogMade, CogParams, Origin, cog_uri, made_cog, name_of
-from dagmaster.handlers.result_uris import publish, result_uri
+from dagmaster.handlers.raster.cog_output import CogParams, CogResult, Origin, cog_uri, publish_cog, result_name
+from dagmaster.handlers.result_uris import publish_file, result_uri
 from dagmaster.handlers.source_files import SourceParams, local_file
 from dagmaster.handlers.vector.dataset_files import fetch
 
 
 class ThumbnailParams(SourceParams):
-    """The raster, and how it is drawn."""
+    """The raster, and how its thumbnail is drawn."""
 
     size: int = Field(default=512, ge=16, le=4096, description="Pixels of the longer side.")
     bands: list[int] | None = Field(
         default=None,
-        description="One for grey, three for colours; else those called or coloured red, green, blue; else the first.",
+        description="One band for grey, three for colours; by default those named red, green, blue, else the first.",
     )
-    percentiles: tuple[float, float] = Field(default=(2.0, 98.0), description="Values between them are stretched.")
+    percentiles: tuple[float, float] = Field(
+        default=(2.0, 98.0), description="Values between these percentiles are stretched."
+    )
 
     @field_validator("bands")
     @classmethod
@@ -37,53 +39,55 @@ class ThumbnailParams(SourceParams):
 
     @field_validator("percentiles")
     @classmethod
-    def _rising(cls, percentiles: tuple[float, float]) -> tuple[float, float]:
+    def _ascending(cls, percentiles: tuple[float, float]) -> tuple[float, float]:
         low, high = percentiles
         if not 0 <= low < high <= 100:  # noqa: PLR2004 - percent
-            raise ValueError("two rising numbers from 0 to 100")
+            raise ValueError("expected two ascending numbers from 0 to 100")
         return percentiles
 
 
 class Thumbnail(BaseModel):
-    """A picture."""
+    """A thumbnail."""
 
-    thumbnail_url: str = Field(description="Where it lies.")
-    thumbnail_path: str = Field(description="The same.")
+    thumbnail_url: str = Field(description="The URI of the PNG.")
+    thumbnail_path: str = Field(description="Same as thumbnail_url.")
     width: int
     height: int
 
 
 @handler("raster.thumbnail", version="2", queue=LIGHT, timeout_seconds=1800, aliases=["raster_thumbnail"])
 def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
-    """Draw a small picture (PNG) of a raster, stretched between percentiles; nodata is transparent."""
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster import thumbnails
+    """Draw a thumbnail (PNG) of a raster, stretched between percentiles; nodata is transparent."""
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.thumbnails import write_thumbnail
     source = local_file(ctx, params.uri(ctx))
-    shape = params.model_dump(include={"size", "bands", "percentiles"})
-    uri = result_uri(ctx, name_of(source.uri), ".png", sources=[source.sha256], params=shape, folder="thumbnails")
-    to = ctx.scratch / "thumbnail.png"
-    with gdal(ctx.share):
-        width, height = thumbnails.thumbnail(source.path, to, ctx.share, **shape)
-    publish(ctx, to, uri)
+    options = params.model_dump(include={"size", "bands", "percentiles"})
+    uri = result_uri(ctx, result_name(source.uri), ".png", sources=[source.sha256], params=options, folder="thumbnails")
+    target = ctx.scratch / "thumbnail.png"
+    with gdal_env(ctx.share):
+        width, height = write_thumbnail(source.path, target, ctx.share, **options)
+    publish_file(ctx, target, uri)
     return Thumbnail(thumbnail_url=str(uri), thumbnail_path=str(uri), width=width, height=height)
 
 
 class ZonalParams(SourceParams):
-    """The raster, and the zones that it is measured in."""
+    """The raster, and the zones to measure."""
 
     zones: Any = Field(description="GeoJSON, the href of a vector file, a bbox in degrees, or a list of these.")
-    zone_field: str | None = Field(default=None, description="The property that names a zone; else its id or number.")
-    layer: str | None = Field(default=None, description="Of the vector file, where it has several.")
-    member: str | None = Field(default=None, description="The vector file in a zip, where it has several.")
-    bands: list[int] = Field(default=[1], min_length=1, max_length=1_000, description="Which bands.")
+    zone_field: str | None = Field(
+        default=None, description="The property that names a zone; by default its id or index."
+    )
+    layer: str | None = Field(default=None, description="The layer of the vector file, if it has several.")
+    member: str | None = Field(default=None, description="The vector file in a zip archive, if it has several.")
+    bands: list[int] = Field(default=[1], min_length=1, max_length=1_000, description="The bands to measure.")
 
 
 class Zonal(BaseModel):
-    """Statistics of zones."""
+    """Zonal statistics."""
 
     zones: list[dict[str, Any]] = Field(
-        description="Per zone and band: id, band, count, sum, mean, min, max, std, properties. Count has fractions."
+        description="Per zone and band: id, band, count (with fractions), sum, mean, min, max, std, properties."
     )
     zone_count: int
     stats_url: str = Field(description="The same as a JSON file.")
@@ -93,77 +97,90 @@ class Zonal(BaseModel):
     "raster.stats_zonal", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["stats_zonal", "raster_stats_zonal"]
 )
 def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
-    """Measure a raster in zones. A pixel that lies half in a zone counts half; nodata is left out."""
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster import zonal
-        from dagmaster.handlers.raster.areas_of_interest import areas
+    """Compute statistics of a raster by zone. A pixel half in a zone counts half; nodata is excluded."""
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.areas_of_interest import read_areas
+        from dagmaster.handlers.raster.zonal import zonal_statistics
     source = local_file(ctx, params.uri(ctx))
-    with gdal(ctx.share):
-        wanted = areas(
+    with gdal_env(ctx.share):
+        zones = read_areas(
             params.zones,
             lambda href: fetch(ctx, ctx.blobs.resolve(href), params.member),
             name_field=params.zone_field,
             layer=params.layer,
         )
-        rows = zonal.zonal(source.path, ctx.share, wanted, bands=params.bands, on_round=_each(ctx, "zone"))
-    told = json.dumps({"raster": str(source.uri), "zones": rows}, sort_keys=True)
-    to = ctx.scratch / "statistics.json"
-    to.write_text(told, encoding="utf-8")
-    # What is told names the zones and what was found in them: that is the fingerprint.
-    name = name_of(source.uri)
-    uri = result_uri(ctx, name, ".json", sources=[source.sha256], params={"told": told}, folder="statistics")
-    publish(ctx, to, uri)
-    return Zonal(zones=rows, zone_count=len(wanted), stats_url=str(uri))
+        rows = zonal_statistics(
+            source.path, ctx.share, zones, bands=params.bands, on_batch=_progress_reporter(ctx, "zone")
+        )
+    text = json.dumps({"raster": str(source.uri), "zones": rows}, sort_keys=True)
+    target = ctx.scratch / "statistics.json"
+    target.write_text(text, encoding="utf-8")
+    # The text contains the zones and their statistics, so it serves as the fingerprint of the params.
+    uri = result_uri(
+        ctx,
+        result_name(source.uri),
+        ".json",
+        sources=[source.sha256],
+        params={"statistics": text},
+        folder="statistics",
+    )
+    publish_file(ctx, target, uri)
+    return Zonal(zones=rows, zone_count=len(zones), stats_url=str(uri))
 
 
 class PredictParams(SourceParams, CogParams):
-    """The raster, the model, and how it is used."""
+    """The raster, the model, and how it is applied."""
 
-    model: str = Field(description="The href of an ONNX model: one float input of batch, bands, rows, columns.")
-    window: int = Field(default=256, ge=8, le=4096, description="Pixels of a window's side.")
-    overlap: int = Field(default=32, ge=0, le=1024, description="Pixels thrown away on each side of a window.")
-    bands: list[int] | None = Field(default=None, description="What the model is shown; else all bands.")
-    scale: float = Field(default=1.0, description="The model gets pixel * scale + offset.")
+    model: str = Field(description="The href of an ONNX model with one float input: batch, bands, rows, columns.")
+    window: int = Field(default=256, ge=8, le=4096, description="Window width and height in pixels.")
+    overlap: int = Field(default=32, ge=0, le=1024, description="Pixels discarded on each side of a window.")
+    bands: list[int] | None = Field(default=None, description="The input bands; by default all.")
+    scale: float = Field(default=1.0, description="The model receives pixel * scale + offset.")
     offset: float = 0.0
-    classes: bool = Field(default=False, description="Write the number of the strongest channel, not the channels.")
+    classes: bool = Field(default=False, description="Write the index of the strongest channel, not the channels.")
 
 
-class Predicted(CogMade):
-    """What a model says."""
+class Predicted(CogResult):
+    """The prediction of a model."""
 
-    prediction_path: str = Field(description="Where it lies.")
+    prediction_path: str = Field(description="The URI of the COG.")
 
 
 @handler(
     "raster.ml_predict", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
 )
 def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
-    """Run an ONNX model over a raster, in windows that overlap, into a COG."""
-    with extra("raster"):
-        from dagmaster.handlers.raster.cog_writer import make_cog as _  # noqa: F401 - says which extra is missing
-    with extra("ml"):
-        from dagmaster.handlers.raster.prediction import Prediction, predict
+    """Apply an ONNX model to a raster in overlapping windows and write a COG."""
+    with require_extra("raster"):
+        from dagmaster.handlers.raster.cog_writer import convert_to_cog as _  # noqa: F401 - names the missing extra
+    with require_extra("ml"):
+        from dagmaster.handlers.raster.prediction import PredictionOptions, write_prediction
     source, model = local_file(ctx, params.uri(ctx)), local_file(ctx, ctx.blobs.resolve(params.model))
-    shape = params.model_dump(include={"window", "overlap", "bands", "scale", "offset", "classes"})
-    how, origin = Prediction(**shape), Origin.of(ctx, source, model)
+    pixel_params = params.model_dump(include={"window", "overlap", "bands", "scale", "offset", "classes"})
+    prediction, origin = PredictionOptions(**pixel_params), Origin.of_files(ctx, source, model)
     options = params.options(origin)
 
-    def make(to: Path) -> None:
-        weights = model.path.read_bytes()
-        predict(source.path, to, options, ctx.share, model=weights, how=how, on_round=_each(ctx, "window"))
+    def write(target: Path) -> None:
+        write_prediction(
+            source.path,
+            target,
+            options,
+            ctx.share,
+            model=model.path.read_bytes(),
+            prediction=prediction,
+            on_window=_progress_reporter(ctx, "window"),
+        )
 
-    name = name_of(source.uri)
-    uri = cog_uri(ctx, name, params, origin, shape, folder="predictions")
-    made = made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
-    return Predicted(**made.model_dump(), prediction_path=made.cog_path)
+    name = result_name(source.uri)
+    uri = cog_uri(ctx, name, params, origin, pixel_params, folder="predictions")
+    cog = publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params)
+    return Predicted(**cog.model_dump(), prediction_path=cog.cog_path)
 
 
-def _each(ctx: HandlerContext, what: str) -> Any:
-    """Tell how far it is, once a round."""
-
-    def on_round(done: int, count: int) -> None:
+def _progress_reporter(ctx: HandlerContext, unit: str) -> Any:
+    def report(done: int, count: int) -> None:
         ctx.raise_if_cancelled()
-        ctx.progress(done, count, f"{what} {done + 1} of {count}")
+        ctx.progress(done, count, f"{unit} {done + 1} of {count}")
 
-    return on_round
+    return report

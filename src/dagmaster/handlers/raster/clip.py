@@ -1,4 +1,4 @@
-"""Cut a raster along the outline of an area, block by block."""
+"""Clip a raster to areas, block by block."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import shapely
 from rasterio.features import geometry_mask
 from rasterio.windows import Window
 
-from dagmaster.handlers.gdal import invalid, opened, working
-from dagmaster.handlers.raster.areas_of_interest import placed
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import explain_io_errors, open_raster
+from dagmaster.handlers.raster.areas_of_interest import project_area
 from dagmaster.handlers.raster.cog_writer import write_cog
-from dagmaster.handlers.raster.footprints import footprint_of_bounds
-from dagmaster.handlers.raster.grids import Warp, is_float, north_up, require_place, warped
+from dagmaster.handlers.raster.footprints import bounds_footprint
+from dagmaster.handlers.raster.grids import Warp, has_nan, north_up_grid, open_warped, require_georeferenced
 from dagmaster.handlers.raster.vrts import has_mask
 
 if TYPE_CHECKING:
@@ -26,56 +27,59 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.areas_of_interest import Area
     from dagmaster.handlers.raster.cog_writer import CogOptions
     from dagmaster.handlers.raster.grids import Grid
-    from dagmaster.handlers.raster.vrts import Rectangle
+    from dagmaster.handlers.raster.vrts import PixelWindow
     from dagmaster.ports.handler_services import Share
 
-CHUNK: Final = 2048
-"""Pixels on each side of what is in memory at once, of one band."""
+BLOCK_PIXELS: Final = 2048
+"""The side of the block that is in memory at once, for one band."""
 
 
-def clip(
+def clip_raster(
     path: Path,
-    to: Path,
+    target: Path,
     options: CogOptions,
     share: Share,
-    wanted: Sequence[Area],
+    areas: Sequence[Area],
     *,
     all_touched: bool = False,
-    on_round: Callable[[int, int], None] = lambda _done, _all: None,
+    on_block: Callable[[int, int], None] = lambda _done, _count: None,
 ) -> int:
-    """Write the part of a raster that lies in these areas; how many pixels that are.
+    """Write the part of a raster that lies in the areas; return the number of pixels inside.
 
-    A pixel is inside if its centre is, or with `all_touched` if any of it is. Pixels outside are nodata; where the
-    raster has no such value, NaN in floats, and a mask for whole numbers.
+    A pixel is inside if its centre is, or with `all_touched` if any of it is. Pixels outside are nodata; if the raster
+    has no nodata value, floats get NaN and integers a mask.
     """
-    with opened(path, share) as raster:
-        require_place(raster)
-        grid = north_up(raster)
-        shape = shapely.union_all([placed(area, grid.crs, grid.bounds) for area in wanted])
-        window = _window(grid, shape)
-        between = to.with_name(f"{to.stem}-clipped.tif")
-        with working(path, to=between), warped(raster, grid, Warp()) as source:
-            inside = _cut(source, between, grid, window, shape, all_touched=all_touched, on_round=on_round)
+    with open_raster(path, share) as raster:
+        require_georeferenced(raster)
+        grid = north_up_grid(raster)
+        geometry = shapely.union_all([project_area(area, grid.crs, grid.bounds) for area in areas])
+        window = _covering_window(grid, geometry)
+        intermediate = target.with_name(f"{target.stem}-clipped.tif")
+        with explain_io_errors(path, target=intermediate), open_warped(raster, grid, Warp()) as source:
+            inside = _write_clipped(
+                source, intermediate, grid, window, geometry, all_touched=all_touched, on_block=on_block
+            )
         if inside == 0:
             a, _, _, _, e, *_ = tuple(grid.affine)
-            why = "it is smaller than a pixel" if shape.area < abs(a * e) else "it hardly touches the raster's edge"
-            raise invalid(f"no pixel has its centre in the area: {why}. Give all_touched, or another area")
-    with working(path, to=to), rasterio.open(between) as source:
-        write_cog(source, to, options, share)
-    between.unlink()
+            is_small = geometry.area < abs(a * e)
+            reason = "it is smaller than a pixel" if is_small else "it only touches the edge of the raster"
+            raise invalid_input(f"no pixel has its centre in the area: {reason}. Set all_touched, or use another area")
+    with explain_io_errors(path, target=target), rasterio.open(intermediate) as source:
+        write_cog(source, target, options, share)
+    intermediate.unlink()
     return inside
 
 
-def _window(grid: Grid, shape: Any) -> Rectangle:
-    """The pixels around the area."""
-    touching = shape.intersection(shapely.box(*grid.bounds))
-    if touching.area == 0:
-        there = footprint_of_bounds(grid.crs, grid.bounds).bbox
-        raise invalid(
-            f"the area does not touch the raster: the raster lies at {there} (west, south, east, north). Expected an"
-            " area that overlaps it, in degrees"
+def _covering_window(grid: Grid, geometry: Any) -> PixelWindow:
+    """Return the pixels that cover the geometry."""
+    overlap = geometry.intersection(shapely.box(*grid.bounds))
+    if overlap.area == 0:
+        bbox = bounds_footprint(grid.crs, grid.bounds).bbox
+        raise invalid_input(
+            f"the area does not intersect the raster, whose bbox is {bbox} (west, south, east, north). Expected an area"
+            " that overlaps it, in degrees"
         )
-    left, bottom, right, top = touching.bounds
+    left, bottom, right, top = overlap.bounds
     a, _, c, _, e, f = tuple(grid.affine)[:6]
     first = (max(0, int((left - c) / a + 1e-6)), max(0, int((top - f) / e + 1e-6)))
     last = (
@@ -85,19 +89,19 @@ def _window(grid: Grid, shape: Any) -> Rectangle:
     return (*first, max(1, last[0] - first[0]), max(1, last[1] - first[1]))
 
 
-def _cut(
+def _write_clipped(
     source: Any,
-    to: Path,
+    target: Path,
     grid: Grid,
-    window: Rectangle,
-    shape: Any,
+    window: PixelWindow,
+    geometry: Any,
     *,
     all_touched: bool,
-    on_round: Callable[[int, int], None],
+    on_block: Callable[[int, int], None],
 ) -> int:
     part = grid.window(*window)
     nodata = source.nodata
-    if nodata is None and is_float(source.dtypes[0]):
+    if nodata is None and has_nan(source.dtypes[0]):
         nodata = np.nan
     is_masked = has_mask(source)
     profile = {
@@ -118,40 +122,42 @@ def _cut(
         "interleave": "band",
     }
     inside = 0
-    with rasterio.open(to, "w", **profile) as out:
-        _copy_words(source, out)
-        chunks = list(_chunks(part))
-        for done, (column, row, width, height) in enumerate(chunks):
-            on_round(done, len(chunks))
-            there = part.window(column, row, width, height)
-            outside = geometry_mask([shape], (height, width), there.affine, all_touched=all_touched)
+    with rasterio.open(target, "w", **profile) as output:
+        _copy_band_metadata(source, output)
+        blocks = list(_blocks(part))
+        for done, (column, row, width, height) in enumerate(blocks):
+            on_block(done, len(blocks))
+            block = part.window(column, row, width, height)
+            outside = geometry_mask([geometry], (height, width), block.affine, all_touched=all_touched)
             inside += int((~outside).sum())
-            at = Window(column, row, width, height)
-            from_ = Window(window[0] + column, window[1] + row, width, height)
-            # A mask is not kept beside a nodata value: what it hides is nodata then.
-            unseen = outside | (source.dataset_mask(window=from_) == 0) if is_masked and nodata is not None else outside
+            target_window = Window(column, row, width, height)
+            source_window = Window(window[0] + column, window[1] + row, width, height)
+            hidden = outside
+            if is_masked and nodata is not None:
+                # A mask is not kept beside a nodata value: masked pixels become nodata.
+                hidden = outside | (source.dataset_mask(window=source_window) == 0)
             for band in source.indexes:
-                pixels = source.read(band, window=from_)
-                pixels[unseen] = 0 if nodata is None else nodata
-                out.write(pixels, band, window=at)
+                pixels = source.read(band, window=source_window)
+                pixels[hidden] = 0 if nodata is None else nodata
+                output.write(pixels, band, window=target_window)
             if nodata is None:
-                known = source.dataset_mask(window=from_)
-                out.write_mask(np.where(outside, 0, known).astype("uint8"), window=at)
+                mask = source.dataset_mask(window=source_window)
+                output.write_mask(np.where(outside, 0, mask).astype("uint8"), window=target_window)
     return inside
 
 
-def _chunks(part: Grid) -> Iterator[Rectangle]:
-    for row in range(0, part.height, CHUNK):
-        for column in range(0, part.width, CHUNK):
-            yield column, row, min(CHUNK, part.width - column), min(CHUNK, part.height - row)
+def _blocks(part: Grid) -> Iterator[PixelWindow]:
+    for row in range(0, part.height, BLOCK_PIXELS):
+        for column in range(0, part.width, BLOCK_PIXELS):
+            yield column, row, min(BLOCK_PIXELS, part.width - column), min(BLOCK_PIXELS, part.height - row)
 
 
-def _copy_words(source: Any, out: DatasetWriter) -> None:
-    """What the bands are called, and how their numbers are meant."""
-    out.update_tags(**{key: value for key, value in source.tags().items() if not key.startswith("STATISTICS_")})
-    out.descriptions, out.units = source.descriptions, source.units
-    out.scales, out.offsets = source.scales, source.offsets
+def _copy_band_metadata(source: Any, output: DatasetWriter) -> None:
+    """Copy tags, descriptions, units, scales, offsets and colours."""
+    output.update_tags(**{key: value for key, value in source.tags().items() if not key.startswith("STATISTICS_")})
+    output.descriptions, output.units = source.descriptions, source.units
+    output.scales, output.offsets = source.scales, source.offsets
     if source.colorinterp[0].name == "palette":
-        out.write_colormap(1, source.colormap(1))
+        output.write_colormap(1, source.colormap(1))
     else:
-        out.colorinterp = source.colorinterp
+        output.colorinterp = source.colorinterp

@@ -1,6 +1,6 @@
-"""What handlers that make a raster have in common: params of a COG, its place, its facts and its item.
+"""COG outputs: the params they share, their names, and publishing them with facts and a STAC item.
 
-A result that is there already is not made again: its name tells what it was made of, how, and by which version.
+An existing result is not produced again: its name is a fingerprint of its sources, its params and the handler version.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.errors import PermanentError
+from dagmaster.errors import invalid_input
 from dagmaster.geo.datetimes import normalize_datetime
-from dagmaster.handlers.optional_imports import extra
-from dagmaster.handlers.provenance import MOST_SOURCES, Made
+from dagmaster.handlers.optional_imports import require_extra
+from dagmaster.handlers.provenance import MAX_SOURCES, Provenance
 from dagmaster.handlers.result_uris import (
-    UNDATED,
-    dated,
-    is_named_by_content,
-    plain_name,
-    publish,
+    UNDATED_ID,
+    dated_id,
+    has_fingerprint,
+    publish_file,
     result_uri,
-    without_fingerprint,
+    safe_name,
+    strip_fingerprint,
 )
 from dagmaster.handlers.source_files import LocalFile, local_file
 
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.cog_writer import CogOptions
     from dagmaster.ports.storage import BlobUri
 
-MAX_DEFLATE = 12
-_PLACE = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
+MAX_DEFLATE_LEVEL = 12
+_TILE_NAME = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
+"""A file name that states the place of its raster, as N00E006.hgt."""
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 Overviews = Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"]
@@ -45,91 +46,100 @@ Resampling = Literal[
 ]
 
 
-class CogShape(BaseModel):
-    """How a COG is written."""
+class CogFormat(BaseModel):
+    """How a COG is encoded."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    compression: Compression = Field(default="DEFLATE", description="Without loss. ZSTD is smaller and faster.")
-    compression_level: int | None = Field(default=None, ge=1, le=22, description="Of DEFLATE (1-12) or ZSTD (1-22).")
-    tile_size: int = Field(default=512, ge=64, le=4096, multiple_of=16, description="Pixels of a block's side.")
+    compression: Compression = Field(default="DEFLATE", description="Lossless. ZSTD is smaller and faster.")
+    compression_level: int | None = Field(default=None, ge=1, le=22, description="For DEFLATE (1-12) or ZSTD (1-22).")
+    tile_size: int = Field(default=512, ge=64, le=4096, multiple_of=16, description="Block width and height in pixels.")
 
     @field_validator("compression", mode="before")
     @classmethod
-    def _upper(cls, said: Any) -> Any:
-        return said.upper() if isinstance(said, str) else said
+    def _to_upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
 
-    def shaped(self, resampling: str, made_of: str = "") -> CogOptions:
-        """As the plain function takes them."""
+    def writer_options(self, resampling: str, provenance_tag: str = "") -> CogOptions:
+        """Return the options of `write_cog`."""
         from dagmaster.handlers.raster.cog_writer import CogOptions
 
-        if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE:
-            raise PermanentError(f"DEFLATE has levels 1 to {MAX_DEFLATE}", kind="invalid_input")
+        if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE_LEVEL:
+            raise invalid_input(
+                f"compression_level is {self.compression_level}: DEFLATE has levels 1 to {MAX_DEFLATE_LEVEL}"
+            )
         return CogOptions(
             compression=self.compression,
             level=self.compression_level,
             tile_size=self.tile_size,
             resampling=resampling,
-            made_of=made_of,
+            provenance_tag=provenance_tag,
         )
 
 
-class CogParams(CogShape):
-    """How a COG is written, and what is said of it."""
+class CogParams(CogFormat):
+    """How a COG is encoded, and the metadata of its item."""
 
     overview_resampling: Overviews = Field(
-        default="auto", description="average for measurements, nearest or mode for classes; auto looks at the raster."
+        default="auto",
+        description="average for continuous data, nearest or mode for classes; auto decides by the raster.",
     )
-    collection_id: str | None = Field(default=None, description="The collection that the item is for.")
-    datetime: str | None = Field(default=None, description="When it was measured; else the file's own date.")
-    item_id: str | None = Field(default=None, description="The item's id; else made of the source's name.")
+    collection_id: str | None = Field(default=None, description="The collection of the item.")
+    datetime: str | None = Field(
+        default=None, description="The datetime of the measurement; by default that of the file."
+    )
+    item_id: str | None = Field(
+        default=None, description="The id of the item; by default derived from the name of the source."
+    )
 
     def options(self, origin: Origin) -> CogOptions:
-        """As the plain function takes them. The COG tells of what it is made."""
-        from dagmaster.handlers.raster.provenance_tags import MadeOf
+        """Return the options of `write_cog`, with a tag that names the sources."""
+        from dagmaster.handlers.raster.provenance_tags import ProvenanceTag
 
-        made_of = MadeOf(sources=origin.named[:MOST_SOURCES], modified=origin.modified).written()
-        return self.shaped(self.overview_resampling, made_of)
+        tag = ProvenanceTag(sources=origin.reported_sources[:MAX_SOURCES], modified=origin.modified)
+        return self.writer_options(self.overview_resampling, tag.to_json())
 
-    def shaping(self) -> dict[str, Any]:
-        """The params that change the file."""
+    def format_params(self) -> dict[str, Any]:
+        """Return the params that change the file."""
         return self.model_dump(include={"compression", "compression_level", "tile_size", "overview_resampling"})
 
 
-class CogMade(BaseModel):
-    """A COG, where it is, and its STAC item."""
+class CogResult(BaseModel):
+    """A published COG and its STAC item."""
 
-    cog_url: str = Field(description="Where it lies.")
-    cog_path: str = Field(description="The same, for input_path or cog_path.")
+    cog_url: str = Field(description="The URI of the COG.")
+    cog_path: str = Field(description="Same as cog_url; for input_path or cog_path.")
     cog_size_mb: float
-    bbox: list[float] = Field(description="West, south, east, north, in degrees; west beyond east: across 180°.")
+    bbox: list[float] = Field(
+        description="West, south, east, north, in degrees; west is greater than east across the antimeridian."
+    )
     crs: str
-    bounds: list[float] = Field(description="In its own coordinate system.")
+    bounds: list[float] = Field(description="Left, bottom, right, top in the CRS of the COG.")
     sha256: str
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution.")
-    item: dict[str, Any] = Field(description="A STAC item, ready to register.")
+    item: dict[str, Any] = Field(description="The STAC item, ready to register.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a result is made of: pairs of href and version, and the moment when the first of them last changed."""
+    """The sources of a result: pairs of href and version, and the time when the first of them last changed."""
 
     sources: Sequence[tuple[str, str]]
     modified: float | None = None
-    first: Sequence[tuple[str, str]] = ()
-    """Of what the sources are made in turn, which is what a reader wants to know: the scene, not its tiles."""
+    roots: Sequence[tuple[str, str]] = ()
+    """What the sources themselves were made from, which matters more to a reader: the scene, not its tiles."""
 
     @property
-    def named(self) -> Sequence[tuple[str, str]]:
-        """The sources that a result names."""
-        return self.first or self.sources
+    def reported_sources(self) -> Sequence[tuple[str, str]]:
+        """The sources that the result names."""
+        return self.roots or self.sources
 
     @classmethod
-    def of(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
-        """Of these files."""
+    def of_files(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
+        """Return the origin of a result made from local files."""
         info = ctx.blobs.find(files[0].uri)
-        known = [(str(one.path), (str(one.uri), one.sha256)) for one in files]
-        return cls.of_rasters(ctx, known, None if info is None else info.modified)
+        rasters = [(str(file.path), (str(file.uri), file.sha256)) for file in files]
+        return cls.of_rasters(ctx, rasters, None if info is None else info.modified)
 
     @classmethod
     def of_rasters(
@@ -139,123 +149,132 @@ class Origin:
         modified: float | None,
         options: Mapping[str, str] | None = None,
     ) -> Origin:
-        """Of rasters where GDAL reads them. What one of ours was made of stands in it."""
-        with extra("raster"):
-            from dagmaster.handlers.gdal import gdal
-            from dagmaster.handlers.raster.provenance_tags import first_sources
-        with gdal(ctx.share, **(options or {})):
-            first = first_sources(rasters, ctx.share)
-        return cls(sources=[itself for _, itself in rasters], modified=first.modified or modified, first=first.sources)
+        """Return the origin of a result made from rasters that GDAL reads in place.
+
+        `rasters` are pairs of a path and its (href, version). Tags of COGs that dagmaster wrote lead to their roots.
+        """
+        with require_extra("raster"):
+            from dagmaster.handlers.gdal import gdal_env
+            from dagmaster.handlers.raster.provenance_tags import trace_sources
+        with gdal_env(ctx.share, **(options or {})):
+            tag = trace_sources(rasters, ctx.share)
+        return cls(sources=[source for _, source in rasters], modified=tag.modified or modified, roots=tag.sources)
 
 
-def name_of(uri: BlobUri) -> str:
-    """What a result of this blob is called: its name, without the fingerprint that a step before gave it."""
-    return without_fingerprint(uri.stem)
+def result_name(uri: BlobUri) -> str:
+    """Return the name of a result made from this blob: its stem without the fingerprint of an earlier step."""
+    return strip_fingerprint(uri.stem)
 
 
-def known_as(href: str, version: str) -> str:
-    """What tells a source from all others: its checksum, and its name where its place stands in that, as N00E006."""
-    word = href.rpartition("/")[2]
-    return f"{version} {word}" if _PLACE.match(word) else version
+def _source_key(href: str, version: str) -> str:
+    """Return what identifies a source: its checksum, plus its name where that states its place, as N00E006."""
+    name = href.rpartition("/")[2]
+    return f"{version} {name}" if _TILE_NAME.match(name) else version
 
 
 def cog_uri(
-    ctx: HandlerContext, name: str, params: CogParams, origin: Origin, shape: Mapping[str, Any], *, folder: str = "cogs"
+    ctx: HandlerContext,
+    name: str,
+    params: CogParams,
+    origin: Origin,
+    pixel_params: Mapping[str, Any],
+    *,
+    folder: str = "cogs",
 ) -> BlobUri:
-    """The place of a COG."""
+    """Return the URI of a COG: `folder/name-fingerprint.tif`."""
     return result_uri(
         ctx,
         name,
         ".tif",
-        sources=[known_as(*one) for one in origin.sources],
-        params={**params.shaping(), **shape},
+        sources=[_source_key(*source) for source in origin.sources],
+        params={**params.format_params(), **pixel_params},
         folder=folder,
     )
 
 
-def cog_of(
+def publish_computed_cog(
     ctx: HandlerContext,
     source: LocalFile,
     params: CogParams,
     write: Callable[[Path], None],
     *,
     name: str,
-    shape: Mapping[str, Any],
+    pixel_params: Mapping[str, Any],
     folder: str = "cogs",
-) -> CogMade:
-    """The COG of what `write` makes of a source: checked, published once, described, with its STAC item.
+) -> CogResult:
+    """Convert the GeoTIFF that `write` computes from a source to a COG; check, publish and describe it.
 
-    For handlers that compute. `write` writes any GeoTIFF at the path that it is given, and is not called where the
-    result is there already. `shape` names the params that change the pixels: they are part of the result's name.
+    For handlers that compute. `write` writes any GeoTIFF to the path it receives; it is not called if the result
+    already exists. `pixel_params` are the params that change the pixels: they are part of the result's fingerprint.
     """
-    origin = Origin.of(ctx, source)
+    origin = Origin.of_files(ctx, source)
 
-    def make(to: Path) -> None:
-        from dagmaster.handlers.gdal import opened, working
+    def write_target(target: Path) -> None:
+        from dagmaster.handlers.gdal import explain_io_errors, open_raster
         from dagmaster.handlers.raster.cog_writer import write_cog
-        from dagmaster.handlers.raster.grids import require_place
+        from dagmaster.handlers.raster.grids import require_georeferenced
 
-        plain = to.with_suffix(".plain.tif")
+        plain = target.with_suffix(".plain.tif")
         write(plain)
-        with opened(plain, ctx.share) as raster, working(plain, to=to):
-            require_place(raster)
-            write_cog(raster, to, params.options(origin), ctx.share)
+        with open_raster(plain, ctx.share) as raster, explain_io_errors(plain, target=target):
+            require_georeferenced(raster)
+            write_cog(raster, target, params.options(origin), ctx.share)
         plain.unlink()
 
-    uri = cog_uri(ctx, name, params, origin, shape, folder=folder)
-    return made_cog(ctx, uri, params, origin, make, name=name, shape=shape)
+    uri = cog_uri(ctx, name, params, origin, pixel_params, folder=folder)
+    return publish_cog(ctx, uri, params, origin, write_target, name=name, pixel_params=pixel_params)
 
 
-def made_cog(
+def publish_cog(
     ctx: HandlerContext,
     uri: BlobUri,
     params: CogParams,
     origin: Origin,
-    make: Callable[[Path], None],
+    write: Callable[[Path], None],
     *,
     name: str,
-    shape: Mapping[str, Any],
-) -> CogMade:
-    """Make a COG in the scratch folder, look at it, publish it, and describe what is there then."""
-    item_id = _item_id(name, origin, shape)
+    pixel_params: Mapping[str, Any],
+) -> CogResult:
+    """Write a COG to the scratch folder, check it, publish it, and describe what is published."""
+    item_id = _item_id(name, origin, pixel_params)
 
-    def look(to: Path) -> None:
-        # What cannot be described, as a raster of no known place, is refused before anybody sees it.
-        described(ctx, LocalFile(uri=uri, path=to, size=0, sha256=""), params, origin, item_id=item_id)
+    def check(target: Path) -> None:
+        # Reject what cannot be described, such as a raster at an unknown place, before it is published.
+        describe_cog(ctx, LocalFile(uri=uri, path=target, size=0, sha256=""), params, origin, item_id=item_id)
 
-    file = _there(ctx, uri) or _made(ctx, uri, make, look)
-    return described(ctx, file, params, origin, item_id=item_id)
+    file = _find_existing(ctx, uri) or _write_and_publish(ctx, uri, write, check)
+    return describe_cog(ctx, file, params, origin, item_id=item_id)
 
 
-def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogMade:
-    """What is known of a COG, and its item: of this id, or of the one that was told.
+def describe_cog(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogResult:
+    """Return the facts of a COG and its item, with this id unless the params set one.
 
-    A source with a plain path keeps its id, whatever its date. One that is named by its content may be of many days, so
-    the day is a part of the id; where nobody has told it yet, the item says that.
+    A source with a plain name keeps its id, whatever its datetime. A source named by its content may be of many days,
+    so the datetime is part of the id; as long as it is unknown, the item is marked as undated.
     """
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster.inspection import describe
-        from dagmaster.handlers.stac.raster_item import Told, raster_item
-    by_content = params.item_id is None and any(is_named_by_content(href) for href, _ in origin.sources)
-    if by_content and params.datetime is not None:
-        item_id = dated(item_id, normalize_datetime(params.datetime))
-    with gdal(ctx.share):
-        facts = describe(file.path, ctx.share, sample=False)
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.inspection import describe_raster
+        from dagmaster.handlers.stac.raster_item import ItemMetadata, raster_item
+    is_content_named = params.item_id is None and any(has_fingerprint(href) for href, _ in origin.sources)
+    if is_content_named and params.datetime is not None:
+        item_id = dated_id(item_id, normalize_datetime(params.datetime))
+    with gdal_env(ctx.share):
+        facts = describe_raster(file.path, ctx.share, sample=False)
         info = ctx.blobs.find(file.uri)
-        told = Told(
+        metadata = ItemMetadata(
             item_id=params.item_id or item_id,
             href=str(file.uri),
             sha256=file.sha256,
             size=file.size,
             collection=params.collection_id,
-            when=params.datetime,
-            assumed=origin.modified,
+            datetime=params.datetime,
+            source_modified=origin.modified,
             created=None if info is None else info.modified,
-            properties={UNDATED: True} if by_content and params.datetime is None else {},
+            properties={UNDATED_ID: True} if is_content_named and params.datetime is None else {},
         )
-        item = raster_item(file.path, ctx.share, told, Made.by(ctx, origin.named))
-    return CogMade(
+        item = raster_item(file.path, ctx.share, metadata, Provenance.of_task(ctx, origin.reported_sources))
+    return CogResult(
         cog_url=str(file.uri),
         cog_path=str(file.uri),
         cog_size_mb=round(file.size / 1e6, 6),
@@ -268,33 +287,35 @@ def described(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: O
     )
 
 
-def _there(ctx: HandlerContext, uri: BlobUri) -> LocalFile | None:
+def _find_existing(ctx: HandlerContext, uri: BlobUri) -> LocalFile | None:
     return None if ctx.blobs.find(uri) is None else local_file(ctx, uri)
 
 
-def _made(ctx: HandlerContext, uri: BlobUri, make: Callable[[Path], None], look: Callable[[Path], None]) -> LocalFile:
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
+def _write_and_publish(
+    ctx: HandlerContext, uri: BlobUri, write: Callable[[Path], None], check: Callable[[Path], None]
+) -> LocalFile:
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.cog_writer import check_cog
-    to = ctx.scratch / f"result-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}.tif"
-    ctx.progress(0, 3, f"making {uri.name.rpartition('/')[2]}")
-    with gdal(ctx.share):
-        make(to)
+    target = ctx.scratch / f"result-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}.tif"
+    ctx.progress(0, 3, f"writing {uri.name.rpartition('/')[2]}")
+    with gdal_env(ctx.share):
+        write(target)
         ctx.progress(1, 3, "checking")
-        check_cog(to)
-        look(to)
+        check_cog(target)
+        check(target)
     ctx.raise_if_cancelled()
     ctx.progress(2, 3, "publishing")
-    info = publish(ctx, to, uri)
+    info = publish_file(ctx, target, uri)
     ctx.progress(3, 3, "published")
     if not info.created:
-        # A twin was faster. What counts is what lies there.
-        to.unlink()
+        # Another attempt published first: use its file.
+        target.unlink()
         return local_file(ctx, uri)
-    return LocalFile(uri=uri, path=to, size=info.size, sha256=info.sha256)
+    return LocalFile(uri=uri, path=target, size=info.size, sha256=info.sha256)
 
 
-def _item_id(name: str, origin: Origin, shape: Mapping[str, Any]) -> str:
-    """An id that a later version of a handler gives too: of what it is made and what part, not how."""
-    said = json.dumps([[href for href, _ in origin.sources], dict(shape)], sort_keys=True, default=str)
-    return f"{plain_name(name)}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+def _item_id(name: str, origin: Origin, pixel_params: Mapping[str, Any]) -> str:
+    """Return an id that stays the same in later handler versions: it covers sources and params, not the method."""
+    text = json.dumps([[href for href, _ in origin.sources], dict(pixel_params)], sort_keys=True, default=str)
+    return f"{safe_name(name)}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""Write a Cloud-Optimized GeoTIFF with GDAL's own driver: what it costs is what GDAL costs."""
+"""Write Cloud-Optimized GeoTIFFs with GDAL's COG driver, at the cost of native GDAL."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import rasterio.shutil
 from rasterio.warp import transform_bounds
 from rio_cogeo.cogeo import cog_validate
 
-from dagmaster.handlers.gdal import invalid, opened, quiet, working
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import explain_io_errors, ignore_missing_georeference, open_raster
 from dagmaster.handlers.raster.grids import (
-    EXACT,
+    EXACT_TOLERANCE,
     Grid,
     Warp,
-    grid_of,
+    open_warped,
+    raster_grid,
+    require_georeferenced,
     require_north_up,
-    require_place,
     target_grid,
-    warped,
 )
-from dagmaster.handlers.raster.nodata import agreed
-from dagmaster.handlers.raster.projection_bounds import within_a_turn
-from dagmaster.handlers.raster.provenance_tags import tagged
-from dagmaster.handlers.raster.vrts import Part, composed, mask_of
+from dagmaster.handlers.raster.nodata import choose_nodata
+from dagmaster.handlers.raster.projection_bounds import normalize_longitudes
+from dagmaster.handlers.raster.provenance_tags import open_with_tag
+from dagmaster.handlers.raster.vrts import VrtSource, mask_band, open_vrt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,166 +34,171 @@ if TYPE_CHECKING:
 
     from rasterio.io import DatasetReader
 
-    from dagmaster.handlers.raster.vrts import Rectangle
+    from dagmaster.handlers.raster.vrts import PixelWindow
     from dagmaster.ports.handler_services import Share
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 
-_TURN: Final = 360.0
+_FULL_CIRCLE: Final = 360.0
 _WITH_PREDICTOR: Final = ("DEFLATE", "ZSTD", "LZW")
-_WITH_BITS: Final = ("8", "16", "32", "64")
+_PREDICTOR_BITS: Final = ("8", "16", "32", "64")
 _WITH_LEVEL: Final = ("DEFLATE", "ZSTD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogOptions:
-    """How a COG is made. `resampling` is of its overviews: average for measurements, nearest or mode for classes.
+    """How a COG is written. `resampling` is for overviews: average for continuous data, nearest or mode for classes.
 
-    `auto`: mode for a palette and for single bits, nearest for complex numbers, else average.
+    `auto`: mode for palettes and single bits, nearest for complex numbers, else average.
     """
 
     compression: Compression = "DEFLATE"
     level: int | None = None
     tile_size: int = 512
     resampling: str = "auto"
-    made_of: str = ""
-    """Written into it as a tag, if there is something to say."""
+    provenance_tag: str = ""
+    """Written as a TIFF tag unless empty."""
 
-    def creation(self, source: DatasetReader | Any, share: Share) -> dict[str, Any]:
-        """The options of GDAL's driver."""
-        is_complex = any("complex" in kind for kind in source.dtypes)
+    def creation_options(self, source: DatasetReader | Any, share: Share) -> dict[str, Any]:
+        """Return the creation options of GDAL's COG driver."""
+        is_complex = any("complex" in dtype for dtype in source.dtypes)
+        resampling = _default_resampling(source) if self.resampling == "auto" else self.resampling
         options: dict[str, Any] = {
             "COMPRESS": self.compression,
             "BLOCKSIZE": self.tile_size,
             "BIGTIFF": "IF_SAFER",
-            "OVERVIEW_RESAMPLING": (_fitting(source) if self.resampling == "auto" else self.resampling).upper(),
+            "OVERVIEW_RESAMPLING": resampling.upper(),
             "NUM_THREADS": share.threads,
         }
-        # There is no predictor for complex numbers, nor for those of 1 or 12 bits.
+        # TIFF has no predictor for complex numbers, nor for 1 or 12 bits.
         bits = source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS", "8")
-        if self.compression in _WITH_PREDICTOR and not is_complex and bits in _WITH_BITS:
+        if self.compression in _WITH_PREDICTOR and not is_complex and bits in _PREDICTOR_BITS:
             options["PREDICTOR"] = "YES"
         if self.level is not None and self.compression in _WITH_LEVEL:
             options["LEVEL"] = self.level
         return options
 
 
-def make_cog(
+def convert_to_cog(
     path: Path | str,
-    to: Path,
+    target: Path,
     options: CogOptions,
     share: Share,
     *,
     warp: Warp,
-    window: Rectangle | None = None,
+    window: PixelWindow | None = None,
     size: int | None = None,
 ) -> None:
-    """Make a COG of a raster file, or of a window of it, of which only that is read. It stands north-up.
+    """Convert a raster file, or only a window of it, to a north-up COG.
 
-    With a window and another coordinate system: the part of the whole raster's target grid that the window touches. So
-    tiles that were warped each for itself lie on one grid. `size` is of a file that lies elsewhere, in bytes.
+    With a window and another CRS, the result is the part of the whole raster's target grid that the window touches, so
+    that tiles warped separately share one grid. `size` is the file size in bytes of a remote raster.
     """
-    with opened(path, share, whole=window is None, size=size) as raster:
-        require_place(raster)
-        with working(path, to=to), _wanted(raster, path, share, warp=warp, window=window) as source:
-            write_cog(source, to, options, share)
+    with open_raster(path, share, whole=window is None, size=size) as raster:
+        require_georeferenced(raster)
+        with (
+            explain_io_errors(path, target=target),
+            _open_part(raster, path, share, warp=warp, window=window) as source,
+        ):
+            write_cog(source, target, options, share)
 
 
-def write_cog(source: DatasetReader | Any, to: Path, options: CogOptions, share: Share) -> None:
-    """Write all of an open raster (or a WarpedVRT) as a COG. It is read and written block by block."""
-    unfit = [kind for kind in source.dtypes if "complex" in kind or kind in ("int64", "uint64")]
-    if options.compression == "LERC" and unfit:
-        raise invalid(f"LERC cannot hold {unfit[0]}: use DEFLATE or ZSTD")
-    told = (
-        tagged(source, options.made_of, to.with_suffix(".tagged.vrt"))
-        if options.made_of
+def write_cog(source: DatasetReader | Any, target: Path, options: CogOptions, share: Share) -> None:
+    """Write an open raster (or a WarpedVRT) as a COG, block by block."""
+    unsupported = [dtype for dtype in source.dtypes if "complex" in dtype or dtype in ("int64", "uint64")]
+    if options.compression == "LERC" and unsupported:
+        raise invalid_input(f"LERC cannot store {unsupported[0]}: use DEFLATE or ZSTD")
+    tagged = (
+        open_with_tag(source, options.provenance_tag, target.with_suffix(".tagged.vrt"))
+        if options.provenance_tag
         else contextlib.nullcontext(source)
     )
-    with told as whole:
-        rasterio.shutil.copy(whole, str(to), driver="COG", **options.creation(source, share))
+    with tagged as raster:
+        rasterio.shutil.copy(raster, str(target), driver="COG", **options.creation_options(source, share))
 
 
 def check_cog(path: Path) -> None:
-    """Refuse to publish what is not a COG. That would be a mistake of ours."""
-    errors = _faults(path)
+    """Raise an internal error if a file that dagmaster wrote is not a valid COG."""
+    errors = _validation_errors(path)
     if errors:
-        raise RuntimeError(f"what was written is not a Cloud-Optimized GeoTIFF: {'; '.join(errors)}")
+        raise RuntimeError(f"the written file is not a Cloud-Optimized GeoTIFF: {'; '.join(errors)}")
 
 
 def is_valid_cog(path: Path | str) -> bool:
-    """Whether a GeoTIFF, of whomever, is a COG."""
-    return not _faults(path)
+    """Return whether any GeoTIFF is a valid COG."""
+    return not _validation_errors(path)
 
 
-def _faults(path: Path | str) -> list[str]:
-    with quiet():
+def _validation_errors(path: Path | str) -> list[str]:
+    with ignore_missing_georeference():
         _, errors, _ = cog_validate(str(path), strict=False, quiet=True)
     return list(errors)
 
 
 @contextlib.contextmanager
-def _wanted(
-    raster: DatasetReader, path: Path | str, share: Share, *, warp: Warp, window: Rectangle | None
+def _open_part(
+    raster: DatasetReader, path: Path | str, share: Share, *, warp: Warp, window: PixelWindow | None
 ) -> Iterator[Any]:
     if window is None:
-        with warped(raster, target_grid(raster, warp, share), warp) as source:
+        with open_warped(raster, target_grid(raster, warp, share), warp) as source:
             yield source
         return
     require_north_up(raster)
     column, row, width, height = window
     if min(column, row) < 0 or min(width, height) < 1 or column + width > raster.width or row + height > raster.height:
-        raise invalid(
+        raise invalid_input(
             f"the window {list(window)} is not inside the raster of {raster.width:,} x {raster.height:,} pixels:"
             " expected column, row, width, height"
         )
     if width * height * raster.count > share.max_pixels:
-        raise invalid(f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles")
+        raise invalid_input(f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles")
     grid = target_grid(raster, warp, share, whole=False)
-    if grid != grid_of(raster):
-        there = part_of(raster, grid, window)
-        if there.width * there.height * raster.count > share.max_pixels:
-            raise invalid(
-                f"the window {list(window)} has more than {share.max_pixels:,} pixels there: plan smaller tiles"
+    if grid != raster_grid(raster):
+        part = grid_part(raster, grid, window)
+        if part.width * part.height * raster.count > share.max_pixels:
+            raise invalid_input(
+                f"the window {list(window)} has more than {share.max_pixels:,} pixels in the target CRS: plan smaller"
+                " tiles"
             )
-        # Exact: tiles that are warped each for itself agree where they meet.
-        with warped(raster, there, replace(warp, tolerance=EXACT)) as source:
+        # Exact, so that tiles warped separately agree where they meet.
+        with open_warped(raster, part, replace(warp, tolerance=EXACT_TOLERANCE)) as source:
             yield source
         return
-    part = Part(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_of(raster))
-    nodata = agreed(raster.nodata, warp.nodata, raster.dtypes)
-    with composed(raster, grid.window(*window), [part], nodata=nodata) as source:
+    vrt_source = VrtSource(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_band(raster))
+    nodata = choose_nodata(raster.nodata, warp.nodata, raster.dtypes)
+    with open_vrt(raster, grid.window(*window), [vrt_source], nodata=nodata) as source:
         yield source
 
 
-def part_of(raster: DatasetReader, grid: Grid, window: Rectangle) -> Grid:
-    """The part of a target grid that a window of the source touches."""
-    source = grid_of(raster) if grid.crs.is_geographic else within_a_turn(grid_of(raster))
+def grid_part(raster: DatasetReader, grid: Grid, window: PixelWindow) -> Grid:
+    """Return the part of a target grid that a window of the source touches."""
+    source = raster_grid(raster) if grid.crs.is_geographic else normalize_longitudes(raster_grid(raster))
     left, bottom, right, top = transform_bounds(source.crs, grid.crs, *source.window(*window).bounds)
     a, _, c, _, e, f = tuple(grid.affine)[:6]
     if grid.crs.is_geographic:
-        # GDAL answers from -180 to 180, and the grid may go on beyond.
-        right += _TURN if right < left else 0
-        turns = _TURN * round((c + a * grid.width / 2 - (left + right) / 2) / _TURN)
-        left, right = left + turns, right + turns
-    column, wide = _touched((left - c) / a, (right - c) / a, grid.width)
-    row, high = _touched((top - f) / e, (bottom - f) / e, grid.height)
-    if wide < 1 or high < 1:
-        raise invalid(
-            f"the window {list(window)} lies beside what its raster covers in the other coordinate system: expected"
-            " one that holds the whole raster"
+        # GDAL returns -180 to 180, but the grid may continue beyond 180.
+        right += _FULL_CIRCLE if right < left else 0
+        shift = _FULL_CIRCLE * round((c + a * grid.width / 2 - (left + right) / 2) / _FULL_CIRCLE)
+        left, right = left + shift, right + shift
+    column, width = _pixel_range((left - c) / a, (right - c) / a, grid.width)
+    row, height = _pixel_range((top - f) / e, (bottom - f) / e, grid.height)
+    if width < 1 or height < 1:
+        raise invalid_input(
+            f"the window {list(window)} lies outside what the raster covers in the target CRS: choose a CRS that covers"
+            " the whole raster"
         )
-    return grid.window(column, row, wide, high)
+    return grid.window(column, row, width, height)
 
 
-def _touched(begin: float, end: float, size: int) -> tuple[int, int]:
-    """The pixels of a side from `begin` to `end`: the first, and how many. GDAL's grid may end half a pixel early."""
+def _pixel_range(begin: float, end: float, size: int) -> tuple[int, int]:
+    """Return the first pixel and the number of pixels from `begin` to `end`; GDAL's grid may end half a pixel early."""
     first = max(0, min(math.floor(begin), size - 1 if begin < size + 1 else size))
     return first, min(size, max(math.ceil(end), 1 if end > -1 else 0)) - first
 
 
-def _fitting(source: DatasetReader | Any) -> str:
-    if any(one.name == "palette" for one in source.colorinterp):
+def _default_resampling(source: DatasetReader | Any) -> str:
+    if any(color.name == "palette" for color in source.colorinterp):
         return "mode"
-    if any("complex" in kind for kind in source.dtypes):
+    if any("complex" in dtype for dtype in source.dtypes):
         return "nearest"
     return "mode" if source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS") == "1" else "average"

@@ -1,4 +1,4 @@
-"""Handlers about files of rasters: which there are, and copies that outlive a task."""
+"""Handlers for raster files: list them, and copy them to the mount."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.errors import BlobNotFound, PermanentError
+from dagmaster.errors import BlobNotFound, invalid_input
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.raster.shared_cache import KEEP_HOURS, mounted
+from dagmaster.handlers.raster.shared_cache import KEEP_HOURS, copy_to_mount
 from dagmaster.handlers.source_files import SourceParams
 from dagmaster.ports.storage import ZONES, BlobUri
 
@@ -23,30 +23,32 @@ SUFFIXES = [".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".hgt"]
 
 
 class ListParams(BaseModel):
-    """Where to look, and for what."""
+    """Where to search, and for what."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     container_name: str = Field(default="bronze", description="A zone, a container, or an allowed folder.")
-    prefix: str = Field(default="", max_length=1024, description="What the names begin with.")
-    suffixes: list[str] = Field(default=SUFFIXES, min_length=1, description="What they end with.")
-    limit: int = Field(default=1_000, ge=1, le=100_000, description="More are not listed.")
-    min_count: int = Field(default=0, ge=0, description="Fail when fewer are found: an empty list may be a wrong name.")
+    prefix: str = Field(default="", max_length=1024, description="The prefix of the names.")
+    suffixes: list[str] = Field(default=SUFFIXES, min_length=1, description="The suffixes of the names.")
+    limit: int = Field(default=1_000, ge=1, le=100_000, description="The maximum number of files listed.")
+    min_count: int = Field(
+        default=0, ge=0, description="Fail if there are fewer files: an empty list may be a wrong name."
+    )
 
     @model_validator(mode="after")
-    def _can_be_enough(self) -> Self:
+    def _limit_covers_min_count(self) -> Self:
         if self.min_count > self.limit:
-            raise ValueError(f"min_count is {self.min_count}, and no more than {self.limit} are listed: raise limit")
+            raise ValueError(f"min_count is {self.min_count}, but at most {self.limit} files are listed: raise limit")
         return self
 
 
 class Listed(BaseModel):
-    """The rasters that are there."""
+    """The raster files."""
 
     files: list[dict[str, Any]] = Field(description="For each: href, name, size_mb, modified.")
-    hrefs: list[str] = Field(description="For a fan-out.")
+    hrefs: list[str] = Field(description="To fan out over.")
     count: int
-    truncated: bool = Field(description="There are more than limit.")
+    truncated: bool = Field(description="Whether there are more files than limit.")
 
 
 @handler(
@@ -57,21 +59,21 @@ class Listed(BaseModel):
     aliases=["list_raster_files", "raster_list_files"],
 )
 def list_files(ctx: HandlerContext, params: ListParams) -> Listed:
-    """List the rasters of a container, zone or folder, by prefix and suffix, in order of their names."""
-    home = _home(ctx, params.container_name)
+    """List the rasters of a container, zone or folder by prefix and suffix, sorted by name."""
+    root = _resolve_root(ctx, params.container_name)
     folder, _, _ = params.prefix.rpartition("/")
     if params.prefix.strip("/"):
-        ctx.blobs.resolve(str(home.child(params.prefix.strip("/"))))
-    place = BlobUri(home.scheme, home.container, "/".join(part for part in (home.name, folder) if part))
-    beginning = f"{home.name}/{params.prefix}".lstrip("/")
-    wanted = tuple(suffix.lower() for suffix in params.suffixes)
+        ctx.blobs.resolve(str(root.child(params.prefix.strip("/"))))
+    start = BlobUri(root.scheme, root.container, "/".join(part for part in (root.name, folder) if part))
+    prefix = f"{root.name}/{params.prefix}".lstrip("/")
+    suffixes = tuple(suffix.lower() for suffix in params.suffixes)
     files: list[dict[str, Any]] = []
     truncated = False
-    for info in _under(ctx, place):
+    for info in _list_blobs(ctx, start):
         name = info.uri.name
-        # What begins with a dot is being written.
-        is_wanted = name.startswith(beginning) and name.lower().endswith(wanted)
-        if not is_wanted or name.rpartition("/")[2].startswith("."):
+        is_match = name.startswith(prefix) and name.lower().endswith(suffixes)
+        # A name with a leading dot is still being written.
+        if not is_match or name.rpartition("/")[2].startswith("."):
             continue
         if len(files) == params.limit:
             truncated = True
@@ -79,46 +81,44 @@ def list_files(ctx: HandlerContext, params: ListParams) -> Listed:
         files.append(
             {
                 "href": str(info.uri),
-                "name": name[len(home.name) :].lstrip("/"),
+                "name": name[len(root.name) :].lstrip("/"),
                 "size_mb": round(info.size / 1e6, 6),
                 "modified": info.modified,
             }
         )
     if len(files) < params.min_count:
-        raise PermanentError(
-            f"{len(files):,} files that end with {', '.join(params.suffixes)} are below {home}/{params.prefix}, and at"
-            f" least {params.min_count:,} are expected (min_count)",
-            kind="invalid_input",
+        raise invalid_input(
+            f"{len(files):,} files with suffix {', '.join(params.suffixes)} are below {root}/{params.prefix}, expected"
+            f" at least {params.min_count:,} (min_count)"
         )
     return Listed(files=files, hrefs=[file["href"] for file in files], count=len(files), truncated=truncated)
 
 
-def _home(ctx: HandlerContext, container: str) -> BlobUri:
-    """The place of a container, zone or folder. One that is not there, where that can be known, is bad input."""
+def _resolve_root(ctx: HandlerContext, container: str) -> BlobUri:
+    """Return the URI of a container, zone or folder; `invalid_input` if it is known not to exist."""
     if container.startswith(("/", "file://")):
-        home = ctx.blobs.resolve(container.rstrip("/"))
+        root = ctx.blobs.resolve(container.rstrip("/"))
     else:
-        # A bucket has no name of its own, and what lies in it has.
+        # A bucket alone is not a blob name, so resolve a blob in it.
         text = container.rstrip("/")
         inside = ctx.blobs.resolve(f"{text}/x") if "://" in text else ctx.blobs.resolve("x", container=text)
-        home = BlobUri(inside.scheme, inside.container, inside.name[:-1].rstrip("/"))
-    path = ctx.blobs.local_path(home)
+        root = BlobUri(inside.scheme, inside.container, inside.name[:-1].rstrip("/"))
+    path = ctx.blobs.local_path(root)
     if path is None or path.is_dir() or container in ZONES:
-        return home
+        return root
     if path.is_file():
-        raise PermanentError(f"{home} is a file, and a folder or container is expected", kind="invalid_input")
-    raise PermanentError(
-        f"there is no container or folder {container!r}: nothing is at {home}. Expected a zone ({', '.join(ZONES)}), a"
-        " folder in bronze, or one below a directory that may be read (DAGMASTER_FILE_ROOTS)",
-        kind="invalid_input",
+        raise invalid_input(f"{root} is a file, expected a folder or container")
+    raise invalid_input(
+        f"there is no container or folder {container!r} at {root}. Expected a zone ({', '.join(ZONES)}), a folder in"
+        " bronze, or one below a readable directory (DAGMASTER_FILE_ROOTS)"
     )
 
 
-def _under(ctx: HandlerContext, place: BlobUri) -> Iterator[BlobInfo]:
+def _list_blobs(ctx: HandlerContext, start: BlobUri) -> Iterator[BlobInfo]:
     try:
-        yield from ctx.blobs.under(place)
+        yield from ctx.blobs.under(start)
     except BlobNotFound as error:
-        raise PermanentError(str(error), kind="invalid_input") from error
+        raise invalid_input(str(error)) from error
 
 
 class MountParams(SourceParams):
@@ -128,23 +128,23 @@ class MountParams(SourceParams):
         default=KEEP_HOURS,
         gt=0,
         le=8_760,
-        description="When nobody used it for so long, it goes; after a day at least.",
+        description="Delete the copy after so many hours without use, but not within a day.",
     )
 
 
 class Mounted(BaseModel):
-    """A copy, and what it is of."""
+    """A copy in the mount."""
 
-    mount_path: str = Field(description="The copy: pass it on as source_path, to a worker that sees the same mount.")
-    blob_url: str = Field(description="What it is a copy of.")
+    mount_path: str = Field(description="The copy; pass it on as source_path to a worker with the same mount.")
+    blob_url: str = Field(description="The URI of the original.")
     size_mb: float
     sha256: str
 
 
 @handler("raster.blob_to_mount", queue=HEAVY, timeout_seconds=7200, aliases=["raster_blob_to_mount"])
 def blob_to_mount(ctx: HandlerContext, params: MountParams) -> Mounted:
-    """Copy a file to the mount, a folder that outlives the task. One that is there already is not copied again."""
-    file = mounted(ctx, params.uri(ctx), keep_hours=params.keep_hours)
+    """Copy a file to the mount, a folder that outlives the task, unless it is already there."""
+    file = copy_to_mount(ctx, params.uri(ctx), keep_hours=params.keep_hours)
     return Mounted(
         mount_path=f"file://{file.path.absolute()}",
         blob_url=str(file.uri),

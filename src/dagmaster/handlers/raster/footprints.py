@@ -1,7 +1,7 @@
-"""Where on Earth a raster lies: its outline and its bounding box, in longitude and latitude.
+"""The footprint of a raster: its outline and bounding box in longitude and latitude.
 
-As GeoJSON wants it: what crosses the antimeridian is cut there into two polygons, and its box has west beyond east.
-What holds a pole reaches from -180 to 180.
+As GeoJSON asks, an outline across the antimeridian is cut there into two polygons, and its bbox has west greater than
+east. A footprint that contains a pole reaches from -180 to 180.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from rasterio.crs import CRS
 from rasterio.warp import transform, transform_bounds
 from shapely.affinity import translate
 
-from dagmaster.handlers.gdal import GDAL_ERRORS, invalid
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import GDAL_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,132 +24,141 @@ if TYPE_CHECKING:
     from affine import Affine
 
 WGS84: Final = CRS.from_string("OGC:CRS84")
-_EDGE: Final = 21
-"""Points on each side: a straight side in UTM is a curve in degrees."""
+_POINTS_PER_SIDE: Final = 21
+"""A straight side in UTM is a curve in degrees."""
 _DIGITS: Final = 7
-"""One centimetre."""
-_TURN: Final = 360.0
-_CLOSE: Final = 1e-6
-"""Degrees, ten centimetres: what rounding makes of an edge at 180."""
+"""Decimal places: one centimetre."""
+_FULL_CIRCLE: Final = 360.0
+_ROUNDING: Final = 1e-6
+"""Degrees, about 10 cm: the rounding error of an edge at 180."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """A place on Earth. `bbox` is west, south, east, north."""
+    """An outline and its bbox: west, south, east, north."""
 
     geometry: dict[str, Any]
     bbox: list[float]
 
 
-def footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint:
-    """The footprint of a grid of pixels."""
+def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint:
+    """Return the footprint of a pixel grid."""
     corners = [(0.0, 0.0), (float(width), 0.0), (float(width), float(height)), (0.0, float(height))]
     a, b, c, d, e, f = tuple(affine)[:6]
-    return _footprint(crs, [(a * x + b * y + c, d * x + e * y + f) for x, y in _densified(corners)])
+    return _ring_footprint(crs, [(a * x + b * y + c, d * x + e * y + f) for x, y in _densify(corners)])
 
 
-def footprint_of_bounds(crs: CRS, bounds: Sequence[float]) -> Footprint:
-    """The footprint of a box: left, bottom, right, top."""
+def bounds_footprint(crs: CRS, bounds: Sequence[float]) -> Footprint:
+    """Return the footprint of a rectangle: left, bottom, right, top."""
     left, bottom, right, top = bounds
-    return _footprint(crs, _densified([(left, top), (right, top), (right, bottom), (left, bottom)]))
+    return _ring_footprint(crs, _densify([(left, top), (right, top), (right, bottom), (left, bottom)]))
 
 
-def _footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
+def _ring_footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     box = (min(x for x, _ in ring), min(y for _, y in ring), max(x for x, _ in ring), max(y for _, y in ring))
-    outer = unwrapped(_degrees(crs, ring))
-    # Some of the outline is nowhere, or it goes once around the Earth: GDAL's own box says how far it reaches.
+    outer = unwrap_longitudes(_to_degrees(crs, ring))
+    # The outline is partly undefined, or goes once around the Earth: use the bounds that GDAL computes.
     if not outer or abs(outer[-1][0] - outer[0][0]) > 1:
         try:
-            west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_EDGE)
+            west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_POINTS_PER_SIDE)
         except GDAL_ERRORS as error:
-            raise nowhere(crs) from error
-        if not all(math.isfinite(one) for one in (west, south, east, north)):
-            raise nowhere(crs)
-        outer = _rectangle(west, south, east + (_TURN if east < west else 0), north)
-    outline = shapely.Polygon([(_snapped(x), min(90.0, max(-90.0, y))) for x, y in outer])
+            raise unlocatable(crs) from error
+        if not all(math.isfinite(side) for side in (west, south, east, north)):
+            raise unlocatable(crs)
+        outer = _rectangle(west, south, east + (_FULL_CIRCLE if east < west else 0), north)
+    outline = shapely.Polygon([(_snap_to_antimeridian(x), min(90.0, max(-90.0, y))) for x, y in outer])
     left, bottom, right, top = outline.bounds
-    if right - left >= _TURN - 1e-9:
+    if right - left >= _FULL_CIRCLE - 1e-9:
         outline = shapely.Polygon(_rectangle(-180, bottom, 180, top))
-        return Footprint(geometry=_geojson([outline]), bbox=_rounded([-180, bottom, 180, top]))
-    # A few metres of ten kilometres: what a picture or a search needs.
+        return Footprint(geometry=_to_geojson([outline]), bbox=_round_bbox([-180, bottom, 180, top]))
+    # Deviate by at most 1/10,000 of the extent: enough for a map or a search.
     outline = outline.simplify(max(right - left, top - bottom) * 1e-4)
     if not outline.is_valid or outline.is_empty:
         outline = shapely.Polygon(_rectangle(left, bottom, right, top))
     parts = [
-        translate(cut, xoff=-_TURN * turn)
+        translate(cut, xoff=-_FULL_CIRCLE * turn)
         for turn in (-1, 0, 1)
-        if (cut := outline.intersection(shapely.box(_TURN * turn - 180, -90, _TURN * turn + 180, 90))).area > 0
+        if (
+            cut := outline.intersection(shapely.box(_FULL_CIRCLE * turn - 180, -90, _FULL_CIRCLE * turn + 180, 90))
+        ).area
+        > 0
     ]
-    return Footprint(geometry=_geojson(parts), bbox=_rounded([_wrapped(left), bottom, _wrapped(right, end=True), top]))
+    return Footprint(
+        geometry=_to_geojson(parts),
+        bbox=_round_bbox([_wrap_longitude(left), bottom, _wrap_longitude(right, end=True), top]),
+    )
 
 
-def _degrees(crs: CRS, ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The ring in longitude and latitude; nothing where some of it is beyond what the coordinate system can hold."""
+def _to_degrees(crs: CRS, ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Transform a ring to longitude and latitude; return an empty one if any point is undefined."""
     try:
         xs, ys = transform(crs, WGS84, [x for x, _ in ring], [y for _, y in ring])
     except GDAL_ERRORS:
         return []
-    return list(zip(xs, ys, strict=True)) if all(math.isfinite(one) for one in (*xs, *ys)) else []
+    return list(zip(xs, ys, strict=True)) if all(math.isfinite(value) for value in (*xs, *ys)) else []
 
 
-def _densified(corners: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The ring through these corners, closed, with points on its sides."""
+def _densify(corners: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the closed ring through these corners, with points added on its sides."""
     points = []
     for (x0, y0), (x1, y1) in zip(corners, [*corners[1:], corners[0]], strict=True):
-        points += [(x0 + (x1 - x0) * step / _EDGE, y0 + (y1 - y0) * step / _EDGE) for step in range(_EDGE)]
+        points += [
+            (x0 + (x1 - x0) * step / _POINTS_PER_SIDE, y0 + (y1 - y0) * step / _POINTS_PER_SIDE)
+            for step in range(_POINTS_PER_SIDE)
+        ]
     return [*points, corners[0]]
 
 
-def unwrapped(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same ring without a jump over the antimeridian: longitudes may go beyond 180."""
-    out: list[tuple[float, float]] = []
+def unwrap_longitudes(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Remove jumps across the antimeridian: longitudes may then exceed 180."""
+    unwrapped: list[tuple[float, float]] = []
     for x, y in ring:
-        near = x if not out else x + _TURN * round((out[-1][0] - x) / _TURN)
-        out.append((near, y))
-    return out
+        nearest = x if not unwrapped else x + _FULL_CIRCLE * round((unwrapped[-1][0] - x) / _FULL_CIRCLE)
+        unwrapped.append((nearest, y))
+    return unwrapped
 
 
-def _snapped(longitude: float) -> float:
-    """A longitude that is 180 but for rounding is 180: a sliver beyond is nowhere."""
-    edge = _TURN * round((longitude - 180) / _TURN) + 180
-    return edge if abs(longitude - edge) < _CLOSE else longitude
+def _snap_to_antimeridian(longitude: float) -> float:
+    """Round a longitude very close to 180 to 180, so that no sliver is left beyond it."""
+    edge = _FULL_CIRCLE * round((longitude - 180) / _FULL_CIRCLE) + 180
+    return edge if abs(longitude - edge) < _ROUNDING else longitude
 
 
 def _rectangle(west: float, south: float, east: float, north: float) -> list[tuple[float, float]]:
     return [(west, south), (east, south), (east, north), (west, north), (west, south)]
 
 
-def _wrapped(longitude: float, *, end: bool = False) -> float:
-    """A longitude from -180 to 180. The eastern end of a box may be 180, its western end -180."""
-    inside = (longitude + 180) % _TURN - 180
-    return inside + _TURN if end and inside == -_TURN / 2 else inside
+def _wrap_longitude(longitude: float, *, end: bool = False) -> float:
+    """Wrap a longitude to -180 … 180. The eastern end of a bbox may be 180, its western end -180."""
+    inside = (longitude + 180) % _FULL_CIRCLE - 180
+    return inside + _FULL_CIRCLE if end and inside == -_FULL_CIRCLE / 2 else inside
 
 
-def _rounded(bbox: list[float]) -> list[float]:
-    return [round(one, _DIGITS) for one in bbox]
+def _round_bbox(bbox: list[float]) -> list[float]:
+    return [round(side, _DIGITS) for side in bbox]
 
 
-def _geojson(parts: Sequence[Any]) -> dict[str, Any]:
-    polygons = [one for part in parts for one in getattr(part, "geoms", [part]) if one.geom_type == "Polygon"]
+def _to_geojson(parts: Sequence[Any]) -> dict[str, Any]:
+    polygons = [piece for part in parts for piece in getattr(part, "geoms", [part]) if piece.geom_type == "Polygon"]
     rings = [
-        [[[round(x, _DIGITS), round(y, _DIGITS)] for x, y in shapely.normalize(one).reverse().exterior.coords]]
-        for one in polygons
+        [[[round(x, _DIGITS), round(y, _DIGITS)] for x, y in shapely.normalize(polygon).reverse().exterior.coords]]
+        for polygon in polygons
     ]
     if len(rings) == 1:
         return {"type": "Polygon", "coordinates": rings[0]}
     return {"type": "MultiPolygon", "coordinates": rings}
 
 
-def nowhere(crs: CRS) -> Exception:
-    """The refusal of a coordinate system that is nowhere on Earth, as a builder's own."""
-    return invalid(
-        f"the coordinate system {crs_name(crs)} cannot be turned into longitude and latitude: nobody can tell where the"
-        " raster lies. Expected one with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:… first"
+def unlocatable(crs: CRS) -> Exception:
+    """Build the error for a CRS without a relation to the Earth, such as a local engineering CRS."""
+    return invalid_input(
+        f"the CRS {crs_name(crs)} cannot be transformed to longitude and latitude, so the place of the raster is"
+        " unknown. Expected a CRS with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:… first"
     )
 
 
 def crs_name(crs: CRS) -> str:
-    """`EPSG:32625` where there is a code, else the name that stands in its WKT."""
+    """Return `EPSG:32625` if the CRS has a code, else the name in its WKT."""
     code = crs.to_epsg()
     if code is not None:
         return f"EPSG:{code}"

@@ -1,4 +1,4 @@
-"""Look at a raster before work begins: is it one, where on Earth is it, what is in it."""
+"""Inspect a raster before processing: format, georeference, bands and extent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagmaster.handlers.gdal import opened, working
-from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.raster.grids import crs_text, require_place, standing
+from dagmaster.handlers.gdal import explain_io_errors, open_raster
+from dagmaster.handlers.raster.footprints import raster_footprint
+from dagmaster.handlers.raster.grids import crs_text, orientation, require_georeferenced
 from dagmaster.handlers.raster.vrts import has_mask
 
 if TYPE_CHECKING:
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_services import Share
 
 
-def describe(path: Path | str, share: Share, *, sample: bool = True, size: int | None = None) -> dict[str, Any]:
-    """Everything that later steps ask of a raster, as JSON. What cannot be worked with is `invalid_input`.
+def describe_raster(path: Path | str, share: Share, *, sample: bool = True, size: int | None = None) -> dict[str, Any]:
+    """Return the facts that later steps need, as JSON. A raster that cannot be processed is `invalid_input`.
 
-    `sample`: read its first, middle and last block too: a file that was cut off tells it there.
+    `sample`: also read its first, middle and last block, which reveals a truncated file.
     """
-    with opened(path, share, whole=False, size=size) as raster:
-        require_place(raster)
-        place = footprint(raster.crs, raster.transform, raster.width, raster.height)
+    with open_raster(path, share, whole=False, size=size) as raster:
+        require_georeferenced(raster)
+        footprint = raster_footprint(raster.crs, raster.transform, raster.width, raster.height)
         if sample:
-            with working(path):
-                _touch(raster)
+            with explain_io_errors(path):
+                _read_sample_blocks(raster)
         return {
             "crs": crs_text(raster.crs),
-            "bounds": [float(one) for one in raster.bounds],
-            "bbox": place.bbox,
-            "footprint": place.geometry,
+            "bounds": [float(side) for side in raster.bounds],
+            "bbox": footprint.bbox,
+            "footprint": footprint.geometry,
             "width": raster.width,
             "height": raster.height,
             "count": raster.count,
             "dtypes": list(raster.dtypes),
-            "nodata": number(raster.nodata),
+            "nodata": json_number(raster.nodata),
             "mask": has_mask(raster),
-            "palette": any(one.name == "palette" for one in raster.colorinterp),
-            "resolution": [float(one) for one in raster.res],
-            "standing": standing(raster),
+            "palette": any(color.name == "palette" for color in raster.colorinterp),
+            "resolution": [float(side) for side in raster.res],
+            "standing": orientation(raster),
             "driver": raster.driver,
-            "block_shapes": [list(one) for one in raster.block_shapes],
-            "transform": [float(one) for one in raster.transform][:6],
+            "block_shapes": [list(block) for block in raster.block_shapes],
+            "transform": [float(number) for number in raster.transform][:6],
         }
 
 
-def number(value: float | None) -> float | str | None:
-    """JSON has no NaN."""
+def json_number(value: float | None) -> float | str | None:
+    """Return a number for JSON, which has no NaN and no infinity: those become text."""
     return None if value is None else (float(value) if np.isfinite(value) else str(float(value)))
 
 
-def _touch(raster: DatasetReader) -> None:
+def _read_sample_blocks(raster: DatasetReader) -> None:
     rows, columns = raster.block_shapes[0]
     last = ((raster.height - 1) // rows, (raster.width - 1) // columns)
     for row, column in {(0, 0), (last[0] // 2, last[1] // 2), last}:

@@ -1,4 +1,4 @@
-"""Put rasters together into one COG. They lie on one grid, so that no pixel is resampled; it is read block by block."""
+"""Merge rasters on one pixel grid into one COG, block by block and without resampling."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from affine import Affine
 
-from dagmaster.handlers.gdal import invalid, opened, working
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.cog_writer import write_cog
-from dagmaster.handlers.raster.grids import Grid, crs_text, require_north_up, require_place
-from dagmaster.handlers.raster.nodata import agreed
-from dagmaster.handlers.raster.vrts import Part, composed, has_alpha, mask_of
+from dagmaster.handlers.raster.grids import Grid, crs_text, require_georeferenced, require_north_up
+from dagmaster.handlers.raster.nodata import choose_nodata
+from dagmaster.handlers.raster.vrts import VrtSource, has_alpha, mask_band, open_vrt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,161 +27,172 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.cog_writer import CogOptions
     from dagmaster.ports.handler_services import Share
 
-_OFF_GRID: Final = 0.01
-"""Of a pixel: how far a source may lie beside the grid of the first."""
+_MAX_OFFSET_PIXELS: Final = 0.01
+"""How far a source may lie off the grid of the first one."""
 _MAX_CELLS: Final = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """What sources have to agree in, and where one lies."""
+class _SourceRaster:
+    """What the sources must agree on, and the grid of one."""
 
     path: str
     crs: CRS
     dtypes: tuple[str, ...]
     nodata: float | None
     mask: str | None
-    alpha: bool
-    meaning: str
+    has_alpha: bool
+    band_encoding: str
     affine: Affine
     width: int
     height: int
 
 
-def mosaic(
+def write_mosaic(
     paths: Sequence[Path],
-    to: Path,
+    target: Path,
     options: CogOptions,
     share: Share,
     *,
     nodata: float | None = None,
-    first: bool = True,
+    first_wins: bool = True,
     names: Sequence[str] = (),
-    on_round: Callable[[], None] = lambda: None,
+    on_source: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the mosaic of these rasters. Where they overlap, the first that has data wins, or the last.
+    """Write the mosaic of rasters. Where they overlap, the first (or the last) that has data wins.
 
-    They have to agree in coordinate system, bands, data types and pixel size, and lie on one grid of pixels.
+    They must agree on CRS, bands, data types and pixel size, and lie on one pixel grid.
     """
-    facts = []
+    sources = []
     for path in paths:
-        on_round()
-        facts.append(_facts(path, share))
-    named = list(names) or [str(path) for path in paths]
-    _check_alike(facts, named)
-    grid, parts = _placed(facts, named)
-    pixels = grid.width * grid.height * len(facts[0].dtypes)
-    if pixels > share.max_pixels:
-        raise invalid(
-            f"the mosaic would have {grid.width:,} x {grid.height:,} pixels in {len(facts[0].dtypes)} bands: at most"
-            f" {share.max_pixels:,} are made (DAGMASTER_RASTER_MAX_PIXELS). Make it of fewer sources"
+        on_source()
+        sources.append(_read_source(path, share))
+    labels = list(names) or [str(path) for path in paths]
+    _require_compatible(sources, labels)
+    grid, parts = _lay_out(sources, labels)
+    band_count = len(sources[0].dtypes)
+    if grid.width * grid.height * band_count > share.max_pixels:
+        raise invalid_input(
+            f"the mosaic would have {grid.width:,} x {grid.height:,} pixels in {band_count} bands: at most"
+            f" {share.max_pixels:,} are allowed (DAGMASTER_RASTER_MAX_PIXELS). Use fewer sources"
         )
-    known = agreed(facts[0].nodata, nodata, facts[0].dtypes)
-    has_gaps, overlaps = _covered(parts)
-    if has_gaps and known is None and not facts[0].mask:
-        raise invalid(
+    nodata = choose_nodata(sources[0].nodata, nodata, sources[0].dtypes)
+    has_gaps, has_overlaps = _coverage(parts)
+    if has_gaps and nodata is None and not sources[0].mask:
+        raise invalid_input(
             "the sources leave gaps between them and have no nodata value: zeros there would look like measurements."
-            " Give nodata"
+            " Set nodata"
         )
-    if first:
+    if first_wins:
         # What is drawn last is on top.
         parts.reverse()
     with (
-        opened(paths[0], share) as like,
-        working(*paths, to=to),
-        # Only sources that overlap need a look at each pixel.
-        composed(like, grid, parts, nodata=known, mix=overlaps, to=to.with_suffix(".vrt")) as source,
+        open_raster(paths[0], share) as template,
+        explain_io_errors(*paths, target=target),
+        # Only overlapping sources need a test of each pixel.
+        open_vrt(
+            template, grid, parts, nodata=nodata, skip_nodata=has_overlaps, vrt_path=target.with_suffix(".vrt")
+        ) as source,
     ):
-        write_cog(source, to, options, share)
+        write_cog(source, target, options, share)
 
 
-def _facts(path: Path, share: Share) -> _Facts:
-    with opened(path, share) as raster:
-        require_place(raster)
+def _read_source(path: Path, share: Share) -> _SourceRaster:
+    with open_raster(path, share) as raster:
+        require_georeferenced(raster)
         require_north_up(raster)
-        return _Facts(
+        return _SourceRaster(
             path=str(path),
             crs=raster.crs,
             dtypes=tuple(raster.dtypes),
             nodata=raster.nodata,
-            mask=mask_of(raster),
-            alpha=has_alpha(raster),
-            meaning=_meaning(raster),
+            mask=mask_band(raster),
+            has_alpha=has_alpha(raster),
+            band_encoding=_band_encoding(raster),
             affine=raster.transform,
             width=raster.width,
             height=raster.height,
         )
 
 
-def _meaning(raster: DatasetReader) -> str:
-    """How the numbers of its bands are meant."""
+def _band_encoding(raster: DatasetReader) -> str:
+    """Return scale, offset, unit and palette of each band as text that can be compared."""
     bands = []
-    for at, number in enumerate(raster.indexes):
-        said = f"{raster.scales[at]:g} * x + {raster.offsets[at]:g} {raster.units[at] or ''}".strip()
-        if raster.colorinterp[at].name == "palette":
-            told = json.dumps(raster.colormap(number), sort_keys=True)
-            said += f" palette {hashlib.sha256(told.encode()).hexdigest()[:8]}"
-        bands.append(said)
+    for index, band in enumerate(raster.indexes):
+        text = f"{raster.scales[index]:g} * x + {raster.offsets[index]:g} {raster.units[index] or ''}".strip()
+        if raster.colorinterp[index].name == "palette":
+            palette = json.dumps(raster.colormap(band), sort_keys=True)
+            text += f" palette {hashlib.sha256(palette.encode()).hexdigest()[:8]}"
+        bands.append(text)
     return ", ".join(bands)
 
 
-def _check_alike(facts: list[_Facts], names: list[str]) -> None:
-    one = facts[0]
-    for other, name in zip(facts[1:], names[1:], strict=True):
-        for what, mine, theirs in (
-            ("coordinate system", crs_text(one.crs), crs_text(other.crs)),
-            ("number of bands", len(one.dtypes), len(other.dtypes)),
-            ("data types", ", ".join(one.dtypes), ", ".join(other.dtypes)),
-            ("nodata value", str(one.nodata), str(other.nodata)),
-            ("mask", one.mask, other.mask),
-            ("alpha", one.alpha, other.alpha),
-            ("scales, offsets, units or colours", one.meaning, other.meaning),
+def _require_compatible(sources: list[_SourceRaster], names: list[str]) -> None:
+    first = sources[0]
+    for other, name in zip(sources[1:], names[1:], strict=True):
+        for label, expected, actual in (
+            ("CRS", crs_text(first.crs), crs_text(other.crs)),
+            ("number of bands", len(first.dtypes), len(other.dtypes)),
+            ("data types", ", ".join(first.dtypes), ", ".join(other.dtypes)),
+            ("nodata value", str(first.nodata), str(other.nodata)),
+            ("mask", first.mask, other.mask),
+            ("alpha band", first.has_alpha, other.has_alpha),
+            ("scales, offsets, units or colours", first.band_encoding, other.band_encoding),
         ):
-            if mine != theirs:
-                raise invalid(
-                    f"the sources differ in {what}: {names[0]} has {mine}, {name} has {theirs}. Expected rasters that"
-                    " agree; bring them to one with raster.reproject first"
+            if expected != actual:
+                raise invalid_input(
+                    f"the sources differ in {label}: {names[0]} has {expected}, {name} has {actual}. Expected rasters"
+                    " that agree; convert them with raster.reproject first"
                 )
-        for ours, its in ((one.affine.a, other.affine.a), (one.affine.e, other.affine.e)):
-            # Over the whole width the grids may not drift apart.
-            if abs(ours - its) * max(other.width, other.height) > abs(ours) * _OFF_GRID:
-                raise invalid(
-                    f"the sources differ in pixel size: {names[0]} has {ours}, {name} has {its}. Bring them to one"
-                    " with raster.reproject and a resolution first"
+        for expected_size, actual_size in ((first.affine.a, other.affine.a), (first.affine.e, other.affine.e)):
+            # The grids must not drift apart over the whole width.
+            drift = abs(expected_size - actual_size) * max(other.width, other.height)
+            if drift > abs(expected_size) * _MAX_OFFSET_PIXELS:
+                raise invalid_input(
+                    f"the sources differ in pixel size: {names[0]} has {expected_size}, {name} has {actual_size}."
+                    " Convert them to one resolution with raster.reproject first"
                 )
 
 
-def _placed(facts: list[_Facts], names: list[str]) -> tuple[Grid, list[Part]]:
-    across, down = facts[0].affine.a, facts[0].affine.e
-    left, top = min(one.affine.c for one in facts), max(one.affine.f for one in facts)
+def _lay_out(sources: list[_SourceRaster], names: list[str]) -> tuple[Grid, list[VrtSource]]:
+    pixel_width, pixel_height = sources[0].affine.a, sources[0].affine.e
+    left, top = min(source.affine.c for source in sources), max(source.affine.f for source in sources)
     parts = []
-    for one, name in zip(facts, names, strict=True):
-        column, row = (one.affine.c - left) / across, (one.affine.f - top) / down
-        beside = max(abs(column - round(column)), abs(row - round(row)))
-        if beside > _OFF_GRID:
-            raise invalid(
-                f"{name} lies {beside:.2f} pixels beside the grid of the others: expected rasters on one grid of"
-                " pixels; warp them to one first"
+    for source, name in zip(sources, names, strict=True):
+        column, row = (source.affine.c - left) / pixel_width, (source.affine.f - top) / pixel_height
+        offset = max(abs(column - round(column)), abs(row - round(row)))
+        if offset > _MAX_OFFSET_PIXELS:
+            raise invalid_input(
+                f"{name} lies {offset:.2f} pixels off the grid of the other sources: expected rasters on one pixel"
+                " grid; warp them to one first"
             )
-        size = (one.width, one.height)
-        at = (round(column), round(row))
-        parts.append(Part(path=one.path, size=size, window=(0, 0, *size), at=at, mask=one.mask, alpha=one.alpha))
-    width = max(part.at[0] + part.size[0] for part in parts)
-    height = max(part.at[1] + part.size[1] for part in parts)
-    affine = Affine(across, 0, left, 0, down, top)
-    return Grid(crs=facts[0].crs, affine=affine, width=width, height=height), parts
+        size = (source.width, source.height)
+        parts.append(
+            VrtSource(
+                path=source.path,
+                size=size,
+                window=(0, 0, *size),
+                target=(round(column), round(row)),
+                mask=source.mask,
+                has_alpha=source.has_alpha,
+            )
+        )
+    width = max(part.target[0] + part.size[0] for part in parts)
+    height = max(part.target[1] + part.size[1] for part in parts)
+    affine = Affine(pixel_width, 0, left, 0, pixel_height, top)
+    return Grid(crs=sources[0].crs, affine=affine, width=width, height=height), parts
 
 
-def _covered(parts: list[Part]) -> tuple[bool, bool]:
-    """Whether there are gaps, and whether parts overlap. Exact, on the grid of the parts' own edges."""
-    xs = np.unique([x for part in parts for x in (part.at[0], part.at[0] + part.size[0])])
-    ys = np.unique([y for part in parts for y in (part.at[1], part.at[1] + part.size[1])])
+def _coverage(parts: list[VrtSource]) -> tuple[bool, bool]:
+    """Return whether there are gaps, and whether parts overlap. Exact, on the grid of the parts' edges."""
+    xs = np.unique([x for part in parts for x in (part.target[0], part.target[0] + part.size[0])])
+    ys = np.unique([y for part in parts for y in (part.target[1], part.target[1] + part.size[1])])
     if len(xs) * len(ys) > _MAX_CELLS:
         return True, True
-    times = np.zeros((len(ys) - 1, len(xs) - 1), np.uint16)
+    counts = np.zeros((len(ys) - 1, len(xs) - 1), np.uint16)
     for part in parts:
-        (x, y), (width, height) = part.at, part.size
+        (x, y), (width, height) = part.target, part.size
         x0, x1 = np.searchsorted(xs, (x, x + width))
         y0, y1 = np.searchsorted(ys, (y, y + height))
-        times[y0:y1, x0:x1] += 1
-    return bool((times == 0).any()), bool((times > 1).any())
+        counts[y0:y1, x0:x1] += 1
+    return bool((counts == 0).any()), bool((counts > 1).any())

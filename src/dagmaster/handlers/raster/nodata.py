@@ -1,4 +1,4 @@
-"""The value that says: nothing was measured here. A raster has one, and it is one that its pixels can hold."""
+"""The nodata value of a raster: one per raster, and one that its data type can represent."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dagmaster.handlers.gdal import invalid
+from dagmaster.errors import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def agreed(own: float | None, asked: float | None, kinds: Sequence[str]) -> float | None:
-    """The nodata value of a result: the one that is asked for, or else the raster's own.
+def choose_nodata(own: float | None, requested: float | None, dtypes: Sequence[str]) -> float | None:
+    """Return the requested nodata value, or else the raster's own.
 
-    Another one than its own is refused: the old would look like a measurement, or measurements like the new.
+    Reject a request that differs from the raster's own value: the old one would look like a measurement, or
+    measurements like the new one.
     """
-    if asked is None:
+    if requested is None:
         return own
-    if own is not None and own != asked and not (math.isnan(own) and math.isnan(asked)):
-        raise invalid(
-            f"the raster has the nodata value {own:.17g}, and {asked:.17g} is asked for: pixels would change their"
-            " meaning. Leave nodata away, or change the values first, as with gdalwarp -dstnodata"
+    if own is not None and own != requested and not (math.isnan(own) and math.isnan(requested)):
+        raise invalid_input(
+            f"the raster has the nodata value {own:.17g}, and {requested:.17g} is requested: pixels would change their"
+            " meaning. Omit nodata, or change the values first, as with gdalwarp -dstnodata"
         )
-    unfit = next((kind for kind in kinds if not _holds(kind, asked)), None)
-    if unfit is not None:
-        raise invalid(f"{unfit} cannot hold the nodata value {asked:.17g}: give one that its pixels can have")
-    return asked
+    unsupported = next((dtype for dtype in dtypes if not _can_represent(dtype, requested)), None)
+    if unsupported is not None:
+        raise invalid_input(
+            f"{unsupported} cannot represent the nodata value {requested:.17g}: choose a value that its pixels can have"
+        )
+    return requested
 
 
-def _holds(kind: str, value: float) -> bool:
-    if kind == "complex_int16":
-        kind = "int16"
-    plain = np.dtype(kind)
-    if plain.kind in "iu":
-        return math.isfinite(value) and value == int(value) and np.iinfo(plain).min <= value <= np.iinfo(plain).max
-    return not math.isfinite(value) or abs(value) <= float(np.finfo(plain).max)
+def _can_represent(dtype: str, value: float) -> bool:
+    if dtype == "complex_int16":
+        dtype = "int16"
+    numpy_type = np.dtype(dtype)
+    if numpy_type.kind in "iu":
+        limits = np.iinfo(numpy_type)
+        return math.isfinite(value) and value == int(value) and limits.min <= value <= limits.max
+    return not math.isfinite(value) or abs(value) <= float(np.finfo(numpy_type).max)

@@ -1,6 +1,6 @@
-"""Run a model (ONNX) over a raster, window by window.
+"""Apply an ONNX model to a raster, window by window.
 
-Windows overlap, and of each only the middle is kept: a model sees less well at the edge of what it is shown.
+Windows overlap, and only the middle of each is kept: predictions are worse at the edge of a window.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import onnxruntime
 import rasterio
 from rasterio.windows import Window
 
-from dagmaster.handlers.gdal import invalid, opened, working
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.cog_writer import write_cog
-from dagmaster.handlers.raster.grids import grid_of, require_north_up, require_place
+from dagmaster.handlers.raster.grids import raster_grid, require_georeferenced, require_north_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,114 +26,122 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.grids import Grid
     from dagmaster.ports.handler_services import Share
 
-_RANK: Final = 4
+_TENSOR_RANK: Final = 4
 _NO_CLASS: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """How a model is used. It gets `pixel * scale + offset`, as floats, and zeros where there is no data."""
+class PredictionOptions:
+    """How a model is applied. It receives `pixel * scale + offset` as floats, and zeros where there is no data."""
 
     window: int = 256
-    """Pixels of a window's side; a model that takes only one size has its own."""
+    """Window width and height in pixels; a model with a fixed input size overrides it."""
     overlap: int = 32
-    """Pixels that are thrown away on each side."""
+    """Pixels discarded on each side."""
     bands: Sequence[int] | None = None
     scale: float = 1.0
     offset: float = 0.0
     classes: bool = False
-    """Write the number of the strongest channel as a byte, not the channels."""
+    """Write the index of the strongest channel as a byte, not the channels."""
 
 
-def predict(
+def write_prediction(
     path: Path,
-    to: Path,
+    target: Path,
     options: CogOptions,
     share: Share,
     *,
     model: bytes,
-    how: Prediction,
-    on_round: Callable[[int, int], None] = lambda _done, _all: None,
+    prediction: PredictionOptions,
+    on_window: Callable[[int, int], None] = lambda _done, _count: None,
 ) -> int:
-    """Write what the model says of each pixel, as a COG; how many windows it was shown."""
-    with opened(path, share) as raster:
-        require_place(raster)
+    """Write the prediction for each pixel as a COG; return the number of windows."""
+    with open_raster(path, share) as raster:
+        require_georeferenced(raster)
         require_north_up(raster)
-        bands = list(how.bands) if how.bands else list(raster.indexes)
+        bands = list(prediction.bands) if prediction.bands else list(raster.indexes)
         if any(not 1 <= band <= raster.count for band in bands):
-            raise invalid(f"there are no bands {bands}: the raster has {raster.count}")
-        session = _session(model, share)
-        side = _side(session, len(bands), how)
-        between = to.with_name(f"{to.stem}-predicted.tif")
-        with working(path, to=between):
-            count = _write(raster, between, session, bands, side=side, how=how, on_round=on_round)
-    with working(path, to=to), rasterio.open(between) as source:
-        write_cog(source, to, options, share)
-    between.unlink()
+            raise invalid_input(f"there are no bands {bands}: the raster has {raster.count}")
+        session = _open_session(model, share)
+        side = _window_side(session, len(bands), prediction)
+        intermediate = target.with_name(f"{target.stem}-predicted.tif")
+        with explain_io_errors(path, target=intermediate):
+            count = _predict_windows(
+                raster, intermediate, session, bands, side=side, prediction=prediction, on_window=on_window
+            )
+    with explain_io_errors(path, target=target), rasterio.open(intermediate) as source:
+        write_cog(source, target, options, share)
+    intermediate.unlink()
     return count
 
 
-def _session(model: bytes, share: Share) -> Any:
+def _open_session(model: bytes, share: Share) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = share.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        # From bytes: a model that keeps its weights in other files would read them from wherever it says.
+        # From bytes: a model with external weights would read any file that it names.
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions have no common parent
-        raise invalid(f"the model cannot be loaded: expected one ONNX file with its weights in it: {error}") from error
+    except Exception as error:  # its exceptions have no common base class
+        raise invalid_input(
+            f"the model cannot be loaded: expected one ONNX file that contains its weights: {error}"
+        ) from error
 
 
-def _side(session: Any, bands: int, how: Prediction) -> int:
-    """The side of a window: the model's own, if it takes only one."""
+def _window_side(session: Any, band_count: int, prediction: PredictionOptions) -> int:
+    """Return the side of a window: the model's own if its input size is fixed."""
     inputs = session.get_inputs()
     shape = list(inputs[0].shape)
-    if len(inputs) != 1 or len(shape) != _RANK or inputs[0].type != "tensor(float)":
-        said = "; ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs)
-        raise invalid(f"the model takes {said}: expected one tensor(float) of batch, bands, rows, columns")
-    if isinstance(shape[1], int) and shape[1] != bands:
-        raise invalid(f"the model takes {shape[1]} bands, and is given {bands}: name them with bands")
-    fixed = {one for one in shape[2:] if isinstance(one, int)}
+    if len(inputs) != 1 or len(shape) != _TENSOR_RANK or inputs[0].type != "tensor(float)":
+        actual = "; ".join(f"{tensor.name}: {tensor.type} {tensor.shape}" for tensor in inputs)
+        raise invalid_input(
+            f"the input of the model is {actual}: expected one tensor(float) of batch, bands, rows, columns"
+        )
+    if isinstance(shape[1], int) and shape[1] != band_count:
+        raise invalid_input(f"the model expects {shape[1]} bands, and the input has {band_count}: select them by bands")
+    fixed = {length for length in shape[2:] if isinstance(length, int)}
     if len(fixed) > 1:
-        raise invalid(f"the model takes windows of {shape[2]} x {shape[3]} pixels: expected square ones")
-    side = fixed.pop() if fixed else how.window
-    if side <= 2 * how.overlap:
-        raise invalid(f"an overlap of {how.overlap} pixels leaves nothing of a window of {side}: give a smaller one")
+        raise invalid_input(f"the model expects windows of {shape[2]} x {shape[3]} pixels: expected square ones")
+    side = fixed.pop() if fixed else prediction.window
+    if side <= 2 * prediction.overlap:
+        raise invalid_input(
+            f"an overlap of {prediction.overlap} pixels leaves nothing of a window of {side}: decrease overlap"
+        )
     return side
 
 
-def _write(
+def _predict_windows(
     raster: Any,
-    to: Path,
+    target: Path,
     session: Any,
     bands: list[int],
     *,
     side: int,
-    how: Prediction,
-    on_round: Callable[[int, int], None],
+    prediction: PredictionOptions,
+    on_window: Callable[[int, int], None],
 ) -> int:
-    windows = list(_windows(grid_of(raster), side - 2 * how.overlap))
-    out: Any = None
+    windows = list(_windows(raster_grid(raster), side - 2 * prediction.overlap))
+    output: Any = None
     try:
-        for done, at in enumerate(windows):
-            on_round(done, len(windows))
-            pixels, known = _seen(raster, bands, at, side, how)
-            said = _said(session, pixels, how.overlap)[:, : at.height, : at.width]
-            if how.classes:
-                if said.shape[0] > _NO_CLASS:
-                    raise invalid(
-                        f"the model gives {said.shape[0]} channels: at most {_NO_CLASS} classes fit into a byte, beside"
-                        " the one for no data. Leave classes away"
+        for done, window in enumerate(windows):
+            on_window(done, len(windows))
+            pixels, has_data = _read_input(raster, bands, window, side, prediction)
+            channels = _run_model(session, pixels, prediction.overlap)[:, : window.height, : window.width]
+            if prediction.classes:
+                if channels.shape[0] > _NO_CLASS:
+                    raise invalid_input(
+                        f"the model returns {channels.shape[0]} channels: a byte holds at most {_NO_CLASS} classes"
+                        " beside nodata. Do not set classes"
                     )
-                said = said.argmax(axis=0)[None].astype("uint8")
-            said[:, ~known] = _NO_CLASS if how.classes else np.nan
-            if out is None:
-                out = _made(raster, to, said.shape[0], classes=how.classes)
-            out.write(said, window=at)
+                channels = channels.argmax(axis=0)[None].astype("uint8")
+            channels[:, ~has_data] = _NO_CLASS if prediction.classes else np.nan
+            if output is None:
+                output = _create_output(raster, target, channels.shape[0], classes=prediction.classes)
+            output.write(channels, window=window)
     finally:
-        if out is not None:
-            out.close()
+        if output is not None:
+            output.close()
     return len(windows)
 
 
@@ -142,36 +151,44 @@ def _windows(grid: Grid, step: int) -> Iterator[Window]:
             yield Window(column, row, min(step, grid.width - column), min(step, grid.height - row))
 
 
-def _seen(raster: Any, bands: list[int], at: Window, side: int, how: Prediction) -> tuple[Any, Any]:
-    """What the model is shown: the window with its surroundings, the edge repeated beyond the raster; what is data."""
-    left, top = at.col_off - how.overlap, at.row_off - how.overlap
+def _read_input(
+    raster: Any, bands: list[int], window: Window, side: int, prediction: PredictionOptions
+) -> tuple[Any, Any]:
+    """Return the input tensor of a window and its surroundings, and which pixels of the window have data.
+
+    Beyond the raster, its edge is repeated.
+    """
+    left, top = window.col_off - prediction.overlap, window.row_off - prediction.overlap
     first = (max(0, left), max(0, top))
     last = (min(raster.width, left + side), min(raster.height, top + side))
     inside = Window(*first, last[0] - first[0], last[1] - first[1])
     pixels = raster.read(bands, window=inside, masked=True)
-    missing = np.ma.getmaskarray(pixels).any(axis=0) | ~np.isfinite(pixels.filled(0)).all(axis=0)
-    shown = np.where(missing, 0, pixels.filled(0).astype("float32") * how.scale + how.offset).astype("float32")
-    around = ((first[1] - top, top + side - last[1]), (first[0] - left, left + side - last[0]))
-    row, column = at.row_off - first[1], at.col_off - first[0]
-    known = ~missing[row : row + at.height, column : column + at.width]
-    return np.pad(shown, ((0, 0), *around), mode="edge")[None], known
+    is_missing = np.ma.getmaskarray(pixels).any(axis=0) | ~np.isfinite(pixels.filled(0)).all(axis=0)
+    scaled = pixels.filled(0).astype("float32") * prediction.scale + prediction.offset
+    tensor = np.where(is_missing, 0, scaled).astype("float32")
+    padding = ((first[1] - top, top + side - last[1]), (first[0] - left, left + side - last[0]))
+    row, column = window.row_off - first[1], window.col_off - first[0]
+    has_data = ~is_missing[row : row + window.height, column : column + window.width]
+    return np.pad(tensor, ((0, 0), *padding), mode="edge")[None], has_data
 
 
-def _said(session: Any, pixels: Any, overlap: int) -> Any:
+def _run_model(session: Any, pixels: Any, overlap: int) -> Any:
     try:
-        said = np.asarray(session.run(None, {session.get_inputs()[0].name: pixels})[0])
-    except Exception as error:  # its exceptions have no common parent
-        raise invalid(f"the model fails on a window of {pixels.shape} pixels: {error}") from error
-    if said.ndim != _RANK or said.shape[2:] != pixels.shape[2:]:
-        raise invalid(f"the model gives {said.shape} for {pixels.shape}: expected a value or channels for each pixel")
+        channels = np.asarray(session.run(None, {session.get_inputs()[0].name: pixels})[0])
+    except Exception as error:  # its exceptions have no common base class
+        raise invalid_input(f"the model fails on a window of {pixels.shape} pixels: {error}") from error
+    if channels.ndim != _TENSOR_RANK or channels.shape[2:] != pixels.shape[2:]:
+        raise invalid_input(
+            f"the model returns {channels.shape} for {pixels.shape}: expected a value or channels for each pixel"
+        )
     end = pixels.shape[2] - overlap
-    return said[0, :, overlap:end, overlap:end].astype("float32")
+    return channels[0, :, overlap:end, overlap:end].astype("float32")
 
 
-def _made(raster: Any, to: Path, count: int, *, classes: bool) -> Any:
-    # Not compressed: windows and blocks differ, and a block that is written twice would be in the file twice.
+def _create_output(raster: Any, target: Path, count: int, *, classes: bool) -> Any:
+    # Not compressed: windows and blocks differ, and a compressed block written twice would be stored twice.
     return rasterio.open(
-        to,
+        target,
         "w",
         driver="GTiff",
         dtype="uint8" if classes else "float32",

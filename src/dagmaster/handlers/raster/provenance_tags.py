@@ -1,4 +1,4 @@
-"""What a COG says of itself: of what it was made. Who finds it later, without the task that made it, reads it there."""
+"""A TIFF tag that names the sources of a COG, for readers that find the file without the task that wrote it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rasterio._path import _UnparsedPath as UnparsedPath
 from rasterio.io import DatasetReader
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.gdal import opened
+from dagmaster.handlers.gdal import open_raster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,59 +25,60 @@ TAG: Final = "DAGMASTER_MADE_OF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MadeOf:
-    """Pairs of href and version, and when the first of them last changed, in seconds since 1970."""
+class ProvenanceTag:
+    """The sources, as pairs of href and version, and when the first of them last changed (seconds since 1970)."""
 
     sources: Sequence[tuple[str, str]] = field(default_factory=tuple)
     modified: float | None = None
 
-    def written(self) -> str:
-        """As the tag holds it."""
-        return json.dumps({"sources": [list(one) for one in self.sources], "modified": self.modified}, sort_keys=True)
+    def to_json(self) -> str:
+        """Return the text of the tag."""
+        sources = [list(source) for source in self.sources]
+        return json.dumps({"sources": sources, "modified": self.modified}, sort_keys=True)
 
 
-def made_of(raster: DatasetReader) -> MadeOf:
-    """What a raster says; nothing, where it does not or where others wrote something else there."""
+def read_provenance_tag(raster: DatasetReader) -> ProvenanceTag:
+    """Read the tag of a raster; return an empty one if it is missing or another program wrote it."""
     try:
-        told = json.loads(raster.tags().get(TAG, "{}"))
-        sources = [(str(href), str(version)) for href, version in told.get("sources", ())]
-        modified = told.get("modified")
-        return MadeOf(sources=sources, modified=None if modified is None else float(modified))
+        data = json.loads(raster.tags().get(TAG, "{}"))
+        sources = [(str(href), str(version)) for href, version in data.get("sources", ())]
+        modified = data.get("modified")
+        return ProvenanceTag(sources=sources, modified=None if modified is None else float(modified))
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return MadeOf()
+        return ProvenanceTag()
 
 
-def first_sources(files: Sequence[tuple[str, tuple[str, str]]], share: Share) -> MadeOf:
-    """Of what files were made: what each says, or else the file itself, each once."""
-    found: dict[tuple[str, str], None] = {}
+def trace_sources(rasters: Sequence[tuple[str, tuple[str, str]]], share: Share) -> ProvenanceTag:
+    """Return the distinct sources of rasters: those that each one's tag names, else the raster itself."""
+    sources: dict[tuple[str, str], None] = {}
     modified = []
-    for path, itself in files:
+    for path, itself in rasters:
         try:
-            with opened(path, share, whole=False) as raster:
-                told = made_of(raster)
+            with open_raster(path, share, whole=False) as raster:
+                tag = read_provenance_tag(raster)
         except PermanentError:
-            # Who reads the pixels says what is wrong.
-            told = MadeOf()
-        found.update(dict.fromkeys(told.sources or [itself]))
-        modified += [told.modified] if told.modified is not None else []
-    return MadeOf(sources=list(found), modified=min(modified, default=None))
+            # The step that reads the pixels reports what is wrong.
+            tag = ProvenanceTag()
+        sources.update(dict.fromkeys(tag.sources or [itself]))
+        modified += [tag.modified] if tag.modified is not None else []
+    return ProvenanceTag(sources=list(sources), modified=min(modified, default=None))
 
 
 @contextlib.contextmanager
-def tagged(source: DatasetReader | Any, text: str, beside: Path) -> Iterator[DatasetReader]:
-    """The same raster with the tag, by a VRT of our own at `beside`: a COG that is written cannot be changed."""
-    rasterio.shutil.copy(source, str(beside), driver="VRT")
-    root = fromstring(beside.read_bytes())  # noqa: S314 - GDAL has just written it here
-    metadata = next((one for one in root.findall("Metadata") if not one.get("domain")), None)
+def open_with_tag(source: DatasetReader | Any, text: str, vrt_path: Path) -> Iterator[DatasetReader]:
+    """Open the raster with the tag added, through a temporary VRT: a finished COG cannot be changed."""
+    rasterio.shutil.copy(source, str(vrt_path), driver="VRT")
+    root = fromstring(vrt_path.read_bytes())  # noqa: S314 - GDAL has just written it here
+    metadata = next((element for element in root.findall("Metadata") if not element.get("domain")), None)
     if metadata is None:
         metadata = Element("Metadata")
         root.insert(0, metadata)
-    for old in [one for one in metadata if one.get("key") == TAG]:
+    for old in [element for element in metadata if element.get("key") == TAG]:
         metadata.remove(old)
     SubElement(metadata, "MDI", key=TAG).text = text
-    beside.write_text(tostring(root, encoding="unicode"), encoding="utf-8")
+    vrt_path.write_text(tostring(root, encoding="unicode"), encoding="utf-8")
     try:
-        with DatasetReader(UnparsedPath(str(beside)), driver="VRT", sharing=False) as raster:
+        with DatasetReader(UnparsedPath(str(vrt_path)), driver="VRT", sharing=False) as raster:
             yield raster
     finally:
-        beside.unlink()
+        vrt_path.unlink()

@@ -1,7 +1,7 @@
-"""A folder that outlives a task: sources that several tasks or attempts read are copied there once.
+"""The mount: a folder that outlives a task, for sources that several tasks or attempts read.
 
-It lies beside the tasks' own folders, `mount/` in the worker's scratch folder. Where that is a share, workers on other
-machines find the copies too. A name there tells which version of the blob it is; what nobody used for long goes.
+It is `mount/` in the worker's scratch directory; if that is a share, workers on other machines use the copies too. The
+folder of a copy is named by the version of its blob. Copies expire some time after their last use.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagmaster.errors import BlobNotFound, BlobsUnavailable, PermanentError
-from dagmaster.handlers.result_uris import plain_name
-from dagmaster.handlers.source_files import LocalFile, no_file
+from dagmaster.errors import BlobNotFound, BlobsUnavailable, invalid_input
+from dagmaster.handlers.result_uris import safe_name
+from dagmaster.handlers.source_files import LocalFile, check_file_size, file_not_found
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
@@ -25,63 +25,58 @@ if TYPE_CHECKING:
 
 FOLDER = "mount"
 KEEP_HOURS = 72.0
-LEAST_HOURS = 24.0
-"""No task runs so long: a copy that is being read is not taken away, whatever is asked."""
+MIN_KEEP_HOURS = 24.0
+"""Longer than any task runs, so that a copy in use is never deleted, whatever keep_hours says."""
 
 
-def mounted(ctx: HandlerContext, uri: BlobUri, *, keep_hours: float = KEEP_HOURS) -> LocalFile:
-    """A copy of the blob in the mount: the one that is there, or a new one, whole or not there.
+def copy_to_mount(ctx: HandlerContext, uri: BlobUri, *, keep_hours: float = KEEP_HOURS) -> LocalFile:
+    """Return a copy of the blob in the mount: the existing one, or a new one, complete or not at all.
 
-    `keep_hours` is of this copy, and what somebody asked for longer stays longer.
+    `keep_hours` may extend the lifetime of an existing copy, never shorten it.
     """
     info = ctx.blobs.find(uri)
     if info is None:
-        raise no_file(ctx, uri)
-    if info.size > ctx.share.max_file_mb * 1_000_000:
-        raise PermanentError(
-            f"{uri} has {info.size / 1e6:,.0f} MB: at most {ctx.share.max_file_mb:,} MB are read"
-            " (DAGMASTER_RASTER_MAX_FILE_MB)",
-            kind="invalid_input",
-        )
-    home = ctx.share.scratch / FOLDER
-    said = f"{uri}\n{info.etag}\n{info.size}\n{info.modified}"
-    place = home / hashlib.sha256(said.encode()).hexdigest()[:16] / plain_name(uri.name.rpartition("/")[2])
+        raise file_not_found(ctx, uri)
+    check_file_size(ctx, info)
+    root = ctx.share.scratch / FOLDER
+    version = f"{uri}\n{info.etag}\n{info.size}\n{info.modified}"
+    path = root / hashlib.sha256(version.encode()).hexdigest()[:16] / safe_name(uri.name.rpartition("/")[2])
     try:
-        _forget_old(home)
-        used = time.time() + (max(keep_hours, LEAST_HOURS) - KEEP_HOURS) * 3600
-        if place.exists():
-            used = max(used, place.parent.stat().st_mtime)
+        _delete_expired(root)
+        # The folder's mtime encodes the expiry: it is deleted KEEP_HOURS later.
+        used_at = time.time() + (max(keep_hours, MIN_KEEP_HOURS) - KEEP_HOURS) * 3600
+        if path.exists():
+            used_at = max(used_at, path.parent.stat().st_mtime)
         else:
-            _copy(ctx, uri, info.size, place)
-        os.utime(place.parent, (used, used))
-        with place.open("rb") as file:
+            _copy(ctx, uri, info.size, path)
+        os.utime(path.parent, (used_at, used_at))
+        with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise BlobsUnavailable(f"{uri} cannot be copied to the mount {home}: {error}") from error
-    return LocalFile(uri=uri, path=place, size=info.size, sha256=sha256)
+        raise BlobsUnavailable(f"{uri} cannot be copied to the mount {root}: {error}") from error
+    return LocalFile(uri=uri, path=path, size=info.size, sha256=sha256)
 
 
-def _copy(ctx: HandlerContext, uri: BlobUri, size: int, place: Path) -> None:
-    """Under a name beside, then in place in one step: two who copy at once leave one."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+def _copy(ctx: HandlerContext, uri: BlobUri, size: int, path: Path) -> None:
+    """Copy under a temporary name, then link atomically: of two concurrent copies one stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        fetched = ctx.blobs.fetch(uri, beside, lambda done: ctx.progress(done, max(size, 1), f"fetching {uri}"))
+        fetched = ctx.blobs.fetch(uri, temporary, lambda done: ctx.progress(done, max(size, 1), f"fetching {uri}"))
         if fetched.size != size:
             raise BlobsUnavailable(f"{uri} changed while it was copied")
         with contextlib.suppress(FileExistsError):
-            os.link(beside, place)
+            os.link(temporary, path)
     except BlobNotFound as error:
-        raise PermanentError(str(error), kind="invalid_input") from error
+        raise invalid_input(str(error)) from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _forget_old(home: Path) -> None:
-    """Take away what nobody asked for in the hours that it is kept: its folder's time tells how many."""
+def _delete_expired(root: Path) -> None:
     oldest = time.time() - KEEP_HOURS * 3600
     with contextlib.suppress(OSError):
-        for folder in home.iterdir():
+        for folder in root.iterdir():
             with contextlib.suppress(OSError):
                 if folder.stat().st_mtime < oldest:
                     shutil.rmtree(folder, ignore_errors=True)

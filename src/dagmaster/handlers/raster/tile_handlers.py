@@ -1,4 +1,4 @@
-"""Handlers that work tile by tile: the plan, and batches that go on where an attempt before them ended."""
+"""Handlers that work by tile: the plan, and batches that resume after an interrupted attempt."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.errors import PermanentError
-from dagmaster.handlers.optional_imports import extra
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.raster.cog_output import CogMade, CogParams, Origin, Resampling, cog_uri, made_cog, name_of
-from dagmaster.handlers.raster.remote_rasters import in_place
-from dagmaster.handlers.raster.shared_cache import mounted
+from dagmaster.handlers.raster.cog_output import (
+    CogParams,
+    CogResult,
+    Origin,
+    Resampling,
+    cog_uri,
+    publish_cog,
+    result_name,
+)
+from dagmaster.handlers.raster.remote_rasters import locate_raster
+from dagmaster.handlers.raster.shared_cache import copy_to_mount
 from dagmaster.handlers.source_files import CrsName, SourceParams
 
 TILES_FOLDER = "tiles"
 
 
 class TilingParams(SourceParams):
-    """The raster to cut, and how."""
+    """The raster to tile, and how."""
 
-    tile_size: int = Field(default=4096, ge=16, le=65_536, description="Pixels of a tile's side.")
-    overlap: int = Field(default=0, ge=0, le=4096, description="Pixels that a tile reaches into its neighbours.")
-    max_tiles: int = Field(default=10_000, ge=1, le=100_000, description="More are refused.")
+    tile_size: int = Field(default=4096, ge=16, le=65_536, description="Tile width and height in pixels.")
+    overlap: int = Field(default=0, ge=0, le=4096, description="Pixels that a tile shares with each neighbour.")
+    max_tiles: int = Field(default=10_000, ge=1, le=100_000, description="Fail if there are more tiles.")
 
 
 class Tiling(BaseModel):
-    """The plan."""
+    """The tiles of a raster."""
 
     tiles: list[dict[str, Any]] = Field(
         description="Each with index, column, row, window (column, row, width, height), bbox, footprint, crs, href."
@@ -49,13 +57,13 @@ class Tiling(BaseModel):
     aliases=["raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme"],
 )
 def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
-    """Plan the tiles of a raster: a list for a fan-out, each with its window and its place on Earth."""
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster import tiling
-    source = in_place(ctx, params.uri(ctx))
-    with gdal(ctx.share, **source.options):
-        planned = tiling.plan(
+    """Plan the tiles of a raster: a list to fan out over, each with its pixel window and footprint."""
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.tiling import plan_tiles
+    source = locate_raster(ctx, params.uri(ctx))
+    with gdal_env(ctx.share, **source.options):
+        plan = plan_tiles(
             source.path,
             ctx.share,
             tile_size=params.tile_size,
@@ -63,13 +71,13 @@ def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
             max_tiles=params.max_tiles,
             size=source.size,
         )
-    said = {"href": str(source.uri), "source_version": source.version, "source_size": source.size}
-    tiles = [{**tile, **said} for tile in planned.pop("tiles")]
-    return Tiling(tiles=tiles, count=len(tiles), **planned)
+    identity = {"href": str(source.uri), "source_version": source.version, "source_size": source.size}
+    tiles = [{**tile, **identity} for tile in plan.pop("tiles")]
+    return Tiling(tiles=tiles, count=len(tiles), **plan)
 
 
 class TileSpec(BaseModel):
-    """One tile of a plan. What else stands in it is passed by."""
+    """One tile of a plan. Other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -77,38 +85,36 @@ class TileSpec(BaseModel):
     index: int = Field(default=0, ge=0)
     column: int | None = None
     row: int | None = None
-    href: str | None = Field(default=None, description="The raster that it is a part of.")
-    source_version: str | None = Field(
-        default=None, description="The checksum that the raster had when it was planned."
-    )
+    href: str | None = Field(default=None, description="The raster of the tile.")
+    source_version: str | None = Field(default=None, description="The checksum of the raster when it was planned.")
     source_size: int | None = None
 
 
 class TileOptions(CogParams):
-    """How the COG of a tile is made."""
+    """How the COG of a tile is written."""
 
-    target_crs: CrsName | None = Field(default=None, description="Warp to this coordinate system, as EPSG:4326.")
-    resampling: Resampling = Field(default="nearest", description="Of the warp, if there is one.")
-    nodata: float | None = Field(default=None, description="The nodata value of a source that has none.")
+    target_crs: CrsName | None = Field(default=None, description="Warp to this CRS, such as EPSG:4326.")
+    resampling: Resampling = Field(default="nearest", description="The resampling of the warp, if there is one.")
+    nodata: float | None = Field(default=None, description="The nodata value for a source without one.")
 
 
 class TileBatchParams(TileOptions):
-    """Tiles of a plan."""
+    """The tiles of a batch."""
 
     tiles: list[TileSpec] = Field(
-        min_length=1, max_length=10_000, description="Specs of raster.generate_tiling_scheme."
+        min_length=1, max_length=10_000, description="Tiles of raster.generate_tiling_scheme."
     )
-    href: str | None = Field(default=None, description="The raster, where the specs do not name it.")
+    href: str | None = Field(default=None, description="The raster, if the tiles do not name it.")
 
 
 class TileBatch(BaseModel):
-    """What became of a batch."""
+    """The results of a batch."""
 
     tiles: list[dict[str, Any]] = Field(description="For each: index, item_id, cog_url, bbox, sha256, cog_size_mb.")
     cog_urls: list[str]
     items: list[dict[str, Any]] = Field(description="STAC items, ready to register.")
     count: int
-    resumed_from: int = Field(description="How many tiles an attempt before this one had done.")
+    resumed_from: int = Field(description="How many tiles earlier attempts had finished.")
 
 
 @handler(
@@ -119,8 +125,8 @@ class TileBatch(BaseModel):
     aliases=["raster_process_tile_batch"],
 )
 def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatch:
-    """Make the COGs of many tiles, with a checkpoint after each: another attempt goes on where this one ended."""
-    # How many, and no more: what they gave is found where it lies.
+    """Write the COGs of many tiles with a checkpoint after each; a later attempt resumes after the last one."""
+    # The checkpoint holds only the count: finished results are found by their names.
     resumed_from = int((ctx.checkpoint_data or {}).get("done", 0))
     tiles: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
@@ -129,56 +135,55 @@ def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatc
         is_done = number < resumed_from
         if not is_done:
             ctx.progress(number, len(params.tiles), f"tile {number + 1} of {len(params.tiles)}")
-        made = tile_cog(ctx, spec, params, params.href)
-        said = made.model_dump(include={"cog_url", "bbox", "sha256", "cog_size_mb"})
-        # With what its item is told by, for one who makes an item of the file.
-        told = {} if params.datetime is None else {"datetime": params.datetime}
-        tiles.append({"index": spec.index, "item_id": made.item["id"], **told, **said})
-        items.append(made.item)
+        cog = tile_cog(ctx, spec, params, params.href)
+        facts = cog.model_dump(include={"cog_url", "bbox", "sha256", "cog_size_mb"})
+        # Pass on the datetime, so that an item built from the file gets it too.
+        datetime = {} if params.datetime is None else {"datetime": params.datetime}
+        tiles.append({"index": spec.index, "item_id": cog.item["id"], **datetime, **facts})
+        items.append(cog.item)
         if not is_done:
-            ctx.checkpoint(f"tile_{number + 1}", {"done": number + 1}, artifacts=[made.cog_url])
-    ctx.progress(len(tiles), len(tiles), "all tiles are there")
+            ctx.checkpoint(f"tile_{number + 1}", {"done": number + 1}, artifacts=[cog.cog_url])
+    ctx.progress(len(tiles), len(tiles), "all tiles are done")
     urls = [tile["cog_url"] for tile in tiles]
     return TileBatch(tiles=tiles, cog_urls=urls, items=items, count=len(tiles), resumed_from=resumed_from)
 
 
 def tile_cog(
     ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str | None = None, *, use_mount: bool = False
-) -> CogMade:
-    """The COG of one tile. Only its window of the source is read, of the mount's copy if that is asked for."""
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster.cog_writer import make_cog
+) -> CogResult:
+    """Publish the COG of one tile. Only its window of the source is read, from the mount's copy if requested."""
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.cog_writer import convert_to_cog
         from dagmaster.handlers.raster.grids import Warp
-    named = href or spec.href
-    if named is None:
-        raise PermanentError(
-            "the tile does not say of which raster it is: give href, or a tile_spec of raster.generate_tiling_scheme",
-            kind="invalid_input",
+    href = href or spec.href
+    if href is None:
+        raise invalid_input(
+            "the tile does not name its raster: set href, or use a tile_spec of raster.generate_tiling_scheme"
         )
-    raster = ctx.blobs.resolve(named)
-    ctx.about = str(raster)
-    source = in_place(ctx, raster, version=spec.source_version, size=spec.source_size)
-    path = str(mounted(ctx, source.uri).path) if use_mount else source.path
+    uri = ctx.blobs.resolve(href)
+    ctx.about = str(uri)
+    source = locate_raster(ctx, uri, version=spec.source_version, size=spec.source_size)
+    path = str(copy_to_mount(ctx, source.uri).path) if use_mount else source.path
     warp = Warp(crs=params.target_crs, resampling=params.resampling, nodata=params.nodata)
-    shape: Mapping[str, Any] = {"window": list(spec.window), "target_crs": warp.crs}
+    pixel_params: Mapping[str, Any] = {"window": list(spec.window), "target_crs": warp.crs}
     if warp.crs is not None:
-        shape = {**shape, "resampling": warp.resampling}
+        pixel_params = {**pixel_params, "resampling": warp.resampling}
     if warp.nodata is not None:
-        shape = {**shape, "nodata": warp.nodata}
-    where = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
-    base = name_of(source.uri)
-    name = f"{base}_{where}"
+        pixel_params = {**pixel_params, "nodata": warp.nodata}
+    position = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
+    raster_name = result_name(source.uri)
+    name = f"{raster_name}_{position}"
     origin = Origin.of_rasters(ctx, [(path, (str(source.uri), source.version))], source.modified, source.options)
-    uri = cog_uri(ctx, name, params, origin, shape, folder=f"{TILES_FOLDER}/{base}")
+    target_uri = cog_uri(ctx, name, params, origin, pixel_params, folder=f"{TILES_FOLDER}/{raster_name}")
     options, window = params.options(origin), spec.window
-    with gdal(ctx.share, **source.options):
-        return made_cog(
+    with gdal_env(ctx.share, **source.options):
+        return publish_cog(
             ctx,
-            uri,
+            target_uri,
             params,
             origin,
-            lambda to: make_cog(path, to, options, ctx.share, warp=warp, window=window, size=source.size),
+            lambda target: convert_to_cog(path, target, options, ctx.share, warp=warp, window=window, size=source.size),
             name=name,
-            shape=shape,
+            pixel_params=pixel_params,
         )

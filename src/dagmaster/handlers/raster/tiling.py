@@ -1,12 +1,13 @@
-"""Cut a raster into tiles: windows of pixels that are worked through one by one, and where on Earth each lies."""
+"""Plan the tiles of a raster: pixel windows with their footprints."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.handlers.gdal import invalid, opened
-from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.raster.grids import crs_text, grid_of, require_north_up, require_place
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import open_raster
+from dagmaster.handlers.raster.footprints import raster_footprint
+from dagmaster.handlers.raster.grids import crs_text, raster_grid, require_georeferenced, require_north_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,40 +15,41 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_services import Share
 
 
-def plan(
+def plan_tiles(
     path: Path | str, share: Share, *, tile_size: int, overlap: int, max_tiles: int, size: int | None = None
 ) -> dict[str, Any]:
-    """The tiles of a raster, row by row from the north-west. Each pixel is in one tile, with `overlap` in more."""
-    with opened(path, share, whole=False, size=size) as raster:
-        require_place(raster)
+    """Return the tiles of a raster, row by row from the north-west. With `overlap`, a pixel may be in several."""
+    with open_raster(path, share, whole=False, size=size) as raster:
+        require_georeferenced(raster)
         require_north_up(raster)
         columns, rows = -(-raster.width // tile_size), -(-raster.height // tile_size)
         if columns * rows > max_tiles:
-            raise invalid(
-                f"{raster.width:,} x {raster.height:,} pixels are {columns * rows:,} tiles of {tile_size:,} pixels:"
-                f" at most {max_tiles:,} are planned. Give a larger tile_size, or a larger max_tiles"
+            raise invalid_input(
+                f"{raster.width:,} x {raster.height:,} pixels make {columns * rows:,} tiles of {tile_size:,} pixels:"
+                f" at most {max_tiles:,} are allowed. Increase tile_size or max_tiles"
             )
         if tile_size * tile_size * raster.count > share.max_pixels:
-            raise invalid(
-                f"tiles of {tile_size:,} pixels are more than may be worked through: give a smaller tile_size"
+            raise invalid_input(
+                f"a tile of {tile_size:,} x {tile_size:,} pixels in {raster.count} bands exceeds the limit of"
+                f" {share.max_pixels:,} (DAGMASTER_RASTER_MAX_PIXELS): decrease tile_size"
             )
-        grid, crs = grid_of(raster), crs_text(raster.crs)
+        grid, crs = raster_grid(raster), crs_text(raster.crs)
         tiles: list[dict[str, Any]] = []
         for row in range(rows):
             for column in range(columns):
-                left, wide = _span(column, tile_size, overlap, raster.width)
-                top, high = _span(row, tile_size, overlap, raster.height)
-                window = (left, top, wide, high)
+                left, width = _pixel_span(column, tile_size, overlap, raster.width)
+                top, height = _pixel_span(row, tile_size, overlap, raster.height)
+                window = (left, top, width, height)
                 part = grid.window(*window)
-                place = footprint(part.crs, part.affine, part.width, part.height)
+                footprint = raster_footprint(part.crs, part.affine, part.width, part.height)
                 tiles.append(
                     {
                         "index": len(tiles),
                         "column": column,
                         "row": row,
                         "window": list(window),
-                        "bbox": place.bbox,
-                        "footprint": place.geometry,
+                        "bbox": footprint.bbox,
+                        "footprint": footprint.geometry,
                         "bounds": list(part.bounds),
                         "crs": crs,
                     }
@@ -57,11 +59,11 @@ def plan(
             "columns": columns,
             "rows": rows,
             "crs": crs,
-            "bbox": footprint(grid.crs, grid.affine, grid.width, grid.height).bbox,
+            "bbox": raster_footprint(grid.crs, grid.affine, grid.width, grid.height).bbox,
         }
 
 
-def _span(number: int, tile_size: int, overlap: int, length: int) -> tuple[int, int]:
-    """Where a tile begins along one side, and how long it is."""
-    first = max(0, number * tile_size - overlap)
-    return first, min(length, (number + 1) * tile_size + overlap) - first
+def _pixel_span(index: int, tile_size: int, overlap: int, length: int) -> tuple[int, int]:
+    """Return the first pixel of a tile along one side, and its length."""
+    first = max(0, index * tile_size - overlap)
+    return first, min(length, (index + 1) * tile_size + overlap) - first

@@ -1,6 +1,6 @@
-"""A raster made of parts of others, as a VRT of our own: GDAL reads it block by block, however many parts there are.
+"""VRTs that dagmaster writes: rasters composed of windows or bands of other rasters, read by GDAL block by block.
 
-A user's VRT is never opened: it points where its author likes. These are written here, about files that were looked at.
+A user's VRT is never opened, since it may reference any file. These reference only files that were checked before.
 """
 
 from __future__ import annotations
@@ -16,132 +16,167 @@ from rasterio.enums import MaskFlags
 from rasterio.io import DatasetReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dagmaster.handlers.raster.grids import Grid
 
-Rectangle = tuple[int, int, int, int]
+PixelWindow = tuple[int, int, int, int]
 """Column, row, width, height."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What is taken from a raster, and where it goes."""
+class VrtSource:
+    """A window of a raster, and where it goes."""
 
     path: str
     size: tuple[int, int]
-    """Width and height of that raster: so GDAL need not open it before its turn."""
-    window: Rectangle
-    at: tuple[int, int] = (0, 0)
+    """Width and height of that raster, so that GDAL opens it only when it reads it."""
+    window: PixelWindow
+    target: tuple[int, int] = (0, 0)
+    """Column and row of its upper left pixel in the VRT."""
     mask: str | None = None
-    """Where its mask is, in GDAL's words, if it has one."""
-    alpha: bool = False
-    """One of its bands tells what is seen."""
+    """The source band of its mask in GDAL's notation, if it has one."""
+    has_alpha: bool = False
 
 
 @contextlib.contextmanager
-def composed(
-    like: DatasetReader,
+def open_vrt(
+    template: DatasetReader,
     grid: Grid,
-    parts: Sequence[Part],
+    sources: Sequence[VrtSource],
     *,
     nodata: float | None,
-    mix: bool = False,
-    to: Path | None = None,
+    skip_nodata: bool = False,
+    vrt_path: Path | None = None,
 ) -> Iterator[DatasetReader]:
-    """Open a raster made of parts, with bands as `like` has them. `mix`: a part without data lets others shine through.
+    """Open a raster composed of windows, with the bands of `template`; a later source covers an earlier one.
 
-    It stands in a file at `to`; a short one may go without.
+    `skip_nodata`: pixels without data in one source do not cover another. The VRT is written to `vrt_path`; a short one
+    may stay in memory.
     """
-    text = _document(like, grid, parts, nodata=nodata, mix=mix)
-    if to is not None:
-        to.write_text(text, encoding="utf-8")
-    with DatasetReader(UnparsedPath(text if to is None else str(to)), driver="VRT", sharing=False) as raster:
+    root = _dataset_element(grid, template.tags())
+    for band in template.indexes:
+        _add_template_band(root, template, band, sources, nodata=nodata, skip_nodata=skip_nodata)
+    if any(source.mask for source in sources):
+        mask = SubElement(SubElement(root, "MaskBand"), "VRTRasterBand", dataType="Byte")
+        for source in sources:
+            # A source that masks a pixel must not hide the data of another one there.
+            _add_source(mask, source, source.mask or "mask,1", "Byte", "0" if skip_nodata else None)
+    xml = tostring(root, encoding="unicode")
+    if vrt_path is not None:
+        vrt_path.write_text(xml, encoding="utf-8")
+    with _open_xml(xml if vrt_path is None else str(vrt_path)) as raster:
         yield raster
 
 
-def mask_of(raster: DatasetReader) -> str | None:
-    """Where the mask of a raster is, if it has one of its own."""
+@contextlib.contextmanager
+def open_band_stack(
+    grid: Grid, bands: Mapping[str, Path], *, dtype: str, nodata: float, unit: str, tags: dict[str, Any]
+) -> Iterator[DatasetReader]:
+    """Open the first bands of rasters on one grid as the bands of one raster. The keys of `bands` are their names."""
+    root = _dataset_element(grid, tags)
+    size = (grid.width, grid.height)
+    for number, (name, path) in enumerate(bands.items(), 1):
+        texts = {"Description": name, "UnitType": unit, "NoDataValue": _format_number(nodata, dtype)}
+        band = _add_band(root, number, dtype, texts)
+        source = VrtSource(path=str(path), size=size, window=(0, 0, *size))
+        _add_source(band, source, "1", _gdal_type(dtype), None)
+    with _open_xml(tostring(root, encoding="unicode")) as raster:
+        yield raster
+
+
+def mask_band(raster: DatasetReader) -> str | None:
+    """Return the source band of a raster's own mask, in GDAL's notation, or None."""
     return "mask,1" if has_mask(raster) else None
 
 
 def has_mask(raster: DatasetReader) -> bool:
-    """Whether it has a mask of its own, beside its bands."""
+    """Return whether a raster has a mask beside its bands."""
     return bool(raster.mask_flag_enums) and MaskFlags.per_dataset in raster.mask_flag_enums[0] and not has_alpha(raster)
 
 
 def has_alpha(raster: DatasetReader) -> bool:
-    """Whether one of its bands tells what is seen."""
+    """Return whether one of the bands is an alpha band."""
     return bool(raster.mask_flag_enums) and MaskFlags.alpha in raster.mask_flag_enums[0]
 
 
-def _document(like: DatasetReader, grid: Grid, parts: Sequence[Part], *, nodata: float | None, mix: bool) -> str:
+def _open_xml(xml: str) -> DatasetReader:
+    return DatasetReader(UnparsedPath(xml), driver="VRT", sharing=False)
+
+
+def _dataset_element(grid: Grid, tags: dict[str, Any]) -> Element:
     root = Element("VRTDataset", rasterXSize=str(grid.width), rasterYSize=str(grid.height))
     SubElement(root, "SRS").text = grid.crs.to_wkt()
     a, b, c, d, e, f = tuple(grid.affine)[:6]
-    SubElement(root, "GeoTransform").text = ", ".join(repr(float(one)) for one in (c, a, b, f, d, e))
-    _tags(root, like.tags())
-    for number in like.indexes:
-        _band(root, like, number, parts, nodata=nodata, mix=mix)
-    if any(part.mask for part in parts):
-        mask = SubElement(SubElement(root, "MaskBand"), "VRTRasterBand", dataType="Byte")
-        for part in parts:
-            # Where one part has data, another that has none there takes nothing away.
-            _source(mask, part, part.mask or "mask,1", "Byte", "0" if mix else None)
-    return tostring(root, encoding="unicode")
+    SubElement(root, "GeoTransform").text = ", ".join(repr(float(number)) for number in (c, a, b, f, d, e))
+    _add_tags(root, tags)
+    return root
 
 
-def _band(
-    root: Element, like: DatasetReader, number: int, parts: Sequence[Part], *, nodata: float | None, mix: bool
+def _add_template_band(
+    root: Element,
+    template: DatasetReader,
+    number: int,
+    sources: Sequence[VrtSource],
+    *,
+    nodata: float | None,
+    skip_nodata: bool,
 ) -> None:
-    at = number - 1
-    kind = like.dtypes[at]
-    name = str(typename_fwd[dtype_rev[kind]])
-    band = SubElement(root, "VRTRasterBand", dataType=name, band=str(number))
-    _tags(band, like.tags(number))
-    for tag, said in (
-        ("Description", like.descriptions[at]),
-        ("UnitType", like.units[at]),
-        ("Offset", None if like.offsets[at] == 0 else repr(float(like.offsets[at]))),
-        ("Scale", None if like.scales[at] == 1 else repr(float(like.scales[at]))),
-        ("NoDataValue", None if nodata is None else _number(nodata, kind)),
-        ("ColorInterp", like.colorinterp[at].name.capitalize()),
-    ):
-        if said:
-            SubElement(band, tag).text = said
-    if like.colorinterp[at].name == "palette":
+    index = number - 1
+    dtype, color = template.dtypes[index], template.colorinterp[index].name
+    texts = {
+        "Description": template.descriptions[index],
+        "UnitType": template.units[index],
+        "Offset": None if template.offsets[index] == 0 else repr(float(template.offsets[index])),
+        "Scale": None if template.scales[index] == 1 else repr(float(template.scales[index])),
+        "NoDataValue": None if nodata is None else _format_number(nodata, dtype),
+        "ColorInterp": color.capitalize(),
+    }
+    band = _add_band(root, number, dtype, texts, template.tags(number))
+    if color == "palette":
         table = SubElement(band, "ColorTable")
-        for colour in like.colormap(number).values():
-            SubElement(table, "Entry", {f"c{place}": str(one) for place, one in enumerate(colour, 1)})
-    for part in parts:
-        by_mask = mix and (part.alpha or part.mask is not None)
-        without = None if nodata is None or not mix else _number(nodata, kind)
-        if by_mask:
-            without = None
-        if mix and like.colorinterp[at].name == "alpha":
-            # It has no mask but itself: what is not seen of one part takes nothing away from another.
-            by_mask, without = False, "0"
-        _source(band, part, str(number), name, without, by_mask=by_mask)
+        for entry in template.colormap(number).values():
+            SubElement(table, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)})
+    for source in sources:
+        use_mask = skip_nodata and (source.has_alpha or source.mask is not None)
+        skipped = None if nodata is None or not skip_nodata or use_mask else _format_number(nodata, dtype)
+        if skip_nodata and color == "alpha":
+            # An alpha band has no mask but itself: transparent pixels of one source must not hide another one.
+            use_mask, skipped = False, "0"
+        _add_source(band, source, str(number), _gdal_type(dtype), skipped, use_mask=use_mask)
 
 
-def _source(band: Element, part: Part, which: str, kind: str, nodata: str | None, *, by_mask: bool = False) -> None:
-    source = SubElement(band, "SimpleSource" if nodata is None and not by_mask else "ComplexSource")
-    SubElement(source, "SourceFilename", relativeToVRT="0").text = part.path
-    SubElement(source, "SourceBand").text = which
-    width, height = part.size
-    SubElement(source, "SourceProperties", RasterXSize=str(width), RasterYSize=str(height), DataType=kind)
-    column, row, wide, high = part.window
-    SubElement(source, "SrcRect", xOff=str(column), yOff=str(row), xSize=str(wide), ySize=str(high))
-    SubElement(source, "DstRect", xOff=str(part.at[0]), yOff=str(part.at[1]), xSize=str(wide), ySize=str(high))
+def _add_band(
+    root: Element, number: int, dtype: str, texts: Mapping[str, str | None], tags: dict[str, Any] | None = None
+) -> Element:
+    band = SubElement(root, "VRTRasterBand", dataType=_gdal_type(dtype), band=str(number))
+    _add_tags(band, tags or {})
+    for element, text in texts.items():
+        if text:
+            SubElement(band, element).text = text
+    return band
+
+
+def _add_source(
+    band: Element, source: VrtSource, source_band: str, data_type: str, nodata: str | None, *, use_mask: bool = False
+) -> None:
+    element = SubElement(band, "SimpleSource" if nodata is None and not use_mask else "ComplexSource")
+    SubElement(element, "SourceFilename", relativeToVRT="0").text = source.path
+    SubElement(element, "SourceBand").text = source_band
+    width, height = source.size
+    SubElement(element, "SourceProperties", RasterXSize=str(width), RasterYSize=str(height), DataType=data_type)
+    column, row, *window_size = source.window
+    for name, (x, y) in (("SrcRect", (column, row)), ("DstRect", source.target)):
+        SubElement(element, name, xOff=str(x), yOff=str(y), xSize=str(window_size[0]), ySize=str(window_size[1]))
     if nodata is not None:
-        SubElement(source, "NODATA").text = nodata
-    elif by_mask:
-        SubElement(source, "UseMaskBand").text = "true"
+        SubElement(element, "NODATA").text = nodata
+    elif use_mask:
+        SubElement(element, "UseMaskBand").text = "true"
 
 
-def _tags(parent: Element, tags: dict[str, Any]) -> None:
-    # Statistics are of all pixels, and these are others.
+def _add_tags(parent: Element, tags: dict[str, Any]) -> None:
+    # Statistics describe all pixels of the source, not those of the VRT.
     kept = {key: str(value) for key, value in tags.items() if not key.startswith("STATISTICS_")}
     if kept:
         metadata = SubElement(parent, "Metadata")
@@ -149,6 +184,10 @@ def _tags(parent: Element, tags: dict[str, Any]) -> None:
             SubElement(metadata, "MDI", key=key).text = value
 
 
-def _number(value: float, kind: str) -> str:
-    """A number as GDAL reads it; whole where the band is, so that 64 bits stay exact."""
-    return str(int(value)) if "int" in kind and value == int(value) else repr(float(value))
+def _gdal_type(dtype: str) -> str:
+    return str(typename_fwd[dtype_rev[dtype]])
+
+
+def _format_number(value: float, dtype: str) -> str:
+    """Format a number for GDAL; as an integer for integer bands, so that 64 bits stay exact."""
+    return str(int(value)) if "int" in dtype and value == int(value) else repr(float(value))

@@ -1,1 +1,1 @@
-"""Handlers for the STAC catalog."""
+"""Handlers for the STAC catalog: register items and collections, rebuild and repair them."""

@@ -1,4 +1,4 @@
-"""Which blobs the items of a catalog speak of."""
+"""Which blobs the items of a catalog reference."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
 
 
-def blob_of(href: object) -> BlobUri | None:
-    """The blob that an href names; None for one that is elsewhere, or is relative to something we do not know."""
+def href_blob(href: object) -> BlobUri | None:
+    """Return the blob that an href names; None for a remote or a relative one."""
     if not isinstance(href, str):
         return None
     try:
@@ -23,24 +23,24 @@ def blob_of(href: object) -> BlobUri | None:
         return None
 
 
-def blobs_of(item: dict[str, Any]) -> dict[str, BlobUri]:
-    """The assets of an item that are blobs, by their names."""
+def asset_blobs(item: dict[str, Any]) -> dict[str, BlobUri]:
+    """Return the assets of an item that are blobs, by asset name."""
     assets = item.get("assets")
-    found = {
-        name: blob_of(asset.get("href"))
+    blobs = {
+        name: href_blob(asset.get("href"))
         for name, asset in (assets if isinstance(assets, dict) else {}).items()
         if isinstance(asset, dict)
     }
-    return {name: uri for name, uri in found.items() if uri is not None}
+    return {name: uri for name, uri in blobs.items() if uri is not None}
 
 
-def all_items(ctx: HandlerContext, collection_id: str | None = None) -> Iterator[dict[str, Any]]:
-    """Every item, or those of one collection."""
-    names = [collection_id] if collection_id else [str(one["id"]) for one in ctx.catalog.collections()]
+def iterate_items(ctx: HandlerContext, collection_id: str | None = None) -> Iterator[dict[str, Any]]:
+    """Iterate over all items, or those of one collection."""
+    names = [collection_id] if collection_id else [str(document["id"]) for document in ctx.catalog.collections()]
     for name in names:
         yield from ctx.catalog.items(name)
 
 
-def referenced(ctx: HandlerContext, collection_id: str | None = None) -> dict[BlobUri, dict[str, Any]]:
-    """The blobs that items speak of, each with an item that does."""
-    return {uri: item for item in all_items(ctx, collection_id) for uri in blobs_of(item).values()}
+def referenced_blobs(ctx: HandlerContext, collection_id: str | None = None) -> dict[BlobUri, dict[str, Any]]:
+    """Return the blobs that items reference, each with one such item."""
+    return {uri: item for item in iterate_items(ctx, collection_id) for uri in asset_blobs(item).values()}

@@ -1,4 +1,4 @@
-"""Make items of files and collections of items, of facts alone: twice the same gives twice the same."""
+"""Build items from files, and collections from items. Only facts go in, so the result is reproducible."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.geo.bounding_boxes import bbox_to_geometry, parse_bbox, split_at_antimeridian
 from dagmaster.geo.datetimes import format_datetime, normalize_datetime, parse_datetime
 from dagmaster.geo.stac_items import STAC_VERSION, collection_link, item_bbox, item_interval
-from dagmaster.handlers.optional_imports import extra
-from dagmaster.handlers.provenance import Made
-from dagmaster.handlers.result_uris import UNDATED, dated, is_named_by_content, plain_name
+from dagmaster.handlers.optional_imports import require_extra
+from dagmaster.handlers.provenance import Provenance
+from dagmaster.handlers.result_uris import UNDATED_ID, dated_id, has_fingerprint, safe_name
 from dagmaster.handlers.source_files import local_file
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.storage import BlobUri
 
 DEFAULT_COLLECTION: Final = "default-collection"
-"""As the sources name it."""
-RASTERS: Final = (".tif", ".tiff", ".jp2", ".hgt")
-_NOT_PROPERTIES: Final = (
+"""The name that existing workflows use."""
+RASTER_SUFFIXES: Final = (".tif", ".tiff", ".jp2", ".hgt")
+_ITEM_KEYS: Final = (
     "id",
     "type",
     "bbox",
@@ -35,7 +35,7 @@ _NOT_PROPERTIES: Final = (
     "stac_version",
     "stac_extensions",
 )
-_COMMON: Final = (
+_COMMON_METADATA: Final = (
     "title",
     "description",
     "keywords",
@@ -52,7 +52,7 @@ _COMMON: Final = (
     "mission",
     "gsd",
 )
-FACTS: Final = frozenset(
+RASTER_FACTS: Final = frozenset(
     (
         "crs",
         "bounds",
@@ -71,54 +71,54 @@ FACTS: Final = frozenset(
         "transform",
     )
 )
-_ASSUMED: Final = "dagmaster:datetime_assumed"
-_TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
+_DATETIME_ASSUMED: Final = "dagmaster:datetime_assumed"
+_IMAGE_TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
 
 
-def item_id_of(uri: BlobUri, when: str | None = None) -> str:
-    """An id for the item of a file. Files of one name in two folders have two; a name with a fingerprint is enough.
+def file_item_id(uri: BlobUri, datetime: str | None = None) -> str:
+    """Return the id for the item of a file: its name, with a digest of its URI or the fingerprint it already has.
 
-    What is so named may be of many days, so the moment that was told is a part of the id then.
+    A file named by its content may be of many days, so a stated datetime is then part of the id.
     """
-    if is_named_by_content(str(uri)):
-        whole = plain_name(uri.name.rpartition("/")[2].removesuffix(uri.suffix))
-        return whole if when is None else dated(whole, normalize_datetime(when))
-    return f"{plain_name(uri.stem)}-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}"
+    if has_fingerprint(str(uri)):
+        name = safe_name(uri.name.rpartition("/")[2].removesuffix(uri.suffix))
+        return name if datetime is None else dated_id(name, normalize_datetime(datetime))
+    return f"{safe_name(uri.stem)}-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}"
 
 
-def item_of_raster(
+def stored_raster_item(
     ctx: HandlerContext,
     uri: BlobUri,
     *,
     collection: str | None,
     item_id: str | None = None,
-    when: str | None = None,
+    datetime: str | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The item of a raster that lies in storage. A copy that was fetched for it is taken away."""
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.stac.raster_item import Told, raster_item
-    given = plain_properties(properties)
-    taken, known = _moment_in(given, when)
-    if item_id is None and known is None and is_named_by_content(str(uri)):
-        given[UNDATED] = True
+    """Build the item of a raster in storage. A copy fetched for it is deleted."""
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.stac.raster_item import ItemMetadata, raster_item
+    properties = item_properties(properties)
+    item_datetime, stated_datetime = _pop_datetime(properties, datetime)
+    if item_id is None and stated_datetime is None and has_fingerprint(str(uri)):
+        properties[UNDATED_ID] = True
     file = local_file(ctx, uri)
     info = ctx.blobs.find(uri)
-    told = Told(
-        item_id=item_id or item_id_of(uri, known),
+    metadata = ItemMetadata(
+        item_id=item_id or file_item_id(uri, stated_datetime),
         href=str(uri),
         sha256=file.sha256,
         size=file.size,
         collection=collection,
-        when=taken,
-        assumed=None if info is None else info.modified,
+        datetime=item_datetime,
+        source_modified=None if info is None else info.modified,
         created=None if info is None else info.modified,
-        properties=given,
+        properties=properties,
     )
     try:
-        with gdal(ctx.share):
-            return raster_item(file.path, ctx.share, told, Made.by(ctx, []))
+        with gdal_env(ctx.share):
+            return raster_item(file.path, ctx.share, metadata, Provenance.of_task(ctx, []))
     except PermanentError as error:
         raise PermanentError(f"{uri}: {error}", kind=error.kind, **error.details) from None
     finally:
@@ -126,93 +126,94 @@ def item_of_raster(
             file.path.unlink(missing_ok=True)
 
 
-def item_elsewhere(
+def remote_file_item(
     href: str,
-    box: Sequence[Any],
+    bbox: Sequence[Any],
     *,
     collection: str,
     item_id: str | None,
-    when: str | None,
+    datetime: str | None,
     properties: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The item of a file that this machine does not open: what is known of it is what it was told."""
-    bounds = parse_bbox(box)
-    given = plain_properties(properties)
-    told = when or given.get("datetime")
-    moment = None if told is None else normalize_datetime(str(told))
-    if moment is None and not (given.get("start_datetime") and given.get("end_datetime")):
-        raise invalid_input(f"nobody says when {href} was measured: give datetime, as 2026-11-16T05:00:00Z")
+    """Build the item of a file that this machine does not open, from the params alone."""
+    bounds = parse_bbox(bbox)
+    properties = item_properties(properties)
+    stated = datetime or properties.get("datetime")
+    item_datetime = None if stated is None else normalize_datetime(str(stated))
+    if item_datetime is None and not (properties.get("start_datetime") and properties.get("end_datetime")):
+        raise invalid_input(f"the datetime of {href} is unknown: set datetime, as 2026-11-16T05:00:00Z")
     name = href.rstrip("/").rpartition("/")[2].partition(".")[0]
     return {
         "type": "Feature",
         "stac_version": STAC_VERSION,
         "stac_extensions": [],
-        "id": item_id or f"{plain_name(name)}-{hashlib.sha256(href.encode()).hexdigest()[:8]}",
+        "id": item_id or f"{safe_name(name)}-{hashlib.sha256(href.encode()).hexdigest()[:8]}",
         "collection": collection,
         "geometry": bbox_to_geometry(bounds),
         "bbox": list(bounds),
-        "properties": {**given, "datetime": moment},
+        "properties": {**properties, "datetime": item_datetime},
         "links": [collection_link(collection)],
         "assets": {"data": {"href": href, "roles": ["data"]}},
     }
 
 
-def retold(
-    item: dict[str, Any], *, item_id: str | None, when: str | None, properties: Mapping[str, Any]
+def override_item(
+    item: dict[str, Any], *, item_id: str | None, datetime: str | None, properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The item with what is told of it, over what it says itself. A moment that a step assumed is not told."""
+    """Return the item with these values in place of its own. A datetime that a step only assumed does not override."""
     own = item.get("properties")
     if not isinstance(own, dict):
-        # Who checks it says what is wrong.
+        # The validation reports what is wrong.
         return item
-    given = plain_properties(properties)
-    _, known = _moment_in(given, when)
-    name, kept = item_id or item.get("id"), dict(own)
-    if known is None:
-        given.pop(_ASSUMED, None)
+    overrides = item_properties(properties)
+    _, stated_datetime = _pop_datetime(overrides, datetime)
+    new_id, kept = item_id or item.get("id"), dict(own)
+    if stated_datetime is None:
+        overrides.pop(_DATETIME_ASSUMED, None)
     else:
-        given["datetime"] = normalize_datetime(known)
-        kept.pop(_ASSUMED, None)
-        if item_id is None and own.get(UNDATED):
-            name = dated(str(name), given["datetime"])
-    if name != item.get("id"):
-        kept.pop(UNDATED, None)
-    return {**item, "id": name, "properties": {**kept, **given}}
+        overrides["datetime"] = normalize_datetime(stated_datetime)
+        kept.pop(_DATETIME_ASSUMED, None)
+        if item_id is None and own.get(UNDATED_ID):
+            new_id = dated_id(str(new_id), overrides["datetime"])
+    if new_id != item.get("id"):
+        kept.pop(UNDATED_ID, None)
+    return {**item, "id": new_id, "properties": {**kept, **overrides}}
 
 
-def _moment_in(given: dict[str, Any], when: str | None) -> tuple[str | None, str | None]:
-    """The moment of an item, and the same where somebody told it. It is taken out of the properties, with what it was.
+def _pop_datetime(properties: dict[str, Any], datetime: str | None) -> tuple[str | None, str | None]:
+    """Remove the datetime from properties; return it, and again if it was stated, not assumed by a step.
 
-    `when` was told for itself. What a step assumed, and passes on among its properties, nobody has told.
+    The `datetime` param is always stated, and wins.
     """
-    own = given.pop("datetime", None)
-    given.pop(UNDATED, None)
-    if when is not None:
-        given.pop(_ASSUMED, None)
-        return when, when
-    taken = None if own is None else str(own)
-    return taken, None if given.get(_ASSUMED) else taken
+    own = properties.pop("datetime", None)
+    properties.pop(UNDATED_ID, None)
+    if datetime is not None:
+        properties.pop(_DATETIME_ASSUMED, None)
+        return datetime, datetime
+    text = None if own is None else str(own)
+    return text, None if properties.get(_DATETIME_ASSUMED) else text
 
 
-def plain_properties(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Facts that may stand among an item's properties: not what has its own place in an item, nor what is null."""
-    told = given or {}
-    # What raster.validate gives is in the item already, by STAC's names.
-    known = (*_NOT_PROPERTIES, *(FACTS if told.keys() >= FACTS else ()))
-    return {name: value for name, value in told.items() if name not in known and value is not None}
+def item_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the values that may be properties of an item: no nulls, no keys of the item itself."""
+    values = properties or {}
+    # The facts of raster.validate are already in the item under STAC's names.
+    excluded = (*_ITEM_KEYS, *(RASTER_FACTS if values.keys() >= RASTER_FACTS else ()))
+    return {name: value for name, value in values.items() if name not in excluded and value is not None}
 
 
-def namespaced(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What may be taken over of metadata that a step gave: names of an extension, and those that STAC itself has."""
-    return {name: value for name, value in (metadata or {}).items() if ":" in name or name in _COMMON}
+def stac_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the entries of a step's metadata that STAC knows: names with a prefix, and common metadata."""
+    return {name: value for name, value in (metadata or {}).items() if ":" in name or name in _COMMON_METADATA}
 
 
-def placed(item: dict[str, Any], collection: str | None) -> dict[str, Any]:
-    """The item in a collection: its own, the asked one, or the default one. Two that differ are refused."""
+def assign_collection(item: dict[str, Any], collection: str | None) -> dict[str, Any]:
+    """Return the item in its own, the requested or the default collection. Reject two that differ."""
     own = item.get("collection")
     if own is not None and collection is not None and own != collection:
         raise invalid_input(
-            f"the item {item.get('id')!r} is of the collection {own!r}, and {collection!r} is asked for: change one"
+            f"the item {item.get('id')!r} belongs to the collection {own!r}, and {collection!r} is requested: change"
+            " one of them"
         )
     name = own or collection or DEFAULT_COLLECTION
     links = item.get("links") or []
@@ -221,37 +222,38 @@ def placed(item: dict[str, Any], collection: str | None) -> dict[str, Any]:
     return {**item, "collection": name, "links": links}
 
 
-def with_preview(item: dict[str, Any], href: str | None) -> dict[str, Any]:
-    """The item with a picture of it."""
+def add_preview(item: dict[str, Any], href: str | None) -> dict[str, Any]:
+    """Return the item with a thumbnail asset."""
     if not href:
         return item
     suffix = f".{href.rpartition('.')[2].lower()}"
-    kind = {"type": _TYPES[suffix]} if suffix in _TYPES else {}
-    picture = {"href": href, **kind, "roles": ["thumbnail"], "title": "Preview"}
-    return {**item, "assets": {**item.get("assets", {}), "thumbnail": picture}}
+    media_type = {"type": _IMAGE_TYPES[suffix]} if suffix in _IMAGE_TYPES else {}
+    asset = {"href": href, **media_type, "roles": ["thumbnail"], "title": "Preview"}
+    return {**item, "assets": {**item.get("assets", {}), "thumbnail": asset}}
 
 
-def new_collection(collection_id: str, items: Sequence[dict[str, Any]] = (), **told: Any) -> dict[str, Any]:
-    """A collection that spans these items; without any, the whole world and all time."""
+def new_collection(collection_id: str, items: Sequence[dict[str, Any]] = (), **fields: Any) -> dict[str, Any]:
+    """Build a collection with the extent of these items; without items, the whole world and all time."""
     return {
         "type": "Collection",
         "stac_version": STAC_VERSION,
         "id": collection_id,
-        "title": told.get("title") or collection_id,
-        "description": told.get("description") or f"Data of {collection_id}.",
-        "license": told.get("license") or "other",
-        **({"keywords": told["keywords"]} if told.get("keywords") else {}),
-        "extent": told.get("extent") or extent_of(items),
+        "title": fields.get("title") or collection_id,
+        "description": fields.get("description") or f"Data of {collection_id}.",
+        "license": fields.get("license") or "other",
+        **({"keywords": fields["keywords"]} if fields.get("keywords") else {}),
+        "extent": fields.get("extent") or items_extent(items),
         "links": [],
     }
 
 
-def extent_of(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where and when the items are, together."""
+def items_extent(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the spatial and temporal extent of items together."""
     if not items:
         return {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}}
     boxes = [part for item in items for part in split_at_antimeridian(item_bbox(item))]
-    spans = [item_interval(item) for item in items]
+    intervals = [item_interval(item) for item in items]
+    start, end = min(first for first, _ in intervals), max(last for _, last in intervals)
     return {
         "spatial": {
             "bbox": [
@@ -263,17 +265,13 @@ def extent_of(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 ]
             ]
         },
-        "temporal": {
-            "interval": [
-                [format_datetime(min(begins for begins, _ in spans)), format_datetime(max(ends for _, ends in spans))]
-            ]
-        },
+        "temporal": {"interval": [[format_datetime(start), format_datetime(end)]]},
     }
 
 
-def interval_of(text: str) -> list[str | None]:
-    """from/to as a collection's extent writes it."""
-    ends = [one.strip() for one in text.split("/")]
-    if len(ends) != 2:  # noqa: PLR2004 - from and to
-        raise invalid_input(f"{text!r} is no interval: write from/to, where .. is open")
-    return [None if one in ("", "..") else format_datetime(parse_datetime(one)) for one in ends]
+def extent_interval(text: str) -> list[str | None]:
+    """Parse `start/end` to the interval of a collection's extent."""
+    ends = [end.strip() for end in text.split("/")]
+    if len(ends) != 2:  # noqa: PLR2004 - start and end
+        raise invalid_input(f"{text!r} is not an interval: write start/end, where .. is open")
+    return [None if end in ("", "..") else format_datetime(parse_datetime(end)) for end in ends]

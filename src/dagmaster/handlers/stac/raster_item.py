@@ -1,32 +1,32 @@
-"""STAC items of rasters, as plain JSON: where and when, what is in the file, and what it was made of, how, by what.
+"""Build the STAC item of a raster as plain JSON: geometry, datetime, projection, bands, asset and provenance.
 
-They are made of facts alone: the same file gives the same item, so a retry or a twin registers nothing new.
+Only facts go in: the same file gives the same item, so registering it again is idempotent.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rasterio
 
 from dagmaster.geo.datetimes import format_datetime, normalize_datetime
 from dagmaster.geo.stac_items import STAC_VERSION, collection_link
-from dagmaster.handlers.gdal import opened
-from dagmaster.handlers.provenance import installed, multihash, provenance, source_links
+from dagmaster.handlers.gdal import open_raster
+from dagmaster.handlers.provenance import installed_versions, multihash, provenance_properties, source_links
 from dagmaster.handlers.raster.cog_writer import is_valid_cog
-from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.raster.grids import crs_text, require_place
-from dagmaster.handlers.raster.provenance_tags import MadeOf, made_of
+from dagmaster.handlers.raster.footprints import raster_footprint
+from dagmaster.handlers.raster.grids import crs_text, require_georeferenced
+from dagmaster.handlers.raster.provenance_tags import ProvenanceTag, read_provenance_tag
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rasterio.io import DatasetReader
 
-    from dagmaster.handlers.provenance import Made
+    from dagmaster.handlers.provenance import Provenance
     from dagmaster.ports.handler_services import Share
 
 EXTENSIONS: Final = (
@@ -36,22 +36,21 @@ EXTENSIONS: Final = (
     "https://stac-extensions.github.io/raster/v2.0.0/schema.json",
 )
 COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
-_GEOTIFF: Final = "image/tiff; application=geotiff"
-_MEDIA: Final = {"JP2OpenJPEG": "image/jp2", "PNG": "image/png", "JPEG": "image/jpeg"}
-_UNKNOWN: Final = "application/octet-stream"
-"""Of a format that nobody has registered, as .hgt."""
-_TYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
-_RADIUS: Final = 6_371_008.8
-"""Of the Earth, in metres."""
-_TAGGED: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
+_GEOTIFF_TYPE: Final = "image/tiff; application=geotiff"
+_MEDIA_TYPES: Final = {"JP2OpenJPEG": "image/jp2", "PNG": "image/png", "JPEG": "image/jpeg"}
+_UNKNOWN_TYPE: Final = "application/octet-stream"
+"""For formats without a registered media type, such as .hgt."""
+_STAC_DTYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
+_EARTH_RADIUS_METRES: Final = 6_371_008.8
+_TIFF_DATETIME: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a raster file does not say of itself.
+class ItemMetadata:
+    """The metadata of an item that its raster file does not contain.
 
-    `when` is its moment, as RFC 3339; else the file's own date is taken, or `assumed` (seconds since 1970, as of the
-    source's last change), and the item says so. `created` is when the file came to its place.
+    Without a `datetime` (RFC 3339), the item takes the date in the file or `source_modified` (seconds since 1970), and
+    is marked as assumed. `created` is when the file was published.
     """
 
     item_id: str
@@ -59,118 +58,127 @@ class Told:
     sha256: str
     size: int
     collection: str | None = None
-    when: str | None = None
-    assumed: float | None = None
+    datetime: str | None = None
+    source_modified: float | None = None
     created: float | None = None
     properties: dict[str, Any] = field(default_factory=dict)
 
 
-def raster_item(path: Path | str, share: Share, told: Told, made: Made) -> dict[str, Any]:
-    """The STAC item of a raster file, that is or will be at `told.href`. Call it within `gdal(share)`."""
-    with opened(path, share, whole=False) as raster:
-        require_place(raster)
-        place = footprint(raster.crs, raster.transform, raster.width, raster.height)
-        # Who made it says so; else the raster itself does.
-        own = MadeOf() if made.sources else made_of(raster)
-        if own.sources:
-            made, told = replace(made, sources=own.sources), replace(told, assumed=own.modified or told.assumed)
+def raster_item(path: Path | str, share: Share, metadata: ItemMetadata, provenance: Provenance) -> dict[str, Any]:
+    """Build the STAC item of a raster file that is or will be at `metadata.href`. Call it within `gdal_env(share)`."""
+    with open_raster(path, share, whole=False) as raster:
+        require_georeferenced(raster)
+        footprint = raster_footprint(raster.crs, raster.transform, raster.width, raster.height)
+        # The task that wrote the raster names its sources; otherwise use the tag in the file.
+        tag = ProvenanceTag() if provenance.sources else read_provenance_tag(raster)
+        if tag.sources:
+            provenance = replace(provenance, sources=tag.sources)
+            metadata = replace(metadata, source_modified=tag.modified or metadata.source_modified)
+        software = {"gdal": rasterio.__gdal_version__, **installed_versions("rasterio", "dagmaster")}
         return {
             "type": "Feature",
             "stac_version": STAC_VERSION,
             "stac_extensions": list(EXTENSIONS),
-            "id": told.item_id,
-            "geometry": place.geometry,
-            "bbox": place.bbox,
+            "id": metadata.item_id,
+            "geometry": footprint.geometry,
+            "bbox": footprint.bbox,
             "properties": {
-                **_moment(raster, told),
-                **(
-                    {}
-                    if told.created is None
-                    else {"created": format_datetime(datetime.fromtimestamp(told.created, UTC))}
-                ),
+                **_datetime_properties(raster, metadata),
+                **({} if metadata.created is None else {"created": _format_timestamp(metadata.created)}),
                 **_projection(raster),
-                **provenance(made, {"gdal": rasterio.__gdal_version__, **installed("rasterio", "dagmaster")}),
-                **told.properties,
+                **provenance_properties(provenance, software),
+                **metadata.properties,
             },
             "assets": {
                 "data": {
-                    "href": told.href,
+                    "href": metadata.href,
                     "type": _media_type(raster, path),
                     "roles": ["data"],
-                    "file:size": told.size,
-                    "file:checksum": multihash(told.sha256),
+                    "file:size": metadata.size,
+                    "file:checksum": multihash(metadata.sha256),
                     "bands": _bands(raster),
-                    "raster:spatial_resolution": _metres(raster),
+                    "raster:spatial_resolution": _resolution_metres(raster),
                 }
             },
-            **({} if told.collection is None else {"collection": told.collection}),
-            "links": [*([] if told.collection is None else [collection_link(told.collection)]), *source_links(made)],
+            **({} if metadata.collection is None else {"collection": metadata.collection}),
+            "links": [
+                *([] if metadata.collection is None else [collection_link(metadata.collection)]),
+                *source_links(provenance),
+            ],
         }
 
 
 def _media_type(raster: DatasetReader, path: Path | str) -> str:
-    """What the file is: who reads a COG asks for parts of it, and would ask long for those of another."""
+    """Return the media type. Clients read a COG in parts, so only a valid COG may be declared one."""
     if raster.driver != "GTiff":
-        return _MEDIA.get(raster.driver, _UNKNOWN)
-    # GDAL has written it so, and nobody has changed it since; else the order of its parts tells.
+        return _MEDIA_TYPES.get(raster.driver, _UNKNOWN_TYPE)
+    # GDAL records the layout and drops the record on a change; otherwise check the order of the parts.
     is_cog = raster.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") == "COG" or is_valid_cog(path)
-    return COG_TYPE if is_cog else _GEOTIFF
+    return COG_TYPE if is_cog else _GEOTIFF_TYPE
 
 
-def _moment(raster: DatasetReader, told: Told) -> dict[str, Any]:
-    if told.when is not None:
-        return {"datetime": normalize_datetime(told.when)}
-    tagged = _TAGGED.match(raster.tags().get("TIFFTAG_DATETIME", ""))
-    if tagged is not None:
+def _datetime_properties(raster: DatasetReader, metadata: ItemMetadata) -> dict[str, Any]:
+    if metadata.datetime is not None:
+        return {"datetime": normalize_datetime(metadata.datetime)}
+    match = _TIFF_DATETIME.match(raster.tags().get("TIFFTAG_DATETIME", ""))
+    if match is not None:
         try:
-            year, month, day, hour, minute, second = map(int, tagged.groups())
-            at = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-            # When the file was written, by a clock somewhere: mostly not when it was measured.
-            return {"datetime": format_datetime(at), "dagmaster:datetime_assumed": True}
+            year, month, day, hour, minute, second = map(int, match.groups())
+            written = dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC)
+            # When the file was written, in an unknown time zone: usually not when it was measured.
+            return {"datetime": format_datetime(written), "dagmaster:datetime_assumed": True}
         except ValueError:
             pass
-    taken = datetime.now(UTC) if told.assumed is None else datetime.fromtimestamp(told.assumed, UTC)
-    return {"datetime": format_datetime(taken.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
+    modified = metadata.source_modified
+    assumed = dt.datetime.now(dt.UTC) if modified is None else dt.datetime.fromtimestamp(modified, dt.UTC)
+    return {"datetime": format_datetime(assumed.replace(microsecond=0)), "dagmaster:datetime_assumed": True}
+
+
+def _format_timestamp(seconds: float) -> str:
+    return format_datetime(dt.datetime.fromtimestamp(seconds, dt.UTC))
 
 
 def _projection(raster: DatasetReader) -> dict[str, Any]:
     text = crs_text(raster.crs)
-    named: dict[str, Any] = {"proj:code": text}
+    code: dict[str, Any] = {"proj:code": text}
     if not text.startswith("EPSG:"):
-        named = {"proj:code": None, "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
+        code = {"proj:code": None, "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
     return {
-        **named,
+        **code,
         "proj:shape": [raster.height, raster.width],
-        "proj:transform": [float(one) for one in raster.transform][:6],
-        "proj:bbox": [float(one) for one in raster.bounds],
+        "proj:transform": [float(number) for number in raster.transform][:6],
+        "proj:bbox": [float(side) for side in raster.bounds],
     }
 
 
-def _metres(raster: DatasetReader) -> float:
-    """The side of a pixel; of one in degrees its height, which is the same everywhere but for a percent."""
+def _resolution_metres(raster: DatasetReader) -> float:
+    """Return the pixel size in metres; for degrees the pixel height, which varies by less than a percent."""
     _, factor = raster.crs.units_factor
     if raster.crs.is_geographic:
-        return float(raster.res[1] * factor * _RADIUS)
+        return float(raster.res[1] * factor * _EARTH_RADIUS_METRES)
     return float(raster.res[0] * factor)
 
 
 def _bands(raster: DatasetReader) -> list[dict[str, Any]]:
     bands = []
-    for at, kind in enumerate(raster.dtypes):
-        band: dict[str, Any] = {"name": raster.descriptions[at] or f"b{at + 1}", "data_type": _TYPES.get(kind, kind)}
-        nodata = raster.nodatavals[at]
+    for index, dtype in enumerate(raster.dtypes):
+        band: dict[str, Any] = {
+            "name": raster.descriptions[index] or f"b{index + 1}",
+            "data_type": _STAC_DTYPES.get(dtype, dtype),
+        }
+        nodata = raster.nodatavals[index]
         if nodata is not None:
-            band["nodata"] = _special(float(nodata))
-        if raster.units[at]:
-            band["unit"] = raster.units[at]
-        if raster.scales[at] != 1 or raster.offsets[at] != 0:
-            band |= {"raster:scale": float(raster.scales[at]), "raster:offset": float(raster.offsets[at])}
+            band["nodata"] = _stac_number(float(nodata))
+        if raster.units[index]:
+            band["unit"] = raster.units[index]
+        if raster.scales[index] != 1 or raster.offsets[index] != 0:
+            band |= {"raster:scale": float(raster.scales[index]), "raster:offset": float(raster.offsets[index])}
         bands.append(band)
     return bands
 
 
-def _special(value: float) -> float | str:
-    """JSON has no NaN; STAC spells it."""
+def _stac_number(value: float) -> float | str:
+    """Return a number as STAC writes it: JSON has no NaN and no infinity."""
     if value != value:  # noqa: PLR0124 - only NaN differs from itself
         return "nan"
     return {float("inf"): "inf", float("-inf"): "-inf"}.get(value, value)

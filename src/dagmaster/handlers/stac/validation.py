@@ -1,6 +1,6 @@
-"""Whether a document is STAC, asked twice: of stac-pydantic's models, and of the core schemas that pystac ships.
+"""Validate STAC documents twice: with the models of stac-pydantic, and with the core schemas that pystac ships.
 
-Nothing here asks a network. Extensions are named by URLs, and what those say is not looked up.
+Offline: schemas of extensions, which are named by URL, are not fetched.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _MODELS: Final[Mapping[str, type[BaseModel]]] = {"item": stac_pydantic.Item, "co
 
 
 def check_stac_item(item: Any) -> dict[str, Any]:
-    """An item that a catalog can take and that is STAC; else `invalid_input`, with what is wrong and where."""
-    known = check_item(item)
-    _check("item", known.item, f"the item {known.id!r}")
-    return known.item
+    """Return a valid item; raise `invalid_input` with the problem and its path otherwise."""
+    checked = check_item(item)
+    _validate("item", checked.item, f"the item {checked.id!r}")
+    return checked.item
 
 
 def check_stac_collection(collection: Any) -> dict[str, Any]:
-    """A collection that is STAC; else `invalid_input`."""
+    """Return a valid collection; raise `invalid_input` otherwise."""
     check_collection(collection)
     checked: dict[str, Any] = collection
-    _check("collection", checked, f"the collection {checked['id']!r}")
+    _validate("collection", checked, f"the collection {checked['id']!r}")
     return checked
 
 
-def problem_of(item: Any) -> str | None:
-    """What is wrong with an item, if anything is."""
+def item_problem(item: Any) -> str | None:
+    """Return the first problem of an item, or None if it is valid."""
     try:
         check_stac_item(item)
     except PermanentError as error:
@@ -48,32 +48,34 @@ def problem_of(item: Any) -> str | None:
     return None
 
 
-def _check(kind: str, document: dict[str, Any], name: str) -> None:
+def _validate(kind: str, document: dict[str, Any], label: str) -> None:
     version = document.get("stac_version")
     if not isinstance(version, str) or not version.startswith("1."):
-        raise invalid_input(f"{name} is of the STAC version {version!r}: expected 1.0 or 1.1")
+        raise invalid_input(f"{label} has the STAC version {version!r}: expected 1.0 or 1.1")
     try:
         _MODELS[kind].model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise invalid_input(f"{name} is not valid STAC at {_place(first['loc'])}: {first['msg']}") from None
-    # A document of 1.0 is one of 1.1 too, but for what it calls itself.
-    found = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
-    if found is not None and list(found.absolute_path) == ["collection"]:
-        # The schema says that 'x' should not be valid under {}.
-        raise invalid_input(f"{name} names a collection: it has to have a link to it, of rel 'collection', too")
-    if found is not None:
-        raise invalid_input(f"{name} is not valid STAC at {_place(found.absolute_path)}: {found.message[:300]}")
+        raise invalid_input(f"{label} is not valid STAC at {_format_path(first['loc'])}: {first['msg']}") from None
+    # A 1.0 document is also valid as 1.1, except for its version.
+    violation = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
+    if violation is not None and list(violation.absolute_path) == ["collection"]:
+        # The schema's own message is that 'x' should not be valid under {}.
+        raise invalid_input(f"{label} names a collection but has no link to it: add a link with rel 'collection'")
+    if violation is not None:
+        raise invalid_input(
+            f"{label} is not valid STAC at {_format_path(violation.absolute_path)}: {violation.message[:300]}"
+        )
 
 
-def _place(path: Any) -> str:
-    return ".".join(str(one) for one in path) or "its top"
+def _format_path(path: Any) -> str:
+    return ".".join(str(part) for part in path) or "the top level"
 
 
 @cache
 def _validator(kind: str) -> jsonschema.Draft7Validator:
     schemas = get_local_schema_cache()
-    # A registry that retrieves nothing: a schema that is not at hand is an error, not a request.
+    # A registry that fetches nothing: a missing schema is an error, not a request.
     registry: Registry[Any] = Registry().with_resources(
         [(uri, Resource.from_contents(schema)) for uri, schema in schemas.items()]
     )

@@ -1,1 +1,1 @@
-"""Handlers for features: points, lines and areas."""
+"""Handlers for vector data: load files of features into tables, simplify and dissolve them."""

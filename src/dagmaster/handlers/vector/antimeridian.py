@@ -1,8 +1,8 @@
-"""Geometries in degrees that cross the antimeridian or go around a pole: cut, so that each part lies within ±180.
+"""Split geometries in degrees that cross the antimeridian or go around a pole, so that each part lies within ±180.
 
-After a projection turned its points into degrees, a ring that crosses the antimeridian jumps from 179 to -179, as if it
-went around the Earth. Unrolled (179, 181) it is whole again, and is cut where it leaves the map. A ring that comes back
-360 degrees away goes around a pole, and is closed over it.
+After reprojection to degrees, a ring across the antimeridian jumps from 179 to -179, as if it went around the Earth.
+Unwrapped (179, 181) it is continuous, and is split at ±180. A ring that returns 360 degrees away goes around a pole,
+and is closed over it.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any, Final
 import numpy as np
 import shapely
 
-HALF: Final = 180.0
-WHOLE: Final = 360.0
+HALF_CIRCLE: Final = 180.0
+FULL_CIRCLE: Final = 360.0
 POLE: Final = 90.0
 TOLERANCE: Final = 1e-6
-"""Degrees: a tenth of a metre. Files say 180.00000000000006 and mean 180."""
+"""Degrees, about 10 cm: files contain 180.00000000000006 and mean 180."""
 _LINEAR: Final = ("LineString", "LinearRing")
 
 
-def needs_cut(shapes: Any, *, unroll: bool) -> Any:
-    """Which geometries leave the map, or (`unroll`) jump across it."""
-    bounds = shapely.bounds(shapes)
+def needs_split(geometries: Any, *, unwrap: bool) -> Any:
+    """Return which geometries reach beyond ±180, or (`unwrap`) jump across it."""
+    bounds = shapely.bounds(geometries)
     with np.errstate(invalid="ignore"):
-        beyond = (bounds[:, 0] < -HALF - TOLERANCE) | (bounds[:, 2] > HALF + TOLERANCE)
-        # What jumps is wide.
-        wide = (bounds[:, 2] - bounds[:, 0]) > HALF
-    if unroll and wide.any():
-        beyond[wide] |= [_jumps(one) for one in shapes[wide]]
+        beyond = (bounds[:, 0] < -HALF_CIRCLE - TOLERANCE) | (bounds[:, 2] > HALF_CIRCLE + TOLERANCE)
+        # A geometry that jumps is wide.
+        wide = (bounds[:, 2] - bounds[:, 0]) > HALF_CIRCLE
+    if unwrap and wide.any():
+        beyond[wide] |= [_has_jump(part) for part in geometries[wide]]
     return beyond
 
 
-def cut(shape: Any, *, unroll: bool) -> Any:
-    """The geometry in parts within ±180."""
-    parts = [piece for part in shapely.get_parts(shape) for piece in _cut_part(part, unroll=unroll)]
-    parts = [one for one in parts if not one.is_empty]
+def split(geometry: Any, *, unwrap: bool) -> Any:
+    """Return the geometry in parts within ±180."""
+    parts = [piece for part in shapely.get_parts(geometry) for piece in _split_part(part, unwrap=unwrap)]
+    parts = [part for part in parts if not part.is_empty]
     if len(parts) == 1:
         return parts[0]
-    kinds = {one.geom_type for one in parts}
+    kinds = {part.geom_type for part in parts}
     if kinds <= {"Polygon", "MultiPolygon"}:
-        return shapely.union_all(parts) if unroll else shapely.multipolygons(shapely.get_parts(parts))
+        return shapely.union_all(parts) if unwrap else shapely.multipolygons(shapely.get_parts(parts))
     if kinds <= {"LineString", "MultiLineString"}:
         return shapely.multilinestrings(shapely.get_parts(parts))
     if kinds <= {"Point", "MultiPoint"}:
@@ -48,73 +48,77 @@ def cut(shape: Any, *, unroll: bool) -> Any:
     return shapely.geometrycollections(parts)
 
 
-def _jumps(shape: Any) -> bool:
-    return any(bool((np.abs(np.diff(shapely.get_coordinates(line)[:, 0])) > HALF).any()) for line in _lines(shape))
+def _has_jump(geometry: Any) -> bool:
+    return any(
+        bool((np.abs(np.diff(shapely.get_coordinates(line)[:, 0])) > HALF_CIRCLE).any()) for line in _lines(geometry)
+    )
 
 
-def _lines(shape: Any) -> list[Any]:
+def _lines(geometry: Any) -> list[Any]:
     return [
         line
-        for part in shapely.get_parts(shape)
+        for part in shapely.get_parts(geometry)
         for line in (shapely.get_rings(part) if part.geom_type == "Polygon" else [part])
         if line.geom_type in _LINEAR
     ]
 
 
-def _cut_part(part: Any, *, unroll: bool) -> list[Any]:
-    if part.geom_type == "Polygon" and unroll:
-        part = _unrolled_polygon(part)
-    elif part.geom_type in _LINEAR and unroll:
-        part = shapely.LineString(_unrolled(shapely.get_coordinates(part, include_z=part.has_z)))
+def _split_part(part: Any, *, unwrap: bool) -> list[Any]:
+    if part.geom_type == "Polygon" and unwrap:
+        part = _unwrap_polygon(part)
+    elif part.geom_type in _LINEAR and unwrap:
+        part = shapely.LineString(_unwrap(shapely.get_coordinates(part, include_z=part.has_z)))
     elif part.geom_type == "Point":
-        return [shapely.transform(part, _into_map, include_z=part.has_z)]
+        return [shapely.transform(part, _wrap_longitudes, include_z=part.has_z)]
     west, _, east, _ = part.bounds
     pieces = []
-    for turn in range(int(np.floor((west + HALF) / WHOLE)), int(np.ceil((east + HALF) / WHOLE))):
-        window = shapely.box(turn * WHOLE - HALF, -POLE, turn * WHOLE + HALF, POLE)
+    for turn in range(
+        int(np.floor((west + HALF_CIRCLE) / FULL_CIRCLE)), int(np.ceil((east + HALF_CIRCLE) / FULL_CIRCLE))
+    ):
+        window = shapely.box(turn * FULL_CIRCLE - HALF_CIRCLE, -POLE, turn * FULL_CIRCLE + HALF_CIRCLE, POLE)
         piece = shapely.intersection(part, window)
-        moved = shapely.transform(piece, lambda xy, turn=turn: _turned(xy, turn), include_z=part.has_z)
-        pieces += list(shapely.get_parts(moved))
-    return [one for one in pieces if shapely.get_dimensions(one) == shapely.get_dimensions(part)]
+        shifted = shapely.transform(piece, lambda xy, turn=turn: _shift_turns(xy, turn), include_z=part.has_z)
+        pieces += list(shapely.get_parts(shifted))
+    return [piece for piece in pieces if shapely.get_dimensions(piece) == shapely.get_dimensions(part)]
 
 
-def _turned(xy: Any, turns: int) -> Any:
-    moved = xy.copy()
-    moved[:, 0] -= turns * WHOLE
-    return moved
+def _shift_turns(xy: Any, turns: int) -> Any:
+    shifted = xy.copy()
+    shifted[:, 0] -= turns * FULL_CIRCLE
+    return shifted
 
 
-def _into_map(xy: Any) -> Any:
-    moved = xy.copy()
-    moved[:, 0] = (moved[:, 0] + HALF) % WHOLE - HALF
-    return moved
+def _wrap_longitudes(xy: Any) -> Any:
+    shifted = xy.copy()
+    shifted[:, 0] = (shifted[:, 0] + HALF_CIRCLE) % FULL_CIRCLE - HALF_CIRCLE
+    return shifted
 
 
-def _unrolled(xy: Any) -> Any:
-    """Each step the short way around."""
+def _unwrap(xy: Any) -> Any:
+    """Make each step go the short way around."""
     steps = np.diff(xy[:, 0])
-    turns = np.concatenate([[0.0], np.cumsum(-np.round(steps / WHOLE))])
-    moved = xy.copy()
-    moved[:, 0] += turns * WHOLE
-    return moved
+    turns = np.concatenate([[0.0], np.cumsum(-np.round(steps / FULL_CIRCLE))])
+    shifted = xy.copy()
+    shifted[:, 0] += turns * FULL_CIRCLE
+    return shifted
 
 
-def _unrolled_polygon(polygon: Any) -> Any:
+def _unwrap_polygon(polygon: Any) -> Any:
     has_z = polygon.has_z
-    shell = _closed(_unrolled(shapely.get_coordinates(polygon.exterior, include_z=has_z)))
+    shell = _close_over_pole(_unwrap(shapely.get_coordinates(polygon.exterior, include_z=has_z)))
     middle = shell[:, 0].mean()
     holes = []
     for hole in polygon.interiors:
-        ring = _closed(_unrolled(shapely.get_coordinates(hole, include_z=has_z)))
-        # A hole lies where its shell does, not one turn away.
-        ring[:, 0] -= WHOLE * np.round((ring[:, 0].mean() - middle) / WHOLE)
+        ring = _close_over_pole(_unwrap(shapely.get_coordinates(hole, include_z=has_z)))
+        # A hole lies inside its shell, not a turn away.
+        ring[:, 0] -= FULL_CIRCLE * np.round((ring[:, 0].mean() - middle) / FULL_CIRCLE)
         holes.append(ring)
     return shapely.make_valid(shapely.Polygon(shell, holes), method="structure", keep_collapsed=False)
 
 
-def _closed(ring: Any) -> Any:
-    """A ring that ends a turn away goes around a pole: close it over that one."""
-    if abs(ring[-1, 0] - ring[0, 0]) < HALF:
+def _close_over_pole(ring: Any) -> Any:
+    """Close a ring that ends a turn away over the pole that it goes around."""
+    if abs(ring[-1, 0] - ring[0, 0]) < HALF_CIRCLE:
         return ring
     pole = POLE if ring[:, 1].mean() > 0 else -POLE
     over = ring[[-1, 0, 0]]

@@ -1,4 +1,4 @@
-"""CSV with WKT, or with longitude and latitude. All of it is read twice: once for the types of its columns."""
+"""Read CSV with WKT, or with longitude and latitude. The file is read twice: first to infer the column types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from dagmaster.handlers.vector.dataset_files import invalid
+from dagmaster.errors import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from dagmaster.handlers.vector.models import VectorSource
 
-LON: Final = ("lon", "lng", "long", "longitude", "x")
-LAT: Final = ("lat", "latitude", "y")
-WKT: Final = ("wkt", "geometry", "geom", "the_geom")
-BLOCK: Final = 4 * 1024 * 1024
-# 007 is a name, not a number; and of a whole number that fits no 64 bits, a double would lose digits.
+LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
+LAT_NAMES: Final = ("lat", "latitude", "y")
+WKT_NAMES: Final = ("wkt", "geometry", "geom", "the_geom")
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+# 007 is a name, not a number; an integer beyond 64 bits would lose digits as a double.
 _PATTERNS: Final = {
     "integer": (r"^-?(0|[1-9][0-9]*)$", pa.int64()),
     "number": (r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]+)?$", pa.float64()),
@@ -30,42 +30,46 @@ _PATTERNS: Final = {
 }
 
 
-class Csv:
-    """A CSV that has places."""
+class CsvReader:
+    """A CSV file with geometries."""
 
-    def __init__(self, path: Path, how: VectorSource) -> None:
+    def __init__(self, path: Path, params: VectorSource) -> None:
         self._path = path
-        self._encoding = how.encoding or "utf8"
-        self._delimiter = _delimiter(path)
+        self._encoding = params.encoding or "utf8"
+        self._delimiter = _detect_delimiter(path)
         header = self._open({}).schema.names
         self._all = header
-        self._wkt = _column(header, how.wkt_column, WKT)
-        lon, lat = _column(header, how.lon_column, LON), _column(header, how.lat_column, LAT)
+        self._wkt = _find_column(header, params.wkt_column, WKT_NAMES)
+        lon = _find_column(header, params.lon_column, LON_NAMES)
+        lat = _find_column(header, params.lat_column, LAT_NAMES)
         if self._wkt is None and (lon is None or lat is None):
-            raise invalid(
-                f"the CSV has no places: it has the columns {', '.join(header[:20])}. Expected lon and lat, or wkt;"
-                " name them as lon_column and lat_column, or wkt_column"
+            raise invalid_input(
+                f"the CSV has no geometries: its columns are {', '.join(header[:20])}. Expected lon and lat, or wkt;"
+                " name them by lon_column and lat_column, or wkt_column"
             )
         self._lon_lat = None if self._wkt is not None or lon is None or lat is None else (lon, lat)
-        self._others = [at for at in range(len(header)) if at != self._wkt]
-        self.is_in_degrees = self._lon_lat is not None and how.source_crs is None
-        self.names = [header[at] for at in self._others]
-        self.types = self._inferred()
+        self._others = [index for index in range(len(header)) if index != self._wkt]
+        self.is_in_degrees = self._lon_lat is not None and params.source_crs is None
+        self.names = [header[index] for index in self._others]
+        self.types = self._infer_types()
 
     def batches(self) -> Iterator[tuple[list[Any], list[bytes | str | None]]]:
-        """Its rows: columns, and WKT."""
+        """Iterate over the rows: columns, and geometries as WKT."""
         row = 0
         for batch in self._rows():
-            columns = [_cast(batch.column(at), kind) for at, kind in zip(self._others, self.types, strict=True)]
-            yield columns, self._shapes(batch, row)
+            columns = [
+                _cast(batch.column(index), arrow_type)
+                for index, arrow_type in zip(self._others, self.types, strict=True)
+            ]
+            yield columns, self._geometries(batch, row)
             row += batch.num_rows
 
-    def _shapes(self, batch: pa.RecordBatch, row: int) -> list[bytes | str | None]:
+    def _geometries(self, batch: pa.RecordBatch, row: int) -> list[bytes | str | None]:
         if self._lon_lat is None:
-            found: list[bytes | str | None] = batch.column(self._wkt).to_pylist()
-            return found
-        lon, lat = (batch.column(at).to_pylist() for at in self._lon_lat)
-        return [self._point(x, y, row + at) for at, (x, y) in enumerate(zip(lon, lat, strict=True))]
+            texts: list[bytes | str | None] = batch.column(self._wkt).to_pylist()
+            return texts
+        lon, lat = (batch.column(index).to_pylist() for index in self._lon_lat)
+        return [self._point(x, y, row + index) for index, (x, y) in enumerate(zip(lon, lat, strict=True))]
 
     def _point(self, x: str | None, y: str | None, row: int) -> str | None:
         if x is None or y is None:
@@ -73,22 +77,24 @@ class Csv:
         try:
             return f"POINT ({float(x)!r} {float(y)!r})"
         except ValueError:
-            raise invalid(f"row {row + 1} of the CSV has no place: {x[:40]!r}, {y[:40]!r} are no numbers") from None
+            raise invalid_input(
+                f"row {row + 1} of the CSV has no valid coordinates: {x[:40]!r}, {y[:40]!r} are not numbers"
+            ) from None
 
-    def _inferred(self) -> list[Any]:
-        """The narrowest type that every value of a column has."""
-        possible = [dict(_PATTERNS) for _ in self._others]
+    def _infer_types(self) -> list[Any]:
+        """Return the narrowest type that fits every value of a column."""
+        candidates = [dict(_PATTERNS) for _ in self._others]
         is_empty = [True] * len(self._others)
         for batch in self._rows():
-            for at, (place, kinds) in enumerate(zip(self._others, possible, strict=True)):
-                column = batch.column(place).drop_null()
-                is_empty[at] &= len(column) == 0
-                for kind, (pattern, type_) in list(kinds.items()):
-                    if not _all_are(column, pattern, type_):
-                        del kinds[kind]
+            for number, (index, types) in enumerate(zip(self._others, candidates, strict=True)):
+                column = batch.column(index).drop_null()
+                is_empty[number] &= len(column) == 0
+                for name, (pattern, arrow_type) in list(types.items()):
+                    if not _all_match(column, pattern, arrow_type):
+                        del types[name]
         return [
-            pa.string() if nothing or not kinds else next(iter(kinds.values()))[1]
-            for nothing, kinds in zip(is_empty, possible, strict=True)
+            pa.string() if empty or not types else next(iter(types.values()))[1]
+            for empty, types in zip(is_empty, candidates, strict=True)
         ]
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
@@ -99,59 +105,59 @@ class Csv:
             except StopIteration:
                 return
             except (pa.ArrowException, UnicodeError) as error:
-                raise _broken(error) from error
+                raise _read_error(error) from error
 
     def _open(self, types: dict[str, pa.DataType]) -> Any:
         try:
             return pyarrow.csv.open_csv(
                 self._path,
-                read_options=pyarrow.csv.ReadOptions(block_size=BLOCK, encoding=self._encoding),
+                read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, encoding=self._encoding),
                 parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
                 ),
             )
         except (pa.ArrowException, UnicodeError, LookupError) as error:
-            raise _broken(error) from error
+            raise _read_error(error) from error
 
 
-def _broken(error: Exception) -> Exception:
+def _read_error(error: Exception) -> Exception:
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
-        return invalid("the CSV is not UTF-8: say its `encoding`, as ISO-8859-1")
-    return invalid(f"the CSV cannot be read: {text[:300]}")
+        return invalid_input("the CSV is not UTF-8: set `encoding`, as ISO-8859-1")
+    return invalid_input(f"the CSV cannot be read: {text[:300]}")
 
 
-def _delimiter(path: Path) -> str:
+def _detect_delimiter(path: Path) -> str:
     with path.open("rb") as file:
-        first = file.readline(1_000_000)
-    counts = {mark: first.count(mark.encode()) for mark in ",;\t|"}
+        header = file.readline(1_000_000)
+    counts = {mark: header.count(mark.encode()) for mark in ",;\t|"}
     return max(counts, key=lambda mark: counts[mark])
 
 
-def _column(header: list[str], wanted: str | None, usual: tuple[str, ...]) -> int | None:
-    if wanted is not None:
-        if wanted not in header:
-            raise invalid(f"the CSV has no column {wanted!r}: it has {', '.join(header[:20])}")
-        return header.index(wanted)
-    lowered = [name.strip().lower() for name in header]
-    return next((lowered.index(name) for name in usual if name in lowered), None)
+def _find_column(header: list[str], name: str | None, usual_names: tuple[str, ...]) -> int | None:
+    if name is not None:
+        if name not in header:
+            raise invalid_input(f"the CSV has no column {name!r}: it has {', '.join(header[:20])}")
+        return header.index(name)
+    lowered = [column.strip().lower() for column in header]
+    return next((lowered.index(usual) for usual in usual_names if usual in lowered), None)
 
 
-def _all_are(column: pa.Array, pattern: str, type_: pa.DataType) -> bool:
+def _all_match(column: pa.Array, pattern: str, arrow_type: pa.DataType) -> bool:
     if not len(column):
         return True
     if not pc.all(pc.match_substring_regex(column, pattern)).as_py():
         return False
     try:
-        _cast(column, type_)
+        _cast(column, arrow_type)
     except pa.ArrowException:
         return False
     return True
 
 
-def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(type_):
-        # With or without Z: a time without a zone is taken as UTC.
-        return pc.utf8_rtrim(column, "Z").cast(pa.timestamp("us")).cast(type_)
-    return column.cast(type_)
+def _cast(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(arrow_type):
+        # With or without Z: a time without a zone is UTC.
+        return pc.utf8_rtrim(column, "Z").cast(pa.timestamp("us")).cast(arrow_type)
+    return column.cast(arrow_type)

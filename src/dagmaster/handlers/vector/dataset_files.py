@@ -1,7 +1,7 @@
-"""A file of features on this machine, under a name of ours: with its siblings, or out of a zip.
+"""Fetch a file of features under a name of our own: with its sidecar files, or from a zip archive.
 
-GDAL sees a path that we made and a file whose first bytes we looked at: never a user's text, nor a file that names
-others.
+GDAL sees only a path that we built and a file whose first bytes we checked: never a user's text, nor a file that
+references others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.errors import PermanentError
-from dagmaster.handlers.source_files import beside, local_file
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.source_files import local_file, name_in_errors
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
@@ -34,12 +34,12 @@ FORMATS: Final = {
     ".geoparquet": "GeoParquet",
     ".csv": "CSV",
 }
-NEEDED: Final = (".shx", ".dbf")
-SIBLINGS: Final = (*NEEDED, ".prj", ".cpg")
+REQUIRED_SIDECARS: Final = (".shx", ".dbf")
+SIDECARS: Final = (*REQUIRED_SIDECARS, ".prj", ".cpg")
 MAX_MEMBERS: Final = 1_000
 MAX_EXPANSION: Final = 200
-"""How many times larger than its zip a file may be, once it is larger than 10 MB. Text shrinks to a twentieth."""
-SMALL: Final = 10_000_000
+"""How many times larger than its zip archive a file above 10 MB may be. Text compresses to about a twentieth."""
+SMALL_BYTES: Final = 10_000_000
 
 _MAGIC: Final = {
     "GPKG": b"SQLite format 3\0",
@@ -49,17 +49,17 @@ _MAGIC: Final = {
 }
 _SHP_HEADER: Final = 100
 _DBF_HEADER: Final = 32
-_PIECE: Final = 4 * 1024 * 1024
-_NEAR: Final = 2_000
+_CHUNK_BYTES: Final = 4 * 1024 * 1024
+_CONTEXT_BYTES: Final = 2_000
 _IN_CRS: Final = re.compile(rb'"crs"\s*:\s*\{[^{}]*\Z')
 _LINKED_CRS: Final = re.compile(rb'"type"\s*:\s*"(link|url)"', re.IGNORECASE)
 _ESCAPED: Final = re.compile(rb"\\u00([46][1-9A-Fa-f]|[57][0-9Aa])")
-"""A plain letter, as JSON may spell it, too."""
+"""A plain letter in JSON's escaped form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A file of features. `sha256` is of all its parts; `modified` in seconds since 1970."""
+    """A local file of features. `sha256` covers all its parts; `modified` is in seconds since 1970."""
 
     uri: BlobUri
     path: Path
@@ -70,198 +70,196 @@ class Fetched:
 
 
 def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetched:
-    """Have the file, and what belongs to it, in the scratch folder: as links where it lies on this machine."""
+    """Fetch a file and its sidecars to the scratch folder; as links if it is on this machine."""
     if uri.suffix != ".zip" and uri.suffix not in FORMATS:
-        raise invalid(f"{uri} is none of the formats that are read: {', '.join(FORMATS)}, or one of them in a .zip")
-    # A folder of its own for each file: all are named alike.
+        raise invalid_input(
+            f"{uri} has no supported format: expected {', '.join(FORMATS)}, or one of them in a .zip archive"
+        )
+    # A folder per file, since all get the same name.
     folder = Path(tempfile.mkdtemp(prefix="source-", dir=ctx.scratch))
     main = local_file(ctx, uri)
     info = ctx.blobs.find(uri)
     modified = None if info is None else info.modified
+    size, sha256 = main.size, main.sha256
     if uri.suffix == ".zip":
-        most = min(ctx.share.max_file_mb * 1_000_000, max(SMALL, main.size * MAX_EXPANSION))
-        with beside(uri):
-            path = unpack(main.path, folder, most, member)
-        found = Fetched(
-            uri=uri, path=path, format=FORMATS[path.suffix], size=main.size, sha256=main.sha256, modified=modified
-        )
+        max_bytes = min(ctx.share.max_file_mb * 1_000_000, max(SMALL_BYTES, main.size * MAX_EXPANSION))
+        with name_in_errors(uri):
+            path = extract_dataset(main.path, folder, max_bytes, member)
     else:
         path = folder / f"source{uri.suffix}"
         path.symlink_to(main.path)
-        sums, size = [main.sha256], main.size
         if uri.suffix == ".shp":
-            for suffix, (sha256, more) in _siblings(ctx, uri, folder).items():
-                sums.append(f"{suffix}:{sha256}")
-                size += more
-        whole = sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
-        found = Fetched(uri=uri, path=path, format=FORMATS[uri.suffix], size=size, sha256=whole, modified=modified)
-    with beside(uri):
-        look(found.path, found.format)
-    return found
+            checksums = [main.sha256]
+            for suffix, (sidecar_sha256, sidecar_size) in _fetch_sidecars(ctx, uri, folder).items():
+                checksums.append(f"{suffix}:{sidecar_sha256}")
+                size += sidecar_size
+            sha256 = hashlib.sha256("\n".join(checksums).encode()).hexdigest()
+    fetched = Fetched(uri=uri, path=path, format=FORMATS[path.suffix], size=size, sha256=sha256, modified=modified)
+    with name_in_errors(uri):
+        check_content(fetched.path, fetched.format)
+    return fetched
 
 
-def _siblings(ctx: HandlerContext, uri: BlobUri, folder: Path) -> dict[str, tuple[str, int]]:
-    """A shapefile is several files: fetch those that lie beside it."""
+def _fetch_sidecars(ctx: HandlerContext, uri: BlobUri, folder: Path) -> dict[str, tuple[str, int]]:
+    """Fetch the other files of a shapefile."""
     stem = str(uri)[: -len(".shp")]
     is_upper = str(uri).endswith(".SHP")
-    found = {}
-    for suffix in SIBLINGS:
-        for spelled in (suffix.upper(), suffix) if is_upper else (suffix, suffix.upper()):
-            # Through the door of the storage: a link beside the file may lead elsewhere.
-            sibling = ctx.blobs.resolve(f"{stem}{spelled}")
-            if ctx.blobs.find(sibling) is not None:
-                part = local_file(ctx, sibling)
-                (folder / f"source{suffix}").symlink_to(part.path)
-                found[suffix] = part.sha256, part.size
+    sidecars = {}
+    for suffix in SIDECARS:
+        for variant in (suffix.upper(), suffix) if is_upper else (suffix, suffix.upper()):
+            # Resolve it through the storage: a symbolic link beside the file may lead elsewhere.
+            sidecar = ctx.blobs.resolve(f"{stem}{variant}")
+            if ctx.blobs.find(sidecar) is not None:
+                file = local_file(ctx, sidecar)
+                (folder / f"source{suffix}").symlink_to(file.path)
+                sidecars[suffix] = file.sha256, file.size
                 break
-    missing = [suffix for suffix in NEEDED if suffix not in found]
+    missing = [suffix for suffix in REQUIRED_SIDECARS if suffix not in sidecars]
     if missing:
-        raise invalid(
-            f"{uri} is a shapefile without its {' and '.join(missing)}: a shapefile is .shp, .shx and .dbf together,"
-            " and .prj; put them beside it, or zip them"
+        raise invalid_input(
+            f"{uri} is a shapefile without its {' and '.join(missing)}: a shapefile consists of .shp, .shx, .dbf and"
+            " .prj; put them beside it, or zip them"
         )
-    return found
+    return sidecars
 
 
 # ── Zips ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def unpack(path: Path, folder: Path, most: int, member: str | None = None) -> Path:
-    """Take the one file of features out of a zip, with its siblings. All is looked at before a byte is unpacked."""
+def extract_dataset(path: Path, folder: Path, max_bytes: int, member: str | None = None) -> Path:
+    """Extract the one file of features in a zip archive, with its sidecars. All entries are checked first."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = _checked(archive, most)
-            wanted = _chosen(members, member)
-            suffix = PurePosixPath(wanted.filename).suffix.lower()
-            to = folder / f"source{suffix}"
-            _take(archive, wanted, to)
+            members = _check_members(archive, max_bytes)
+            main = _choose_member(members, member)
+            suffix = PurePosixPath(main.filename).suffix.lower()
+            target = folder / f"source{suffix}"
+            _extract(archive, main, target)
             if suffix == ".shp":
-                _take_siblings(archive, members, wanted, folder)
-            return to
+                _extract_sidecars(archive, members, main, folder)
+            return target
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise invalid(f"not a zip that can be read: {error}") from error
+        raise invalid_input(f"the file is not a readable zip archive: {error}") from error
 
 
-def _checked(archive: zipfile.ZipFile, most: int) -> list[zipfile.ZipInfo]:
-    members = [one for one in archive.infolist() if not one.is_dir()]
+def _check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipInfo]:
+    members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) > MAX_MEMBERS:
-        raise invalid(f"the zip has {len(members):,} files: at most {MAX_MEMBERS:,} are looked through")
-    for one in members:
-        parts = PurePosixPath(one.filename).parts
-        if one.filename.startswith("/") or ".." in parts or "\\" in one.filename or ":" in parts[0]:
-            raise invalid(f"the zip has a file {one.filename[:100]!r}, whose name leads out of it")
-        if stat.S_ISLNK(one.external_attr >> 16):
-            raise invalid(f"the zip has a link, {one.filename[:100]!r}: put the file itself into it")
-        if one.flag_bits & 0x1:
-            raise invalid(f"{one.filename[:100]!r} in the zip is encrypted")
-    size = sum(one.file_size for one in members)
-    if size > most:
-        raise invalid(
-            f"the zip would become {size / 1e6:,.0f} MB: at most {most / 1e6:,.0f} MB are unpacked of this one"
+        raise invalid_input(f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed")
+    for member in members:
+        name = member.filename[:100]
+        parts = PurePosixPath(member.filename).parts
+        if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or ":" in parts[0]:
+            raise invalid_input(f"the zip archive contains {name!r}, a path that leads out of it")
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise invalid_input(f"the zip archive contains a link, {name!r}: include the file itself")
+        if member.flag_bits & 0x1:
+            raise invalid_input(f"{name!r} in the zip archive is encrypted")
+    size = sum(member.file_size for member in members)
+    if size > max_bytes:
+        raise invalid_input(
+            f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed for it"
         )
     return members
 
 
-def _chosen(members: list[zipfile.ZipInfo], member: str | None) -> zipfile.ZipInfo:
-    found = [
-        one
-        for one in members
-        if PurePosixPath(one.filename).suffix.lower() in FORMATS
-        and not one.filename.startswith("__MACOSX/")
-        and not PurePosixPath(one.filename).name.startswith(".")
+def _choose_member(members: list[zipfile.ZipInfo], name: str | None) -> zipfile.ZipInfo:
+    datasets = [
+        member
+        for member in members
+        if PurePosixPath(member.filename).suffix.lower() in FORMATS
+        and not member.filename.startswith("__MACOSX/")
+        and not PurePosixPath(member.filename).name.startswith(".")
     ]
-    if member is not None:
-        found = [one for one in found if one.filename == member]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(one.filename for one in members[:10]) or "nothing"
-    if not found:
-        what = f"no file {member!r}" if member is not None else "no file of features"
-        raise invalid(f"the zip has {what}, but {names}")
-    names = ", ".join(one.filename for one in found[:10])
-    raise invalid(f"the zip has {len(found)} files of features: say which as `member`: {names}")
+    if name is not None:
+        datasets = [member for member in datasets if member.filename == name]
+    if len(datasets) == 1:
+        return datasets[0]
+    if not datasets:
+        listed = ", ".join(member.filename for member in members[:10]) or "nothing"
+        missing = f"no file {name!r}" if name is not None else "no file of features"
+        raise invalid_input(f"the zip archive has {missing}, but {listed}")
+    listed = ", ".join(member.filename for member in datasets[:10])
+    raise invalid_input(f"the zip archive has {len(datasets)} files of features: name one by `member`: {listed}")
 
 
-def _take_siblings(
+def _extract_sidecars(
     archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], main: zipfile.ZipInfo, folder: Path
 ) -> None:
     stem = main.filename[: -len(".shp")]
-    by_name = {one.filename.lower(): one for one in members}
-    missing = [suffix for suffix in NEEDED if f"{stem}{suffix}".lower() not in by_name]
+    by_name = {member.filename.lower(): member for member in members}
+    missing = [suffix for suffix in REQUIRED_SIDECARS if f"{stem}{suffix}".lower() not in by_name]
     if missing:
-        raise invalid(f"{main.filename!r} in the zip is a shapefile without its {' and '.join(missing)}")
-    for suffix in SIBLINGS:
-        one = by_name.get(f"{stem}{suffix}".lower())
-        if one is not None:
-            _take(archive, one, folder / f"source{suffix}")
+        raise invalid_input(f"{main.filename!r} in the zip archive is a shapefile without its {' and '.join(missing)}")
+    for suffix in SIDECARS:
+        member = by_name.get(f"{stem}{suffix}".lower())
+        if member is not None:
+            _extract(archive, member, folder / f"source{suffix}")
 
 
-def _take(archive: zipfile.ZipFile, member: zipfile.ZipInfo, to: Path) -> None:
-    # Under a name of ours. zipfile reads no byte more than the member says it has, and checks its sum.
-    with archive.open(member) as source, to.open("wb") as file:
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    # Under a name of our own. zipfile reads at most the size that the member states, and verifies its checksum.
+    with archive.open(member) as source, target.open("wb") as file:
         shutil.copyfileobj(source, file, 1024 * 1024)
 
 
-# ── First looks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Checks of the content ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shown(head: bytes) -> str:
-    """The first letters, or else the first bytes."""
+def _describe_start(head: bytes) -> str:
+    """Return the first letters of a file, or its first bytes if they are not text."""
     text = head[:16].decode(errors="replace")
     return repr(text) if text.isprintable() and "\ufffd" not in text else f"the bytes {head[:8].hex(' ')}"
 
 
-def look(path: Path, format_: str) -> None:
-    """Refuse a file that is not what its name says. A VRT under another name would lead GDAL to other files."""
+def check_content(path: Path, format_name: str) -> None:
+    """Reject a file that is not what its name says. A VRT under another name would lead GDAL to other files."""
     with path.open("rb") as file:
         head = file.read(4096)
-    magic = _MAGIC.get(format_)
+    magic = _MAGIC.get(format_name)
     if magic is not None and not head.startswith(magic):
-        raise invalid(f"the file is no {format_}: it begins with {_shown(head)}")
-    if format_ == "ESRI Shapefile":
+        raise invalid_input(f"the file is not {format_name}: it begins with {_describe_start(head)}")
+    if format_name == "ESRI Shapefile":
         _check_shapefile(path)
-    if format_ == "GeoJSON":
-        begins = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-        if begins != b"{":
-            raise invalid(f"the file is no GeoJSON: an object {{…}} was expected, and it begins with {_shown(head)}")
-        _refuse_links(path)
+    if format_name == "GeoJSON":
+        first_letter = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        if first_letter != b"{":
+            raise invalid_input(
+                f"the file is not GeoJSON: expected an object {{…}}, but it begins with {_describe_start(head)}"
+            )
+        _reject_linked_crs(path)
 
 
 def _check_shapefile(path: Path) -> None:
-    """Refuse a shapefile that is cut off, or whose parts are not of one: GDAL reads such features as empty ones."""
+    """Reject a shapefile that is truncated or whose parts do not match: GDAL would read empty features."""
     rows = {}
     for suffix in (".shp", ".shx"):
         part = path.with_suffix(suffix)
         with part.open("rb") as file:
             head = file.read(_SHP_HEADER)
         if len(head) < _SHP_HEADER or part.stat().st_size < 2 * struct.unpack(">i", head[24:28])[0]:
-            raise invalid(f"the {suffix} of the shapefile is cut off: it is shorter than it says")
+            raise invalid_input(f"the {suffix} of the shapefile is truncated: it is shorter than its header states")
         rows[suffix] = (2 * struct.unpack(">i", head[24:28])[0] - _SHP_HEADER) // 8
     dbf = path.with_suffix(".dbf")
     with dbf.open("rb") as file:
         head = file.read(_DBF_HEADER)
     if len(head) < _DBF_HEADER:
-        raise invalid("the .dbf of the shapefile is cut off: it has no header")
+        raise invalid_input("the .dbf of the shapefile is truncated: it has no header")
     count, start, width = struct.unpack("<IHH", head[4:12])
     if dbf.stat().st_size < start + count * width:
-        raise invalid(f"the .dbf of the shapefile is cut off: it is shorter than its {count:,} rows")
+        raise invalid_input(f"the .dbf of the shapefile is truncated: it is shorter than its {count:,} rows")
     if count != rows[".shx"]:
-        raise invalid(f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf")
+        raise invalid_input(f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf")
 
 
-def _refuse_links(path: Path) -> None:
-    """A CRS given as a link would be fetched from wherever that leads."""
-    before = b""
+def _reject_linked_crs(path: Path) -> None:
+    """Reject a CRS given as a link, which GDAL would fetch."""
+    previous = b""
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            window = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), before + piece)
-            for found in _LINKED_CRS.finditer(window):
-                if _IN_CRS.search(window, max(0, found.start() - _NEAR), found.start()):
-                    raise invalid('the GeoJSON has its "crs" as a link to elsewhere: name it, or leave it out')
-            # What stands on both sides of a cut is looked at with the next piece.
-            before = window[-2 * _NEAR :]
-
-
-def invalid(message: str) -> PermanentError:
-    """Bad input is no failure of ours, and no retry mends it."""
-    return PermanentError(message, kind="invalid_input")
+        while chunk := file.read(_CHUNK_BYTES):
+            window = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), previous + chunk)
+            for match in _LINKED_CRS.finditer(window):
+                if _IN_CRS.search(window, max(0, match.start() - _CONTEXT_BYTES), match.start()):
+                    raise invalid_input('the GeoJSON has its "crs" as a link: name it, or leave it out')
+            # Keep the end, for what lies on both sides of a chunk border.
+            previous = window[-2 * _CONTEXT_BYTES :]

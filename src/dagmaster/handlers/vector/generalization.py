@@ -1,8 +1,8 @@
-"""Simplify and dissolve. Shared borders stay shared where the features are a coverage; that is looked at first."""
+"""Simplify and dissolve features. Shared borders stay shared if the features form a coverage; that is checked first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -10,139 +10,148 @@ import pyarrow as pa
 import pyproj
 import shapely
 
+from dagmaster.errors import invalid_input
 from dagmaster.handlers.vector import columns
-from dagmaster.handlers.vector.dataset_files import invalid
-from dagmaster.handlers.vector.geometry_cleaning import Mending
+from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner
 from dagmaster.handlers.vector.models import GeometryRules
-from dagmaster.handlers.vector.preparation import source_crs
+from dagmaster.handlers.vector.preparation import choose_source_crs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dagmaster.handlers.vector.geometry_cleaning import Tally
+    from dagmaster.handlers.vector.geometry_cleaning import CleaningReport
     from dagmaster.handlers.vector.readers import Layer
 
 MAX_FEATURES: Final = 5_000_000
-"""A coverage is looked at as a whole: all of it is in memory."""
-_POLYGONS: Final = (3, 6)
-_SUMMED: Final = ("integer", "number")
+"""A coverage is processed as a whole, in memory."""
+_POLYGON_TYPES: Final = (3, 6)
+_SUMMABLE: Final = ("integer", "number")
 
 
 @dataclass(slots=True, kw_only=True)
 class Features:
-    """All features of a file, in its own CRS."""
+    """All features of a file, in the CRS of the file."""
 
     crs: pyproj.CRS
-    kinds: dict[str, str]
+    column_types: dict[str, str]
     rows: pa.Table
-    shapes: Any
+    geometries: Any
 
     @property
     def vertices(self) -> int:
-        """How many points their geometries have."""
-        return int(shapely.get_num_coordinates(self.shapes).sum())
+        """The number of coordinates."""
+        return int(shapely.get_num_coordinates(self.geometries).sum())
 
     def area(self) -> float:
-        """In square metres, on the ellipsoid."""
-        return geodesic_area(self.shapes, self.crs)
+        """Return the area in square metres, on the ellipsoid."""
+        return geodesic_area(self.geometries, self.crs)
 
 
-def load(layer: Layer, said_crs: str | None, on_batch: Callable[[int], None]) -> tuple[Features, Tally]:
-    """Read all of a layer. Invalid geometries are repaired, and counted."""
-    crs = source_crs(layer.crs, said_crs)
-    mending = Mending(GeometryRules(), crs, crs)
-    names = columns.plain_names(layer.names)
-    kinds = [columns.kind_of(one) for one in layer.types]
-    parts, shapes, read = [], [], 0
+def load(layer: Layer, source_crs: str | None, on_batch: Callable[[int], None]) -> tuple[Features, CleaningReport]:
+    """Read a whole layer. Invalid geometries are repaired and counted."""
+    crs = choose_source_crs(layer.crs, source_crs)
+    cleaner = GeometryCleaner(GeometryRules(), crs, crs)
+    names = columns.unique_column_names(layer.names)
+    column_types = [columns.column_type(arrow_type) for arrow_type in layer.types]
+    parts, geometries, read = [], [], 0
     for batch in layer.batches:
-        mended, _ = mending.mend(batch.shapes, read)
-        made = [
-            columns.converted(column, kind, name, read)
-            for column, kind, name in zip(batch.columns, kinds, layer.names, strict=True)
+        cleaned, _ = cleaner.clean(batch.geometries, read)
+        arrays = [
+            columns.convert_column(column, column_type, name, read)
+            for column, column_type, name in zip(batch.columns, column_types, layer.names, strict=True)
         ]
-        # A file of geometries alone has rows, too.
-        parts.append(pa.table([*made, pa.nulls(len(mended))], names=[*names, columns.GEOMETRY]))
-        shapes.append(mended)
-        read += len(mended)
+        # The null column gives rows to a file that has only geometries.
+        parts.append(pa.table([*arrays, pa.nulls(len(cleaned))], names=[*names, columns.GEOMETRY]))
+        geometries.append(cleaned)
+        read += len(cleaned)
         if read > MAX_FEATURES:
-            raise invalid(f"the file has more than {MAX_FEATURES:,} features: split it first")
+            raise invalid_input(f"the file has more than {MAX_FEATURES:,} features: split it first")
         on_batch(read)
     if read == 0:
-        raise invalid("the file holds no features: there is nothing to do")
+        raise invalid_input("the file contains no features: there is nothing to do")
     rows = pa.concat_tables(parts).drop_columns([columns.GEOMETRY]) if names else pa.table({})
-    found = Features(crs=crs, kinds=dict(zip(names, kinds, strict=True)), rows=rows, shapes=np.concatenate(shapes))
-    mending.tally.counts["read"] = read
-    return found, mending.tally
+    features = Features(
+        crs=crs,
+        column_types=dict(zip(names, column_types, strict=True)),
+        rows=rows,
+        geometries=np.concatenate(geometries),
+    )
+    cleaner.report.counts["read"] = read
+    return features, cleaner.report
 
 
 def simplify(features: Features, tolerance: float) -> tuple[Features, str]:
-    """Fewer points, the same features. As a coverage if they are one, else each by itself, its topology kept."""
-    shapes = features.shapes.copy()
-    there = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
-    method = "coverage" if is_coverage(shapes[there]) else "plain"
+    """Simplify the geometries: as a coverage if they form one, else each alone, preserving its topology."""
+    geometries = features.geometries.copy()
+    is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
+    method = "coverage" if is_coverage(geometries[is_present]) else "plain"
     if method == "coverage":
-        shapes[there] = shapely.coverage_simplify(shapes[there], tolerance)
+        geometries[is_present] = shapely.coverage_simplify(geometries[is_present], tolerance)
     else:
-        shapes[there] = shapely.simplify(shapes[there], tolerance, preserve_topology=True)
-    return Features(crs=features.crs, kinds=features.kinds, rows=features.rows, shapes=shapes), method
+        geometries[is_present] = shapely.simplify(geometries[is_present], tolerance, preserve_topology=True)
+    return replace(features, geometries=geometries), method
 
 
 def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tuple[Features, str]:
-    """One feature for each group, with its sums and how many it was made of, in the order of first appearance."""
+    """Return one feature per group, with sums and the number of its members, in order of first appearance."""
     for name in (*by, *sums):
-        if name not in features.kinds:
-            raise invalid(f"there is no column {name!r}: there are {', '.join(list(features.kinds)[:20])}")
+        if name not in features.column_types:
+            raise invalid_input(
+                f"there is no column {name!r}: the columns are {', '.join(list(features.column_types)[:20])}"
+            )
     for name in sums:
-        if features.kinds[name] not in _SUMMED:
-            raise invalid(f"the column {name!r} is {features.kinds[name]}: only numbers are summed")
-    shapes = features.shapes
-    there = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
-    method = "coverage" if is_coverage(shapes[there]) else "plain"
+        if features.column_types[name] not in _SUMMABLE:
+            raise invalid_input(f"the column {name!r} is {features.column_types[name]}: only numbers can be summed")
+    geometries = features.geometries
+    is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
+    method = "coverage" if is_coverage(geometries[is_present]) else "plain"
     union = shapely.coverage_union_all if method == "coverage" else shapely.union_all
-    keys = (
-        list(zip(*[features.rows.column(name).to_pylist() for name in by], strict=True)) if by else [()] * len(shapes)
-    )
+    key_columns = [features.rows.column(name).to_pylist() for name in by]
+    keys = list(zip(*key_columns, strict=True)) if by else [()] * len(geometries)
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for at, key in enumerate(keys):
-        groups.setdefault(key, []).append(at)
-    merged = np.array([_merged(shapes[members], union) for members in groups.values()], dtype=object)
-    names = columns.plain_names([*by, *(f"sum_{name}" for name in sums), "features"])
-    kinds = [*(features.kinds[name] for name in by), *(features.kinds[name] for name in sums), "integer"]
-    made: list[Any] = [
-        pa.array([key[at] for key in groups], features.rows.column(name).type) for at, name in enumerate(by)
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    merged = np.array([_merge(geometries[members], union) for members in groups.values()], dtype=object)
+    names = columns.unique_column_names([*by, *(f"sum_{name}" for name in sums), "features"])
+    column_types = [*(features.column_types[name] for name in (*by, *sums)), "integer"]
+    arrays: list[Any] = [
+        pa.array([key[index] for key in groups], features.rows.column(name).type) for index, name in enumerate(by)
     ]
     for name in sums:
         values = features.rows.column(name).to_pylist()
-        made.append([sum(values[at] for at in members if values[at] is not None) for members in groups.values()])
-    made.append([len(members) for members in groups.values()])
-    rows = pa.table(made, names=names)
-    return Features(crs=features.crs, kinds=dict(zip(names, kinds, strict=True)), rows=rows, shapes=merged), method
+        arrays.append(
+            [sum(values[index] for index in members if values[index] is not None) for members in groups.values()]
+        )
+    arrays.append([len(members) for members in groups.values()])
+    dissolved = Features(
+        crs=features.crs,
+        column_types=dict(zip(names, column_types, strict=True)),
+        rows=pa.table(arrays, names=names),
+        geometries=merged,
+    )
+    return dissolved, method
 
 
-def is_coverage(shapes: Any) -> bool:
-    """Whether these are areas that meet at their borders and nowhere overlap."""
+def is_coverage(geometries: Any) -> bool:
+    """Return whether these are polygons that share borders and do not overlap."""
     return (
-        bool(len(shapes))
-        and bool(np.isin(shapely.get_type_id(shapes), _POLYGONS).all())
-        and bool(shapely.coverage_is_valid(shapes))
+        bool(len(geometries))
+        and bool(np.isin(shapely.get_type_id(geometries), _POLYGON_TYPES).all())
+        and bool(shapely.coverage_is_valid(geometries))
     )
 
 
-def geodesic_area(shapes: Any, crs: pyproj.CRS) -> float:
-    """The area of geometries, in square metres, on the ellipsoid."""
+def geodesic_area(geometries: Any, crs: pyproj.CRS) -> float:
+    """Return the area of geometries in square metres, on the ellipsoid."""
     geod = crs.get_geod() or pyproj.Geod(ellps="WGS84")
-    areas = shapes[~shapely.is_missing(shapes)]
-    areas = areas[shapely.get_dimensions(areas) == 2]  # noqa: PLR2004 - of an area
-    if not crs.is_geographic and len(areas):
-        base = crs.geodetic_crs
-        to = pyproj.Transformer.from_crs(crs, base, always_xy=True)
-        areas = shapely.transform(areas, lambda xy: np.column_stack(to.transform(xy[:, 0], xy[:, 1])))
-    return float(sum(abs(geod.geometry_area_perimeter(one)[0]) for one in shapely.orient_polygons(areas)))
+    polygons = geometries[~shapely.is_missing(geometries)]
+    polygons = polygons[shapely.get_dimensions(polygons) == 2]  # noqa: PLR2004 - the dimension of areas
+    if not crs.is_geographic and len(polygons):
+        transformer = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
+        polygons = shapely.transform(polygons, lambda xy: np.column_stack(transformer.transform(xy[:, 0], xy[:, 1])))
+    return float(sum(abs(geod.geometry_area_perimeter(polygon)[0]) for polygon in shapely.orient_polygons(polygons)))
 
 
-def _merged(shapes: Any, union: Any) -> Any:
-    there = shapes[~(shapely.is_missing(shapes) | shapely.is_empty(shapes))]
-    if not len(there):
-        return None
-    # A union of a coverage is made of parts that may touch in a point; of others, of what is left.
-    return union(there)
+def _merge(geometries: Any, union: Any) -> Any:
+    present = geometries[~(shapely.is_missing(geometries) | shapely.is_empty(geometries))]
+    return union(present) if len(present) else None

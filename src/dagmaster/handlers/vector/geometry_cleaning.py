@@ -1,4 +1,4 @@
-"""Geometries as they should be: read, checked, repaired or reported, brought into another coordinate system.
+"""Clean geometries: decode, check, repair or report, clip and reproject them.
 
 Nothing is dropped without being counted.
 """
@@ -13,8 +13,8 @@ import numpy as np
 import pyproj
 import shapely
 
+from dagmaster.errors import invalid_input
 from dagmaster.handlers.vector import antimeridian, map_discontinuities
-from dagmaster.handlers.vector.dataset_files import invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,330 +22,352 @@ if TYPE_CHECKING:
     from dagmaster.handlers.vector.models import GeometryRules
 
 MAX_PROBLEMS: Final = 20
-"""How many are told one by one. All are counted."""
-FAR: Final = 5e7
-"""Metres. The Earth has a girth of 4e7: what lies beyond is no place, such as a pole on a Mercator map."""
-BACK: Final = 1e-5
-"""Degrees, a metre: how far off a point may be that went to another CRS and back."""
+"""How many problems are listed. All are counted."""
+MAX_METRES: Final = 5e7
+"""The Earth's circumference is 4e7: coordinates beyond are not places, such as a pole in Mercator."""
+ROUND_TRIP_DEGREES: Final = 1e-5
+"""About a metre: the tolerance of a point transformed to another CRS and back."""
 DEGREES: Final = "OGC:CRS84"
 
 
 @dataclass(slots=True)
-class Tally:
-    """What was found. `invalid` counts by kind."""
+class CleaningReport:
+    """What was found and done. `invalid` counts by reason."""
 
     counts: Counter[str] = field(default_factory=Counter)
     invalid: Counter[str] = field(default_factory=Counter)
     problems: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, row: int, problem: str) -> None:
-        """Tell of one feature, unless many were told of."""
+    def add_problem(self, row: int, problem: str) -> None:
+        """List the problem of a feature, unless the list is full."""
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append({"feature": row + 1, "problem": problem})
 
 
-class Mending:
-    """How geometries of one file become those of its table."""
+class GeometryCleaner:
+    """Convert the geometries of one file to those of its table."""
 
     def __init__(self, rules: GeometryRules, source: pyproj.CRS, target: pyproj.CRS) -> None:
         self._rules = rules
-        self._to = Reprojection(source, target)
+        self._reprojection = Reprojection(source, target)
         self._target = target
-        self._clip = None if rules.clip_bbox is None else _clip_shape(rules.clip_bbox, source)
-        self.tally = Tally()
+        self._clip_area = None if rules.clip_bbox is None else _bbox_in_crs(rules.clip_bbox, source)
+        self.report = CleaningReport()
         self._has_heights: bool | None = None
 
-    def mend(self, raw: Sequence[bytes | str | None], row: int) -> tuple[Any, Any]:
-        """The geometries, and which of the features stay. `row` is the first one's."""
-        shapes = self._without_m(self._parsed(raw, row))
-        stay = np.ones(len(shapes), dtype=bool)
+    def clean(self, encoded: Sequence[bytes | str | None], row: int) -> tuple[Any, Any]:
+        """Return the geometries, and which features are kept. `row` is the index of the first feature."""
+        geometries = self._drop_m(self._decode(encoded, row))
+        is_kept = np.ones(len(geometries), dtype=bool)
         if self._rules.heights == "drop":
-            self.tally.counts["heights_dropped"] += int(shapely.has_z(shapes).sum())
-            shapes = shapely.force_2d(shapes)
-        self._missing(shapes, stay, row)
-        shapes = self._valid(shapes, row, "")
-        if self._clip is not None:
-            shapes = self._clipped(shapes, stay)
-        shapes = self._reprojected(shapes, row)
-        there = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
-        self._alike(shapes, np.flatnonzero(there & stay), row)
-        return shapes, stay
+            self.report.counts["heights_dropped"] += int(shapely.has_z(geometries).sum())
+            geometries = shapely.force_2d(geometries)
+        self._check_missing(geometries, is_kept, row)
+        geometries = self._repair_invalid(geometries, row, "")
+        if self._clip_area is not None:
+            geometries = self._clip(geometries, is_kept)
+        geometries = self._reproject(geometries, row)
+        is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
+        self._require_same_dimensions(geometries, np.flatnonzero(is_present & is_kept), row)
+        return geometries, is_kept
 
-    def _alike(self, shapes: Any, counted: Any, row: int) -> None:
-        """All have heights, or none has: the first one says which, and the first that differs is refused."""
-        if not len(counted):
+    def _require_same_dimensions(self, geometries: Any, indices: Any, row: int) -> None:
+        """Require that all features have heights, or none: the first one decides."""
+        if not len(indices):
             return
-        has_z = shapely.has_z(shapes[counted])
+        has_z = shapely.has_z(geometries[indices])
         if self._has_heights is None:
             self._has_heights = bool(has_z[0])
-        others = counted[has_z != self._has_heights]
+        others = indices[has_z != self._has_heights]
         if len(others):
             has, have = ("no height", "have some") if self._has_heights else ("heights", "have none")
-            raise invalid(
+            raise invalid_input(
                 f"some features have heights (Z) and some have not: feature {row + int(others[0]) + 1:,} has {has},"
-                f" those before it {have}. Say heights: drop, or give all of them one"
+                f" those before it {have}. Set heights: drop, or give all features heights"
             )
 
-    def _parsed(self, raw: Sequence[bytes | str | None], row: int) -> Any:
-        values = np.array(raw, dtype=object)
-        is_text = any(isinstance(one, str) for one in raw)
-        read = shapely.from_wkt if is_text else shapely.from_wkb
+    def _decode(self, encoded: Sequence[bytes | str | None], row: int) -> Any:
+        values = np.array(encoded, dtype=object)
+        is_text = any(isinstance(value, str) for value in encoded)
+        decode = shapely.from_wkt if is_text else shapely.from_wkb
         try:
-            return read(values)
+            return decode(values)
         except (shapely.errors.ShapelyError, NotImplementedError, TypeError):
             pass
-        return np.array([self._parsed_one(read, one, row + at) for at, one in enumerate(raw)], dtype=object)
+        return np.array(
+            [self._decode_one(decode, value, row + index) for index, value in enumerate(encoded)], dtype=object
+        )
 
-    def _parsed_one(self, read: Any, one: bytes | str | None, row: int) -> Any:
-        if one is None:
+    def _decode_one(self, decode: Any, value: bytes | str | None, row: int) -> Any:
+        if value is None:
             return None
         try:
-            return read(one)
+            return decode(value)
         except NotImplementedError as error:
-            raise invalid(
-                f"feature {row + 1:,} has curves: straighten them first, with ogr2ogr -nlt CONVERT_TO_LINEAR"
+            raise invalid_input(
+                f"feature {row + 1:,} has curves: convert them to lines first, with ogr2ogr -nlt CONVERT_TO_LINEAR"
             ) from error
         except (shapely.errors.ShapelyError, TypeError) as error:
             reason = str(error).partition(": ")[2] or str(error)
-            found = read(one, on_invalid="fix")
-        if found is None:
-            raise invalid(f"feature {row + 1:,} has a geometry that cannot be read: {reason[:200]}")
+            geometry = decode(value, on_invalid="fix")
+        if geometry is None:
+            raise invalid_input(f"feature {row + 1:,} has a geometry that cannot be read: {reason[:200]}")
         if self._rules.invalid == "fail":
-            raise invalid(f"feature {row + 1:,} has a ring that is not closed: say invalid: repair, or close it")
-        # Kept as it is it would be no geometry at all: also those who want a report get it closed.
-        self.tally.invalid["Ring not closed"] += 1
-        self.tally.counts["closed"] += 1
-        self.tally.note(row, "Ring not closed")
-        return found
+            raise invalid_input(f"feature {row + 1:,} has a ring that is not closed: set invalid: repair, or close it")
+        # An open ring is no geometry at all, so it is closed even under `report`.
+        self.report.invalid["Ring not closed"] += 1
+        self.report.counts["closed"] += 1
+        self.report.add_problem(row, "Ring not closed")
+        return geometry
 
-    def _without_m(self, shapes: Any) -> Any:
-        measured = shapely.has_m(shapes)
-        if not measured.any():
-            return shapes
-        self.tally.counts["m_dropped"] += int(measured.sum())
-        shapes = shapes.copy()
-        for at in np.flatnonzero(measured).tolist():
-            one = shapes[at]
-            flat = shapely.force_2d(one)
-            if one.has_z:
-                # Not force_3d alone: of ZM it makes a Z of zero.
-                flat = shapely.set_coordinates(shapely.force_3d(flat), shapely.get_coordinates(one, include_z=True))
-            shapes[at] = flat
-        return shapes
+    def _drop_m(self, geometries: Any) -> Any:
+        has_m = shapely.has_m(geometries)
+        if not has_m.any():
+            return geometries
+        self.report.counts["m_dropped"] += int(has_m.sum())
+        geometries = geometries.copy()
+        for index in np.flatnonzero(has_m).tolist():
+            geometry = geometries[index]
+            flat = shapely.force_2d(geometry)
+            if geometry.has_z:
+                # Not force_3d alone: it sets the Z of ZM geometries to zero.
+                coordinates = shapely.get_coordinates(geometry, include_z=True)
+                flat = shapely.set_coordinates(shapely.force_3d(flat), coordinates)
+            geometries[index] = flat
+        return geometries
 
-    def _missing(self, shapes: Any, stay: Any, row: int) -> None:
-        null, empty = shapely.is_missing(shapes), shapely.is_empty(shapes)
-        self.tally.counts["null_geometry"] += int(null.sum())
-        self.tally.counts["empty_geometry"] += int(empty.sum())
-        for at in np.flatnonzero(null | empty).tolist():
+    def _check_missing(self, geometries: Any, is_kept: Any, row: int) -> None:
+        is_null, is_empty = shapely.is_missing(geometries), shapely.is_empty(geometries)
+        self.report.counts["null_geometry"] += int(is_null.sum())
+        self.report.counts["empty_geometry"] += int(is_empty.sum())
+        for index in np.flatnonzero(is_null | is_empty).tolist():
             if self._rules.missing_geometry == "fail":
-                raise invalid(f"feature {row + at + 1:,} has no geometry: say missing_geometry: keep or drop")
-            self.tally.note(row + at, "no geometry" if null[at] else "empty geometry")
+                raise invalid_input(f"feature {row + index + 1:,} has no geometry: set missing_geometry: keep or drop")
+            self.report.add_problem(row + index, "no geometry" if is_null[index] else "empty geometry")
         if self._rules.missing_geometry == "drop":
-            stay &= ~(null | empty)
-            self.tally.counts["dropped"] += int((null | empty).sum())
+            is_kept &= ~(is_null | is_empty)
+            self.report.counts["dropped"] += int((is_null | is_empty).sum())
 
-    def _valid(self, shapes: Any, row: int, after: str) -> Any:
-        wrong = ~(shapely.is_valid(shapes) | shapely.is_missing(shapes))
-        if not wrong.any():
-            return shapes
-        shapes = shapes.copy()
-        for at in np.flatnonzero(wrong).tolist():
-            reason = str(shapely.is_valid_reason(shapes[at]))
-            kind = reason.partition("[")[0].strip() + after
+    def _repair_invalid(self, geometries: Any, row: int, stage: str) -> Any:
+        is_invalid = ~(shapely.is_valid(geometries) | shapely.is_missing(geometries))
+        if not is_invalid.any():
+            return geometries
+        geometries = geometries.copy()
+        for index in np.flatnonzero(is_invalid).tolist():
+            reason = str(shapely.is_valid_reason(geometries[index]))
             if self._rules.invalid == "fail":
-                raise invalid(f"feature {row + at + 1:,} is not valid: {reason}. Say invalid: repair, or report")
-            self.tally.invalid[kind] += 1
-            self.tally.note(row + at, reason + after)
-            if self._rules.invalid == "repair":
-                shapes[at] = self._repaired(shapes[at], row + at, reason)
-        return shapes
-
-    def _repaired(self, shape: Any, row: int, reason: str) -> Any:
-        if not np.isfinite(shapely.get_coordinates(shape)).all():
-            raise invalid(f"feature {row + 1:,} has a coordinate that is no number, and cannot be repaired: {reason}")
-        found = same_dimension(shapely.make_valid(shape, method="structure", keep_collapsed=False), shape)
-        if not found.is_valid:
-            raise invalid(f"feature {row + 1:,} cannot be repaired: {reason}")
-        self.tally.counts["repaired"] += 1
-        self.tally.counts["collapsed"] += int(found.is_empty)
-        return found
-
-    def _clipped(self, shapes: Any, stay: Any) -> Any:
-        there = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
-        inside = np.zeros(len(shapes), dtype=bool)
-        inside[there] = shapely.covered_by(shapes[there], self._clip)
-        shapes = shapes.copy()
-        for at in np.flatnonzero(there & ~inside).tolist():
-            shapes[at] = same_dimension(shapely.intersection(shapes[at], self._clip), shapes[at])
-            self.tally.counts["clipped"] += int(not shapes[at].is_empty)
-        away = there & shapely.is_empty(shapes)
-        self.tally.counts["clipped_away"] += int(away.sum())
-        stay &= ~away
-        return shapes
-
-    def _reprojected(self, shapes: Any, row: int) -> Any:
-        moved, bad = self._to.apply(shapes)
-        across = bad & antimeridian.needs_cut(shapes, unroll=False) if self._to.is_from_degrees else bad & False
-        if across.any():
-            # 178 to 182 degrees: most maps end in between.
-            shapes = shapes.copy()
-            shapes[across] = [antimeridian.cut(one, unroll=False) for one in shapes[across]]
-            moved[across], bad[across] = self._to.apply(shapes[across])
-            self.tally.counts["antimeridian_cut"] += int(across.sum())
-        if bad.any():
-            at = int(np.flatnonzero(bad)[0])
-            if self._rules.outside == "fail":
-                raise invalid(
-                    f"feature {row + at + 1:,} reaches beyond what {short(self._target)} can show, or across the"
-                    f" edge of its map, and {int(bad.sum()) - 1} more of its batch do: say outside: clip to cut them"
-                    " off, or choose another target_crs"
+                raise invalid_input(
+                    f"feature {row + index + 1:,} is not valid: {reason}. Set invalid: repair, or report"
                 )
-            moved = self._cut_to_area(shapes, moved, bad, row)
+            self.report.invalid[reason.partition("[")[0].strip() + stage] += 1
+            self.report.add_problem(row + index, reason + stage)
+            if self._rules.invalid == "repair":
+                geometries[index] = self._repair(geometries[index], row + index, reason)
+        return geometries
+
+    def _repair(self, geometry: Any, row: int, reason: str) -> Any:
+        if not np.isfinite(shapely.get_coordinates(geometry)).all():
+            raise invalid_input(
+                f"feature {row + 1:,} has a coordinate that is not a number, and cannot be repaired: {reason}"
+            )
+        valid = shapely.make_valid(geometry, method="structure", keep_collapsed=False)
+        repaired = keep_dimension(valid, geometry)
+        if not repaired.is_valid:
+            raise invalid_input(f"feature {row + 1:,} cannot be repaired: {reason}")
+        self.report.counts["repaired"] += 1
+        self.report.counts["collapsed"] += int(repaired.is_empty)
+        return repaired
+
+    def _clip(self, geometries: Any, is_kept: Any) -> Any:
+        is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
+        is_inside = np.zeros(len(geometries), dtype=bool)
+        is_inside[is_present] = shapely.covered_by(geometries[is_present], self._clip_area)
+        geometries = geometries.copy()
+        for index in np.flatnonzero(is_present & ~is_inside).tolist():
+            clipped = shapely.intersection(geometries[index], self._clip_area)
+            geometries[index] = keep_dimension(clipped, geometries[index])
+            self.report.counts["clipped"] += int(not geometries[index].is_empty)
+        is_outside = is_present & shapely.is_empty(geometries)
+        self.report.counts["clipped_away"] += int(is_outside.sum())
+        is_kept &= ~is_outside
+        return geometries
+
+    def _reproject(self, geometries: Any, row: int) -> Any:
+        projected, is_lost = self._reprojection.apply(geometries)
+        crosses = (
+            is_lost & antimeridian.needs_split(geometries, unwrap=False)
+            if self._reprojection.is_from_degrees
+            else is_lost & False
+        )
+        if crosses.any():
+            # From 178 to 182 degrees: most projections end in between.
+            geometries = geometries.copy()
+            geometries[crosses] = [antimeridian.split(geometry, unwrap=False) for geometry in geometries[crosses]]
+            projected[crosses], is_lost[crosses] = self._reprojection.apply(geometries[crosses])
+            self.report.counts["antimeridian_cut"] += int(crosses.sum())
+        if is_lost.any():
+            index = int(np.flatnonzero(is_lost)[0])
+            if self._rules.outside == "fail":
+                raise invalid_input(
+                    f"feature {row + index + 1:,} reaches beyond what {crs_label(self._target)} can represent, or"
+                    f" across the boundary of its map, and {int(is_lost.sum()) - 1} more of its batch do: set outside:"
+                    " clip to clip them, or choose another target_crs"
+                )
+            projected = self._clip_to_area_of_use(geometries, projected, is_lost, row)
         if self._target.is_geographic:
-            moved = self._within_the_map(moved, row)
-        return moved if moved is shapes else self._valid(moved, row, " after reprojection")
+            projected = self._split_at_antimeridian(projected, row)
+        if projected is geometries:
+            return projected
+        return self._repair_invalid(projected, row, " after reprojection")
 
-    def _cut_to_area(self, shapes: Any, moved: Any, bad: Any, row: int) -> Any:
-        area = self._to.area()
+    def _clip_to_area_of_use(self, geometries: Any, projected: Any, is_lost: Any, row: int) -> Any:
+        area = self._reprojection.area_of_use()
         if area is None:
-            raise invalid(f"nobody knows the area of {short(self._target)}: feature {row + 1:,} cannot be cut to it")
-        cut = shapes.copy()
-        for at in np.flatnonzero(bad).tolist():
-            cut[at] = same_dimension(shapely.intersection(cut[at], area), cut[at])
-            self.tally.counts["clipped"] += 1
-            self.tally.note(row + at, f"cut to the area of {short(self._target)}")
-        again, still = self._to.apply(cut[bad])
-        if still.any():
-            raise invalid(f"feature {row + 1:,} and its neighbours cannot be shown in {short(self._target)}")
-        moved = moved.copy()
-        moved[bad] = again
-        return moved
+            raise invalid_input(
+                f"the area of use of {crs_label(self._target)} is unknown: feature {row + 1:,} cannot be clipped to it"
+            )
+        clipped = geometries.copy()
+        for index in np.flatnonzero(is_lost).tolist():
+            clipped[index] = keep_dimension(shapely.intersection(clipped[index], area), clipped[index])
+            self.report.counts["clipped"] += 1
+            self.report.add_problem(row + index, f"clipped to the area of use of {crs_label(self._target)}")
+        reprojected, is_still_lost = self._reprojection.apply(clipped[is_lost])
+        if is_still_lost.any():
+            raise invalid_input(
+                f"feature {row + 1:,} and its neighbours cannot be represented in {crs_label(self._target)}"
+            )
+        projected = projected.copy()
+        projected[is_lost] = reprojected
+        return projected
 
-    def _within_the_map(self, shapes: Any, row: int) -> Any:
-        bounds = shapely.bounds(shapes)
+    def _split_at_antimeridian(self, geometries: Any, row: int) -> Any:
+        bounds = shapely.bounds(geometries)
         with np.errstate(invalid="ignore"):
-            beyond = (bounds[:, 1] < -90 - antimeridian.TOLERANCE) | (bounds[:, 3] > 90 + antimeridian.TOLERANCE)
-        if beyond.any():
-            at = int(np.flatnonzero(beyond)[0])
-            south, north = f"{bounds[at, 1]:g}", f"{bounds[at, 3]:g}"
+            is_beyond = (bounds[:, 1] < -90 - antimeridian.TOLERANCE) | (bounds[:, 3] > 90 + antimeridian.TOLERANCE)
+        if is_beyond.any():
+            index = int(np.flatnonzero(is_beyond)[0])
+            south, north = f"{bounds[index, 1]:g}", f"{bounds[index, 3]:g}"
             latitude = south if south == north else f"{south} to {north}"
-            raise invalid(
-                f"feature {row + at + 1:,} has a latitude of {latitude}, beyond the pole:"
+            raise invalid_input(
+                f"feature {row + index + 1:,} has a latitude of {latitude}, beyond the pole:"
                 " are longitude and latitude swapped, or is the CRS another one?"
             )
-        unroll = self._to.is_from_a_map
-        wrong = antimeridian.needs_cut(shapes, unroll=unroll)
-        if wrong.any():
-            shapes = shapes.copy()
-            for at in np.flatnonzero(wrong).tolist():
-                shapes[at] = antimeridian.cut(shapes[at], unroll=unroll)
-                self.tally.counts["antimeridian_cut"] += 1
-        return shapes
+        unwrap = self._reprojection.is_from_projected
+        needs_split = antimeridian.needs_split(geometries, unwrap=unwrap)
+        if needs_split.any():
+            geometries = geometries.copy()
+            for index in np.flatnonzero(needs_split).tolist():
+                geometries[index] = antimeridian.split(geometries[index], unwrap=unwrap)
+                self.report.counts["antimeridian_cut"] += 1
+        return geometries
 
 
 class Reprojection:
-    """From one coordinate system to another, x before y in both. Heights stay as they are."""
+    """A transformation from one CRS to another, x before y in both. Heights are not changed."""
 
     def __init__(self, source: pyproj.CRS, target: pyproj.CRS) -> None:
         self._source, self._target = source, target
         self.is_same = source.equals(target, ignore_axis_order=True)
-        self.is_from_a_map = not self.is_same and not source.is_geographic
+        self.is_from_projected = not self.is_same and not source.is_geographic
         self.is_from_degrees = source.is_geographic and not target.is_geographic
-        self._there = pyproj.Transformer.from_crs(source, target, always_xy=True)
+        self._transformer = pyproj.Transformer.from_crs(source, target, always_xy=True)
 
-    def apply(self, shapes: Any) -> tuple[Any, Any]:
-        """The geometries there, and which of them cannot be shown there."""
-        bad = np.zeros(len(shapes), dtype=bool)
+    def apply(self, geometries: Any) -> tuple[Any, Any]:
+        """Return the transformed geometries, and which of them the target cannot represent."""
+        is_lost = np.zeros(len(geometries), dtype=bool)
         if self.is_same:
-            return shapes, bad
-        moved = np.empty_like(shapes)
+            return geometries, is_lost
+        projected = np.empty_like(geometries)
         for has_z in (False, True):
-            group = shapely.has_z(shapes) == has_z
+            group = shapely.has_z(geometries) == has_z
             if group.any():
-                moved[group] = shapely.transform(shapes[group], self._points, include_z=has_z)
-        before, index = shapely.get_coordinates(shapes, return_index=True)
-        after = shapely.get_coordinates(moved)
-        bad[np.unique(index[self._lost(before, after)])] = True
+                projected[group] = shapely.transform(geometries[group], self._transform_points, include_z=has_z)
+        before, owner = shapely.get_coordinates(geometries, return_index=True)
+        after = shapely.get_coordinates(projected)
+        is_lost[np.unique(owner[self._find_lost_points(before, after)])] = True
         if not self._target.is_geographic:
-            bad |= map_discontinuities.torn(shapes, moved, self._points, self._unit)
-        return moved, bad
+            is_lost |= map_discontinuities.find_torn(geometries, projected, self._transform_points, self._unit_metres)
+        return projected, is_lost
 
-    def area(self) -> Any:
-        """Where the target is meant for, in the source's coordinates."""
+    def area_of_use(self) -> Any:
+        """Return the area of use of the target, in the coordinates of the source."""
         area = self._target.area_of_use
-        return None if area is None else _clip_shape(area.bounds, self._source)
+        return None if area is None else _bbox_in_crs(area.bounds, self._source)
 
-    def _points(self, points: Any) -> Any:
-        moved = points.copy()
-        moved[:, 0], moved[:, 1] = self._there.transform(points[:, 0], points[:, 1])
-        return moved
+    def _transform_points(self, points: Any) -> Any:
+        transformed = points.copy()
+        transformed[:, 0], transformed[:, 1] = self._transformer.transform(points[:, 0], points[:, 1])
+        return transformed
 
     @property
-    def _unit(self) -> float:
+    def _unit_metres(self) -> float:
         return float(self._target.axis_info[0].unit_conversion_factor or 1.0)
 
-    def _lost(self, before: Any, after: Any) -> Any:
-        lost = ~np.isfinite(after).all(axis=1)
+    def _find_lost_points(self, before: Any, after: Any) -> Any:
+        is_lost = ~np.isfinite(after).all(axis=1)
         if not self._target.is_geographic:
             with np.errstate(invalid="ignore"):
-                lost |= (np.abs(after) * self._unit > FAR).any(axis=1)
-            back = np.column_stack(self._there.transform(after[:, 0], after[:, 1], direction="INVERSE"))
-            reach = BACK if self._source.is_geographic else 1.0
+                is_lost |= (np.abs(after) * self._unit_metres > MAX_METRES).any(axis=1)
+            back = np.column_stack(self._transformer.transform(after[:, 0], after[:, 1], direction="INVERSE"))
+            tolerance = ROUND_TRIP_DEGREES if self._source.is_geographic else 1.0
             with np.errstate(invalid="ignore"):
-                off = np.abs(back - before)
+                distance = np.abs(back - before)
             if self._source.is_geographic:
-                # 180 and -180 are one meridian, and at a pole every longitude is right.
-                off[:, 0] = np.minimum(off[:, 0], np.abs(360 - off[:, 0]))
-                off[np.abs(before[:, 1]) > 90 - BACK, 0] = 0
-            lost |= ~(off <= reach).all(axis=1)
-        return lost
+                # 180 and -180 are one meridian, and at a pole every longitude is correct.
+                distance[:, 0] = np.minimum(distance[:, 0], np.abs(360 - distance[:, 0]))
+                distance[np.abs(before[:, 1]) > 90 - ROUND_TRIP_DEGREES, 0] = 0
+            is_lost |= ~(distance <= tolerance).all(axis=1)
+        return is_lost
 
 
-def same_dimension(found: Any, like: Any) -> Any:
-    """The parts of a result that have the dimension of what it came from: areas of an area. It may be empty."""
-    wanted = shapely.get_dimensions(like)
-    parts = [one for one in shapely.get_parts(found) if shapely.get_dimensions(one) == wanted]
-    if found.geom_type == "GeometryCollection" or any(one.geom_type == "GeometryCollection" for one in parts):
-        parts = [one for each in parts for one in shapely.get_parts(each) if shapely.get_dimensions(one) == wanted]
-    if like.geom_type == "GeometryCollection":
-        return found
-    make = {0: shapely.multipoints, 1: shapely.multilinestrings, 2: shapely.multipolygons}[wanted]
-    return parts[0] if len(parts) == 1 else make(parts)
+def keep_dimension(result: Any, original: Any) -> Any:
+    """Return the parts of a result with the dimension of the original: areas of an area. It may be empty."""
+    dimension = shapely.get_dimensions(original)
+    parts = [part for part in shapely.get_parts(result) if shapely.get_dimensions(part) == dimension]
+    if result.geom_type == "GeometryCollection" or any(part.geom_type == "GeometryCollection" for part in parts):
+        parts = [
+            piece for part in parts for piece in shapely.get_parts(part) if shapely.get_dimensions(piece) == dimension
+        ]
+    if original.geom_type == "GeometryCollection":
+        return result
+    combine = {0: shapely.multipoints, 1: shapely.multilinestrings, 2: shapely.multipolygons}[dimension]
+    return parts[0] if len(parts) == 1 else combine(parts)
 
 
 def lon_lat_bounds(bounds: Sequence[float] | None, crs: pyproj.CRS) -> list[float] | None:
-    """A bbox in degrees, of one in a CRS."""
+    """Transform bounds to a bbox in degrees."""
     if bounds is None:
         return None
     if not crs.equals(pyproj.CRS.from_user_input("EPSG:4326"), ignore_axis_order=True):
         transformer = pyproj.Transformer.from_crs(crs, DEGREES, always_xy=True)
         left, bottom, right, top = bounds
         bounds = transformer.transform_bounds(left, bottom, right, top, densify_pts=21)
-    west, south, east, north = (round(float(one), 9) for one in bounds)
+    west, south, east, north = (round(float(side), 9) for side in bounds)
     return [max(west, -180.0), max(south, -90.0), min(east, 180.0), min(north, 90.0)]
 
 
-def short(crs: pyproj.CRS) -> str:
-    """`EPSG:3857`, or its name."""
+def crs_label(crs: pyproj.CRS) -> str:
+    """Return `EPSG:3857` if the CRS has a code, else its name."""
     code = crs.to_authority()
     return crs.name if code is None else ":".join(code)
 
 
-def _clip_shape(bbox: Sequence[float], crs: pyproj.CRS) -> Any:
-    """A box in degrees, as a shape in a CRS. Its sides are bent where the CRS bends them."""
+def _bbox_in_crs(bbox: Sequence[float], crs: pyproj.CRS) -> Any:
+    """Return a bbox in degrees as a polygon in a CRS, with curved sides where the CRS requires."""
     west, south, east, north = bbox
     if not (west != east and south < north):
-        raise invalid(f"the bbox {list(bbox)} is empty: west, south, east, north in degrees were expected")
+        raise invalid_input(f"the bbox {list(bbox)} is empty: expected west, south, east, north in degrees")
     if crs.is_geographic:
-        # A west that is beyond the east is across the antimeridian.
-        ends = [(west, east)] if west < east else [(west, 180.0), (-180.0, east)]
-        return shapely.union_all([shapely.box(left, south, right, north) for left, right in ends])
+        # West greater than east crosses the antimeridian.
+        spans = [(west, east)] if west < east else [(west, 180.0), (-180.0, east)]
+        return shapely.union_all([shapely.box(left, south, right, north) for left, right in spans])
     box = shapely.box(west, south, east if west < east else east + 360, north)
-    moved, bad = Reprojection(pyproj.CRS.from_user_input(DEGREES), crs).apply(
+    projected, is_lost = Reprojection(pyproj.CRS.from_user_input(DEGREES), crs).apply(
         np.array([shapely.segmentize(box, 1.0)], dtype=object)
     )
-    if bad.any():
-        raise invalid(f"the bbox {list(bbox)} reaches beyond what {short(crs)}, the file's CRS, can show")
-    shapely.prepare(moved)
-    return moved[0]
+    if is_lost.any():
+        raise invalid_input(
+            f"the bbox {list(bbox)} reaches beyond what {crs_label(crs)}, the CRS of the file, can represent"
+        )
+    shapely.prepare(projected)
+    return projected[0]

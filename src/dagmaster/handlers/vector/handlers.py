@@ -1,4 +1,4 @@
-"""The vector handlers: params at the door, a plain function inside, a table and its facts as the result."""
+"""The vector handlers: prepare, upload, register, simplify, dissolve, and all of it in one task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.optional_imports import extra
+from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.vector.models import (
     Completed,
@@ -26,52 +26,54 @@ from dagmaster.handlers.vector.models import (
 
 @handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
 def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
-    """Load a file of features, repair and reproject it, and cut it into chunks for a table."""
-    with extra("vector"):
+    """Load a file of features, repair and reproject it, and split it into chunks for a table."""
+    with require_extra("vector"):
         from dagmaster.handlers.vector import pipeline
     return pipeline.prepare_source(ctx, params)
 
 
 @handler("vector.upload_chunk", queue=LIGHT, timeout_seconds=1800, aliases=["vector_upload_chunk"])
 def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
-    """Put one chunk into its table. Twice is once: what the chunk had before goes in the same step."""
-    with extra("vector"):
+    """Upload one chunk to its table, atomically replacing its earlier rows. Idempotent."""
+    with require_extra("vector"):
         from dagmaster.handlers.vector import pipeline
     chunk = params.chunk
     table = params.table or (chunk and chunk.table)
     chunk_id = params.chunk_id or (chunk and chunk.chunk_id)
     href = params.href or (chunk and chunk.href)
     if not (table and chunk_id and href):
-        raise PermanentError("name a chunk: an item of vector.prepare's chunks, or table, chunk_id and href",
+        raise PermanentError("name a chunk: an entry of the chunks of vector.prepare, or table, chunk_id and href",
                              kind="invalid_params")  # fmt: skip
     source, replace = ("", False) if chunk is None else (chunk.source, chunk.replace)
-    rows = pipeline.upload(ctx, table, chunk_id, href, source=source, replace=replace)
+    rows = pipeline.upload_chunk(ctx, table, chunk_id, href, source=source, replace=replace)
     return Uploaded(table=table, chunk_id=chunk_id, rows=rows)
 
 
 @handler("vector.create_stac", version="2", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
 def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
-    """Describe a table as a STAC item and register it. The chunks of earlier runs are taken away first."""
-    with extra("vector"):
+    """Describe a table as a STAC item and register it. Chunks of earlier runs are removed first."""
+    with require_extra("vector"):
         from dagmaster.handlers.vector import pipeline
-    return pipeline.describe(ctx, params)
+    return pipeline.register_table(ctx, params)
 
 
 @handler("vector.simplify", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
 def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
-    """Give features fewer points. Borders that are shared stay shared, where all features are a coverage."""
-    with extra("vector"):
+    """Simplify geometries. Shared borders stay shared if the features form a coverage."""
+    with require_extra("vector"):
         from dagmaster.handlers.vector import generalization, pipeline
-    return pipeline.generalize(ctx, params, "simplified", lambda all_: generalization.simplify(all_, params.tolerance))
+    return pipeline.generalize(
+        ctx, params, "simplified", lambda features: generalization.simplify(features, params.tolerance)
+    )
 
 
 @handler("vector.dissolve", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
 def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
-    """Merge features that have the same values, and sum their numbers."""
-    with extra("vector"):
+    """Merge features with equal values, and sum columns."""
+    with require_extra("vector"):
         from dagmaster.handlers.vector import generalization, pipeline
     return pipeline.generalize(
-        ctx, params, "dissolved", lambda all_: generalization.dissolve(all_, params.by, params.sums)
+        ctx, params, "dissolved", lambda features: generalization.dissolve(features, params.by, params.sums)
     )
 
 
@@ -83,23 +85,25 @@ def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
     aliases=["vector_docker_complete", "vector_process_complete"],
 )
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
-    """Prepare, upload and register in one task. Another attempt goes on after the last chunk that was uploaded."""
-    with extra("vector"):
+    """Prepare, upload and register in one task. A later attempt resumes after the last uploaded chunk."""
+    with require_extra("vector"):
         from dagmaster.handlers.vector import pipeline
-    saved: dict[str, Any] = ctx.checkpoint_data or {}
-    kept = str(saved.get("kept", ""))
-    prepared = pipeline.kept_before(ctx, kept) if kept else None
-    done = 0 if prepared is None else int(saved["done"])
+    checkpoint: dict[str, Any] = ctx.checkpoint_data or {}
+    saved_href = str(checkpoint.get("kept", ""))
+    prepared = pipeline.load_prepared(ctx, saved_href) if saved_href else None
+    done = 0 if prepared is None else int(checkpoint["done"])
     if prepared is None:
         prepared = pipeline.prepare_source(ctx, params)
-        kept = pipeline.keep(ctx, prepared)
-        ctx.checkpoint("prepared", {"kept": kept, "done": 0}, [kept])
+        saved_href = pipeline.save_prepared(ctx, prepared)
+        ctx.checkpoint("prepared", {"kept": saved_href, "done": 0}, [saved_href])
     for number, chunk in enumerate(prepared.chunks[done:], done + 1):
         ctx.raise_if_cancelled()
-        pipeline.upload(ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace)
-        ctx.checkpoint(f"chunk {number}", {"kept": kept, "done": number})
+        pipeline.upload_chunk(
+            ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace
+        )
+        ctx.checkpoint(f"chunk {number}", {"kept": saved_href, "done": number})
         ctx.progress(number, len(prepared.chunks), f"uploaded {chunk.chunk_id}")
-    described = pipeline.describe(
+    described = pipeline.register_table(
         ctx,
         StacParams(
             table=prepared.table,
@@ -112,7 +116,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
             expected_rows=prepared.counts["rows"],
         ),
     )
-    pipeline.let_go(ctx, kept)
+    pipeline.delete_prepared(ctx, saved_href)
     return Completed(
         table=prepared.table,
         href=described.href,

@@ -1,6 +1,6 @@
-"""The STAC item of a table of features: where it lies, what it holds, what it was made of, how, by what.
+"""Build the STAC item of a table of features.
 
-It is made of facts alone: the same table gives the same item, so a retry or a twin registers nothing new.
+Only facts go in: the same table gives the same item, so registering it again is idempotent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyproj
 from dagmaster.geo.bounding_boxes import bbox_to_geometry, parse_bbox
 from dagmaster.geo.datetimes import format_datetime, normalize_datetime
 from dagmaster.geo.stac_items import STAC_VERSION, collection_link
-from dagmaster.handlers.provenance import Made, installed, provenance, source_links
+from dagmaster.handlers.provenance import Provenance, installed_versions, provenance_properties, source_links
 from dagmaster.handlers.vector.geometry_cleaning import lon_lat_bounds
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def table_item(
     when: str | None = None,
     source: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The item of a table."""
+    """Build the item of a table."""
     source = source or {}
-    made = Made.by(ctx, [(source["href"], str(source.get("sha256", "")))] if "href" in source else [])
+    provenance = Provenance.of_task(ctx, [(source["href"], str(source.get("sha256", "")))] if "href" in source else [])
     bbox = lon_lat_bounds(info.bbox, pyproj.CRS.from_epsg(info.srid))
     columns = [{"name": name, "type": kind} for name, kind in info.columns.items()]
     columns.append({"name": info.geometry_column, "type": info.geometry_type})
@@ -51,13 +51,13 @@ def table_item(
         "collection": collection_id,
         "geometry": None if bbox is None else bbox_to_geometry(parse_bbox(bbox)),
         "properties": {
-            **_moment(when, source.get("modified")),
+            **_datetime_properties(when, source.get("modified")),
             **({} if title is None else {"title": title}),
             "proj:code": f"EPSG:{info.srid}",
             "table:columns": columns,
             "table:primary_geometry": info.geometry_column,
             "table:row_count": info.rows,
-            **provenance(made, installed("dagmaster", "pyogrio", "shapely", "pyproj")),
+            **provenance_properties(provenance, installed_versions("dagmaster", "pyogrio", "shapely", "pyproj")),
         },
         "assets": {
             "data": {
@@ -67,16 +67,16 @@ def table_item(
                 "roles": ["data"],
             }
         },
-        "links": [collection_link(collection_id), *source_links(made)],
+        "links": [collection_link(collection_id), *source_links(provenance)],
     }
     if bbox is not None:
         item["bbox"] = bbox
     return item
 
 
-def _moment(when: str | None, modified: float | None) -> dict[str, Any]:
-    if when is not None:
-        return {"datetime": normalize_datetime(when)}
-    # Not the present moment: a retry would make another item.
-    taken = datetime.fromtimestamp(int(modified or 0), UTC)
-    return {"datetime": format_datetime(taken), "dagmaster:datetime_assumed": True}
+def _datetime_properties(stated: str | None, modified: float | None) -> dict[str, Any]:
+    if stated is not None:
+        return {"datetime": normalize_datetime(stated)}
+    # Not the current time: a retry would build a different item.
+    assumed = datetime.fromtimestamp(int(modified or 0), UTC)
+    return {"datetime": format_datetime(assumed), "dagmaster:datetime_assumed": True}

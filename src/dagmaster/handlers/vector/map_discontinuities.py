@@ -1,7 +1,7 @@
-"""Edges that a map tears: their ends lie on both sides of where it ends, and the line between goes across all of it.
+"""Find edges that a projection tears: their ends lie on both sides of its boundary, so the line spans the whole map.
 
-Point by point such a geometry is right. So an edge that is long on the map is halved, over and over, on the side whose
-half is the longer one there: on a map without a tear, what is left shrinks to nothing.
+Each point of such a geometry is correct. So an edge that is long on the map is halved repeatedly, keeping the half that
+is longer there: on a continuous map, the remainder shrinks to nothing.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ import shapely
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONG: Final = 100_000.0
-"""Metres: shorter edges are not looked at."""
+MIN_EDGE_METRES: Final = 100_000.0
+"""Shorter edges are not examined."""
 _HALVINGS: Final = 24
-_TORN: Final = 1_000.0
-_LINEAR: Final = (1, 2)
+_TORN_METRES: Final = 1_000.0
+_LINE_TYPES: Final = (1, 2)
 
 
-def torn(shapes: Any, moved: Any, transform: Callable[[Any], Any], unit: float) -> Any:
-    """Which geometries have an edge that the map tears. `transform` moves points, `unit` is the map's in metres."""
-    found = np.zeros(len(shapes), dtype=bool)
-    bounds = shapely.bounds(moved)
+def find_torn(geometries: Any, projected: Any, transform: Callable[[Any], Any], unit: float) -> Any:
+    """Return which geometries have a torn edge. `transform` projects points; `unit` is metres per map unit."""
+    is_torn = np.zeros(len(geometries), dtype=bool)
+    bounds = shapely.bounds(projected)
     with np.errstate(invalid="ignore"):
-        wide = np.flatnonzero(((bounds[:, 2:] - bounds[:, :2]) * unit > LONG).any(axis=1))
+        wide = np.flatnonzero(((bounds[:, 2:] - bounds[:, :2]) * unit > MIN_EDGE_METRES).any(axis=1))
     if not len(wide):
-        return found
-    begin, end, owner = _edges(shapes[wide])
-    there_begin, there_end, _ = _edges(moved[wide])
+        return is_torn
+    begin, end, owner = _edges(geometries[wide])
+    map_begin, map_end, _ = _edges(projected[wide])
     with np.errstate(invalid="ignore"):
-        long = np.hypot(*(there_end - there_begin).T) * unit > LONG
-    begin, end, there_begin, there_end = begin[long], end[long], there_begin[long], there_end[long]
+        is_long = np.hypot(*(map_end - map_begin).T) * unit > MIN_EDGE_METRES
+    begin, end, map_begin, map_end = begin[is_long], end[is_long], map_begin[is_long], map_end[is_long]
     for _ in range(_HALVINGS):
         if not len(begin):
-            return found
+            return is_torn
         middle = (begin + end) / 2
-        there = transform(middle)
-        first = (np.hypot(*(there - there_begin).T) >= np.hypot(*(there_end - there).T))[:, None]
-        begin, end = np.where(first, begin, middle), np.where(first, middle, end)
-        there_begin, there_end = np.where(first, there_begin, there), np.where(first, there, there_end)
-    is_torn = ~(np.hypot(*(there_end - there_begin).T) * unit <= _TORN)
-    found[wide[owner[long][is_torn]]] = True
-    return found
+        map_middle = transform(middle)
+        use_first = (np.hypot(*(map_middle - map_begin).T) >= np.hypot(*(map_end - map_middle).T))[:, None]
+        begin, end = np.where(use_first, begin, middle), np.where(use_first, middle, end)
+        map_begin, map_end = np.where(use_first, map_begin, map_middle), np.where(use_first, map_middle, map_end)
+    is_torn_edge = ~(np.hypot(*(map_end - map_begin).T) * unit <= _TORN_METRES)
+    is_torn[wide[owner[is_long][is_torn_edge]]] = True
+    return is_torn
 
 
-def _edges(shapes: Any) -> tuple[Any, Any, Any]:
-    """Where each edge begins and ends, and whose it is."""
-    parts, owner = shapely.get_parts(shapes, return_index=True)
-    # Of a collection, the parts of its parts.
-    parts, whose = shapely.get_parts(parts, return_index=True)
-    owner = owner[whose]
-    rings, whose = shapely.get_rings(parts, return_index=True)
-    linear = np.isin(shapely.get_type_id(parts), _LINEAR)
-    xy, line = shapely.get_coordinates(np.concatenate([rings, parts[linear]]), return_index=True)
-    owners = np.concatenate([owner[whose], owner[linear]])
-    same = line[1:] == line[:-1]
-    return xy[:-1][same], xy[1:][same], owners[line[:-1][same]]
+def _edges(geometries: Any) -> tuple[Any, Any, Any]:
+    """Return the start and end of each edge, and the index of its geometry."""
+    parts, owner = shapely.get_parts(geometries, return_index=True)
+    # Twice, for the parts of collections.
+    parts, part_owner = shapely.get_parts(parts, return_index=True)
+    owner = owner[part_owner]
+    rings, ring_owner = shapely.get_rings(parts, return_index=True)
+    is_line = np.isin(shapely.get_type_id(parts), _LINE_TYPES)
+    xy, line = shapely.get_coordinates(np.concatenate([rings, parts[is_line]]), return_index=True)
+    owners = np.concatenate([owner[ring_owner], owner[is_line]])
+    is_same_line = line[1:] == line[:-1]
+    return xy[:-1][is_same_line], xy[1:][is_same_line], owners[line[:-1][is_same_line]]

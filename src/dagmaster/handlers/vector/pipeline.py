@@ -1,4 +1,4 @@
-"""What the vector handlers do, step by step, with what they are lent. Plain functions of a context and params."""
+"""The steps of the vector handlers, as plain functions of a context and params."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import shapely
 
-from dagmaster.errors import BlobNotFound, PermanentError
+from dagmaster.errors import BlobNotFound, PermanentError, invalid_input
 from dagmaster.geo import arrow_features
-from dagmaster.handlers.result_uris import plain_name, publish, result_uri
+from dagmaster.handlers.result_uris import publish_file, result_uri, safe_name
 from dagmaster.handlers.stac.item_builder import new_collection
 from dagmaster.handlers.vector import columns, dataset_files, generalization, items, preparation, readers
-from dagmaster.handlers.vector.geometry_cleaning import lon_lat_bounds, short
+from dagmaster.handlers.vector.geometry_cleaning import crs_label, lon_lat_bounds
 from dagmaster.handlers.vector.models import (
     Chunk,
     Described,
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.handlers.vector.dataset_files import Fetched
     from dagmaster.handlers.vector.generalization import Features
-    from dagmaster.handlers.vector.geometry_cleaning import Tally
+    from dagmaster.handlers.vector.geometry_cleaning import CleaningReport
     from dagmaster.handlers.vector.models import StacParams
 
-NOT_SHAPING = frozenset({"dataset_id", "collection_id", "item_id", "title", "when", "item", "replace"})
-"""Params that change nothing in the chunks."""
+NOT_IN_FINGERPRINT = frozenset({"dataset_id", "collection_id", "item_id", "title", "when", "item", "replace"})
+"""Params that do not change the chunks."""
 
 
 def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
-    """Read a file of features into published chunks."""
+    """Read a file of features and publish its chunks."""
     table = _table_name(ctx, params)
     source = dataset_files.fetch(ctx, params.uri(ctx), params.member)
     folder = ctx.scratch / "chunks"
     folder.mkdir(exist_ok=True)
-    wanted = preparation.Wanted(
+    plan = preparation.TablePlan(
         table=table,
         rules=GeometryRules.model_validate({name: getattr(params, name) for name in GeometryRules.model_fields}),
         target_crs=params.target_crs,
@@ -59,122 +59,128 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
         ctx.raise_if_cancelled()
         ctx.progress(read, message=f"read {read:,} features")
 
-    with readers.opened(source, params) as layer:
-        ready = preparation.prepare(layer, wanted, folder, on_batch)
-    shaping = json.loads(params.model_dump_json(exclude=set(NOT_SHAPING), exclude_none=True))
+    with readers.open_layer(source, params) as layer:
+        prepared = preparation.prepare(layer, plan, folder, on_batch)
+    base_params = json.loads(params.model_dump_json(exclude=set(NOT_IN_FINGERPRINT), exclude_none=True))
     chunks, boxes = [], []
-    for part in ready.write(folder):
+    for part in prepared.write(folder):
         ctx.raise_if_cancelled()
-        told = {**shaping, "table": table, "chunk": part.chunk_id}
-        place = result_uri(
-            ctx, part.chunk_id, ".parquet", sources=[source.sha256], params=told, folder=f"vector/{plain_name(table)}"
+        result_params = {**base_params, "table": table, "chunk": part.chunk_id}
+        uri = result_uri(
+            ctx,
+            part.chunk_id,
+            ".parquet",
+            sources=[source.sha256],
+            params=result_params,
+            folder=f"vector/{safe_name(table)}",
         )
-        publish(ctx, part.path, place)
+        publish_file(ctx, part.path, uri)
         part.path.unlink()
         chunks.append(
             Chunk(
-                # With its fingerprint: what an earlier run uploads late is no chunk of this one.
-                chunk_id=place.stem,
-                href=str(place),
+                # With the fingerprint: a late upload of an earlier run is not a chunk of this one.
+                chunk_id=uri.stem,
+                href=str(uri),
                 rows=part.rows,
                 bbox=None if part.bbox is None else list(part.bbox),
-                footprint=lon_lat_bounds(part.bbox, ready.target),
+                footprint=lon_lat_bounds(part.bbox, prepared.target),
                 table=table,
-                source=_source_name(source, params),
+                source=_source_label(source, params),
                 replace=params.replace,
             )
         )
         boxes += [part.bbox] if part.bbox is not None else []
-        ctx.progress(len(chunks), len(ready.waiting), f"wrote chunk {part.chunk_id}")
-    spec = ready.spec
-    tally = ready.tally
+        ctx.progress(len(chunks), len(prepared.pending), f"wrote chunk {part.chunk_id}")
+    spec = prepared.spec
+    report = prepared.report
     return Prepared(
         chunks=chunks,
         table=table,
         schema=TableSchema(
             columns=[
-                {"name": name, "type": kind, "source_name": ready.renamed[name]} for name, kind in spec.columns.items()
+                {"name": name, "type": column_type, "source_name": prepared.source_names[name]}
+                for name, column_type in spec.columns.items()
             ],
             geometry_column=spec.geometry_column,
             geometry_type=spec.geometry_type,
             srid=spec.srid,
         ),
-        counts={"rows": ready.rows, "chunks": len(chunks), **_counts(tally)},
-        problems=tally.problems,
-        crs=short(ready.target),
-        source_crs=ready.source_crs,
-        bbox=lon_lat_bounds(_around(boxes), ready.target),
-        source=_told(source),
+        counts={"rows": prepared.rows, "chunks": len(chunks), **_counts(report)},
+        problems=report.problems,
+        crs=crs_label(prepared.target),
+        source_crs=prepared.source_crs,
+        bbox=lon_lat_bounds(_bbox_union(boxes), prepared.target),
+        source=_source_facts(source),
         dataset_id=params.dataset_id,
     )
 
 
-def keep(ctx: HandlerContext, prepared: Prepared) -> str:
-    """Keep what was prepared for another attempt; where. With a thousand chunks it is too much for each checkpoint."""
+def save_prepared(ctx: HandlerContext, prepared: Prepared) -> str:
+    """Publish what was prepared for a later attempt; return its href. A checkpoint is too small for many chunks."""
     text = prepared.model_dump_json(by_alias=True).encode()
     path = ctx.scratch / "prepared.json"
     path.write_bytes(text)
     digest = hashlib.sha256(text).hexdigest()
-    folder = f"vector/{plain_name(prepared.table)}"
-    place = result_uri(ctx, "prepared", ".json", sources=[digest], params={"task": ctx.task_id}, folder=folder)
-    publish(ctx, path, place)
+    folder = f"vector/{safe_name(prepared.table)}"
+    uri = result_uri(ctx, "prepared", ".json", sources=[digest], params={"task": ctx.task_id}, folder=folder)
+    publish_file(ctx, path, uri)
     path.unlink()
-    return str(place)
+    return str(uri)
 
 
-def kept_before(ctx: HandlerContext, href: str) -> Prepared | None:
-    """What an earlier attempt prepared. None: it is gone, so prepare it again."""
+def load_prepared(ctx: HandlerContext, href: str) -> Prepared | None:
+    """Load what an earlier attempt prepared; None if it is gone and must be prepared again."""
     try:
         return Prepared.model_validate_json(ctx.blobs.read(ctx.blobs.resolve(href)))
     except BlobNotFound:
         return None
 
 
-def let_go(ctx: HandlerContext, href: str) -> None:
-    """Take away what was kept: all of it is in the table."""
+def delete_prepared(ctx: HandlerContext, href: str) -> None:
+    """Delete what `save_prepared` published."""
     ctx.blobs.delete(ctx.blobs.resolve(href))
 
 
-def upload(
+def upload_chunk(
     ctx: HandlerContext, table: str, chunk_id: str, href: str, *, source: str = "", replace: bool = False
 ) -> int:
-    """Put one chunk into its table, in the place of what it had; how many rows."""
-    place = ctx.blobs.resolve(href)
-    path = ctx.scratch / f"{plain_name(chunk_id)}.parquet"
+    """Upload one chunk to its table in place of its earlier rows; return the number of rows."""
+    uri = ctx.blobs.resolve(href)
+    path = ctx.scratch / f"{safe_name(chunk_id)}.parquet"
     try:
-        ctx.blobs.fetch(place, path, lambda done: ctx.progress(done, message=f"fetching {place}"))
+        ctx.blobs.fetch(uri, path, lambda done: ctx.progress(done, message=f"fetching {uri}"))
     except BlobNotFound as error:
-        raise PermanentError(f"there is no chunk at {place}", kind="invalid_input") from error
-    said, rows = arrow_features.read_chunk(path)
+        raise invalid_input(f"there is no chunk at {uri}") from error
+    chunk_spec, rows = arrow_features.read_chunk(path)
     path.unlink()
     spec = TableSpec(
         name=table,
-        columns=said.columns,
-        geometry_type=said.geometry_type,
-        srid=said.srid,
-        geometry_column=said.geometry_column,
+        columns=chunk_spec.columns,
+        geometry_type=chunk_spec.geometry_type,
+        srid=chunk_spec.srid,
+        geometry_column=chunk_spec.geometry_column,
         source=source,
     )
     ctx.tables.create(spec, replace=replace)
     return ctx.tables.replace_chunk(table, chunk_id, rows)
 
 
-def describe(ctx: HandlerContext, params: StacParams) -> Described:
-    """Take away what earlier runs left, and register the table."""
+def register_table(ctx: HandlerContext, params: StacParams) -> Described:
+    """Remove the chunks of earlier runs, and register the table."""
     removed = 0
     if params.chunks is not None:
-        kept = [one if isinstance(one, str) else one.chunk_id for one in params.chunks]
-        removed = ctx.tables.keep_only(params.table, kept)
+        kept_ids = [chunk if isinstance(chunk, str) else chunk.chunk_id for chunk in params.chunks]
+        removed = ctx.tables.keep_only(params.table, kept_ids)
     info = ctx.tables.describe(params.table)
     if info is None:
-        raise PermanentError(f"there is no table {params.table}: upload its chunks first", kind="invalid_input")
+        raise invalid_input(f"there is no table {params.table}: upload its chunks first")
     if params.expected_rows is not None and info.rows != params.expected_rows:
         raise PermanentError(
-            f"the table {params.table} has {info.rows:,} rows, and {params.expected_rows:,} were expected: not all of"
-            " its chunks are there, or somebody else writes to it",
+            f"the table {params.table} has {info.rows:,} rows, expected {params.expected_rows:,}: chunks are missing,"
+            " or another process writes to it",
             kind="rows_missing",
         )
-    item_id = params.item_id or plain_name(params.table)
+    item_id = params.item_id or safe_name(params.table)
     item = items.table_item(
         ctx,
         info,
@@ -201,71 +207,75 @@ def describe(ctx: HandlerContext, params: StacParams) -> Described:
 
 
 def generalize(
-    ctx: HandlerContext, params: VectorSource, name: str, change: Callable[[Features], tuple[Features, str]]
+    ctx: HandlerContext, params: VectorSource, name: str, transform: Callable[[Features], tuple[Features, str]]
 ) -> Generalized:
-    """Read all of a file, change it, and publish it as GeoParquet."""
+    """Read a whole file, transform its features, and publish them as GeoParquet."""
     source = dataset_files.fetch(ctx, params.uri(ctx), params.member)
 
     def on_batch(read: int) -> None:
         ctx.raise_if_cancelled()
         ctx.progress(read, message=f"read {read:,} features")
 
-    with readers.opened(source, params) as layer:
-        before, tally = generalization.load(layer, params.source_crs, on_batch)
+    with readers.open_layer(source, params) as layer:
+        before, report = generalization.load(layer, params.source_crs, on_batch)
     ctx.raise_if_cancelled()
-    after, method = change(before)
+    after, method = transform(before)
     srid = after.crs.to_epsg()
     if srid is None:
-        raise PermanentError(f"the CRS {after.crs.name} has no EPSG code: reproject it first", kind="invalid_input")
-    found = set(arrow_features.geometry_types(after.shapes))
-    kind = next(iter(found)) if len(found) == 1 else preparation.table_type(found, "geometry")
+        raise invalid_input(f"the CRS {after.crs.name} has no EPSG code: reproject the file first")
+    types = set(arrow_features.geometry_types(after.geometries))
+    geometry_type = next(iter(types)) if len(types) == 1 else preparation.table_geometry_type(types, "geometry")
     spec = TableSpec(
-        name="features", columns=after.kinds, geometry_type=kind, srid=srid, geometry_column=columns.GEOMETRY
+        name="features",
+        columns=after.column_types,
+        geometry_type=geometry_type,
+        srid=srid,
+        geometry_column=columns.GEOMETRY,
     )
-    wkb = pa.array(shapely.to_wkb(after.shapes, flavor="iso"), pa.binary())
+    wkb = pa.array(shapely.to_wkb(after.geometries, flavor="iso"), pa.binary())
     rows = pa.table([*after.rows.columns, wkb], names=[*after.rows.column_names, columns.GEOMETRY])
     path = ctx.scratch / "result.parquet"
     written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, spec), path, spec)
-    told = json.loads(params.model_dump_json(exclude={"item"}, exclude_none=True))
-    place = result_uri(
-        ctx, f"{source.uri.stem}-{name}", ".parquet", sources=[source.sha256], params=told, folder="vector"
+    result_params = json.loads(params.model_dump_json(exclude={"item"}, exclude_none=True))
+    uri = result_uri(
+        ctx, f"{source.uri.stem}-{name}", ".parquet", sources=[source.sha256], params=result_params, folder="vector"
     )
-    publish(ctx, path, place)
+    publish_file(ctx, path, uri)
     return Generalized(
-        href=str(place),
+        href=str(uri),
         rows=written.rows,
-        source_rows=len(before.shapes),
+        source_rows=len(before.geometries),
         method=method,
-        crs=short(after.crs),
+        crs=crs_label(after.crs),
         bbox=lon_lat_bounds(written.bbox, after.crs),
         area_before=before.area(),
         area_after=after.area(),
         vertices_before=before.vertices,
         vertices_after=after.vertices,
-        counts=_counts(tally),
-        problems=tally.problems,
+        counts=_counts(report),
+        problems=report.problems,
     )
 
 
-def _counts(tally: Tally) -> dict[str, Any]:
-    counts: dict[str, Any] = {name: count for name, count in sorted(tally.counts.items()) if count}
-    return {**counts, "invalid": dict(sorted(tally.invalid.items()))}
+def _counts(report: CleaningReport) -> dict[str, Any]:
+    counts: dict[str, Any] = {name: count for name, count in sorted(report.counts.items()) if count}
+    return {**counts, "invalid": dict(sorted(report.invalid.items()))}
 
 
 def _table_name(ctx: HandlerContext, params: PrepareParams) -> str:
     if params.table and params.table_name and params.table != params.table_name:
-        raise PermanentError("table and table_name differ: give one of them", kind="invalid_input")
-    said = params.table or params.table_name
-    return check_table(said) if said else columns.plain_column(params.uri(ctx).stem)
+        raise invalid_input("table and table_name differ: set only one of them")
+    name = params.table or params.table_name
+    return check_table(name) if name else columns.safe_column_name(params.uri(ctx).stem)
 
 
-def _source_name(source: Fetched, params: VectorSource) -> str:
-    """What a table remembers: not the version, which may change."""
-    named = [f"{what} {name}" for what, name in (("member", params.member), ("layer", params.layer)) if name]
-    return ", ".join([str(source.uri), *named])
+def _source_label(source: Fetched, params: VectorSource) -> str:
+    """Return what a table remembers of its source: not the version, which may change."""
+    parts = [f"{key} {name}" for key, name in (("member", params.member), ("layer", params.layer)) if name]
+    return ", ".join([str(source.uri), *parts])
 
 
-def _told(source: Fetched) -> dict[str, Any]:
+def _source_facts(source: Fetched) -> dict[str, Any]:
     return {
         "href": str(source.uri),
         "sha256": source.sha256,
@@ -275,7 +285,7 @@ def _told(source: Fetched) -> dict[str, Any]:
     }
 
 
-def _around(boxes: list[tuple[float, float, float, float]]) -> list[float] | None:
+def _bbox_union(boxes: list[tuple[float, float, float, float]]) -> list[float] | None:
     if not boxes:
         return None
     west, south, east, north = zip(*boxes, strict=True)

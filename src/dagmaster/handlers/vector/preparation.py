@@ -1,7 +1,7 @@
-"""Features of a file, ready for a table: mended, in the table's columns and CRS, in chunks that are GeoParquet.
+"""Prepare the features of a file for a table: repaired, in its columns and CRS, as GeoParquet chunks.
 
-The file is read once. What type the geometries of the table have is known only at its end; until then the chunks wait
-in the scratch folder. What is held in memory is one chunk.
+The file is read once. The geometry type of the table is known only at the end of the file; until then the chunks stay
+in the scratch folder. Memory holds one chunk.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import pyarrow as pa
 import pyproj
 import shapely
 
+from dagmaster.errors import invalid_input
 from dagmaster.geo import arrow_features
 from dagmaster.handlers.vector import columns
-from dagmaster.handlers.vector.dataset_files import invalid
-from dagmaster.handlers.vector.geometry_cleaning import Mending, short
+from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner, crs_label
 from dagmaster.ports.tables import SINGLE, TableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from dagmaster.handlers.vector.geometry_cleaning import Tally
+    from dagmaster.handlers.vector.geometry_cleaning import CleaningReport
     from dagmaster.handlers.vector.models import GeometryRules, Mixed
     from dagmaster.handlers.vector.readers import Layer
 
-_CODE: Final = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,20}")
+_CRS_CODE: Final = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ChunkFile:
     """One chunk on this machine."""
 
     chunk_id: str
@@ -43,33 +43,35 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """What a file became. `renamed` has the source's name of each column. The chunks are yet to be written."""
+class PreparedFile:
+    """The features of a file. `source_names` maps columns to their names in the file. Chunks are yet to be written."""
 
     spec: TableSpec
-    renamed: dict[str, str]
+    source_names: dict[str, str]
     target: pyproj.CRS
     source_crs: str
-    tally: Tally
+    report: CleaningReport
     rows: int
-    waiting: list[Path]
+    pending: list[Path]
 
-    def write(self, folder: Path) -> Iterator[Part]:
+    def write(self, folder: Path) -> Iterator[ChunkFile]:
         """Write each chunk as GeoParquet, one after another."""
-        for number, path in enumerate(self.waiting, 1):
+        for number, path in enumerate(self.pending, 1):
             with pa.memory_map(str(path)) as source:
                 rows = pa.ipc.open_file(source).read_all()
-                rows = promoted(rows, self.spec)
+                rows = promote_to_multi(rows, self.spec)
                 chunk_id = f"c{number:05d}"
-                to = folder / f"{chunk_id}.parquet"
-                written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, self.spec), to, self.spec)
+                target = folder / f"{chunk_id}.parquet"
+                written = arrow_features.write_geoparquet(
+                    arrow_features.fit_to_table(rows, self.spec), target, self.spec
+                )
             path.unlink()
-            yield Part(chunk_id=chunk_id, path=to, rows=written.rows, bbox=written.bbox)
+            yield ChunkFile(chunk_id=chunk_id, path=target, rows=written.rows, bbox=written.bbox)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the table shall be."""
+class TablePlan:
+    """How a table is to be filled."""
 
     table: str
     rules: GeometryRules
@@ -79,156 +81,169 @@ class Wanted:
     chunk_mb: float = 64
 
 
-def prepare(layer: Layer, wanted: Wanted, folder: Path, on_batch: Callable[[int], None]) -> Ready:
-    """Read all of a layer into chunks that wait in a folder. `on_batch` hears how many features were read."""
-    target = known_crs(wanted.target_crs, "target_crs")
+def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int], None]) -> PreparedFile:
+    """Read a whole layer into pending chunks in a folder. `on_batch` receives the number of features read."""
+    target = parse_crs_code(plan.target_crs, "target_crs")
     srid = target.to_epsg()
     if srid is None:
-        raise invalid(f"the target_crs {wanted.target_crs} has no EPSG code: a table needs one")
-    source = source_crs(layer.crs, wanted.source_crs)
-    mending = Mending(wanted.rules, source, target)
-    names = columns.plain_names(layer.names)
-    kinds = [columns.kind_of(one) for one in layer.types]
-    waiting = _Waiting(folder, wanted)
-    types: set[str] = set()
+        raise invalid_input(f"the target_crs {plan.target_crs} has no EPSG code: a table needs one")
+    source = choose_source_crs(layer.crs, plan.source_crs)
+    cleaner = GeometryCleaner(plan.rules, source, target)
+    names = columns.unique_column_names(layer.names)
+    column_types = [columns.column_type(arrow_type) for arrow_type in layer.types]
+    buffer = _ChunkBuffer(folder, plan)
+    geometry_types: set[str] = set()
     read = 0
     for batch in layer.batches:
-        shapes, stay = mending.mend(batch.shapes, read)
-        made = [
-            columns.converted(column, kind, name, read)
-            for column, kind, name in zip(batch.columns, kinds, layer.names, strict=True)
+        geometries, is_kept = cleaner.clean(batch.geometries, read)
+        arrays = [
+            columns.convert_column(column, column_type, name, read)
+            for column, column_type, name in zip(batch.columns, column_types, layer.names, strict=True)
         ]
-        for column, kind in zip(made, kinds, strict=True):
-            mending.tally.counts["digits_in_doubt"] += columns.lost_digits(column) if kind == "number" else 0
-        # An empty geometry has no type to hold on to.
-        types |= set(arrow_features.geometry_types(shapes[stay & ~shapely.is_empty(shapes)]))
-        made.append(pa.array(shapely.to_wkb(shapes, flavor="iso"), pa.binary()))
-        rows = pa.table(made, names=[*names, columns.GEOMETRY])
-        waiting.add(rows if stay.all() else rows.filter(pa.array(stay)))
-        read += len(shapes)
+        for array, column_type in zip(arrays, column_types, strict=True):
+            cleaner.report.counts["digits_in_doubt"] += (
+                columns.count_doubtful_integers(array) if column_type == "number" else 0
+            )
+        # An empty geometry does not determine the type of the table.
+        geometry_types |= set(arrow_features.geometry_types(geometries[is_kept & ~shapely.is_empty(geometries)]))
+        arrays.append(pa.array(shapely.to_wkb(geometries, flavor="iso"), pa.binary()))
+        rows = pa.table(arrays, names=[*names, columns.GEOMETRY])
+        buffer.add(rows if is_kept.all() else rows.filter(pa.array(is_kept)))
+        read += len(geometries)
         on_batch(read)
     if read == 0:
-        raise invalid("the file holds no features: there is nothing to load")
-    waiting.close()
-    mending.tally.counts["read"] = read
+        raise invalid_input("the file contains no features: there is nothing to load")
+    buffer.close()
+    cleaner.report.counts["read"] = read
     spec = TableSpec(
-        name=wanted.table,
-        columns=dict(zip(names, kinds, strict=True)),
-        geometry_type=table_type(types, wanted.rules.mixed_types),
+        name=plan.table,
+        columns=dict(zip(names, column_types, strict=True)),
+        geometry_type=table_geometry_type(geometry_types, plan.rules.mixed_types),
         srid=srid,
         geometry_column=columns.GEOMETRY,
     )
-    return Ready(
+    return PreparedFile(
         spec=spec,
-        renamed=dict(zip(names, layer.names, strict=True)),
+        source_names=dict(zip(names, layer.names, strict=True)),
         target=target,
-        source_crs=short(source),
-        tally=mending.tally,
-        rows=waiting.rows,
-        waiting=waiting.paths,
+        source_crs=crs_label(source),
+        report=cleaner.report,
+        rows=buffer.rows,
+        pending=buffer.paths,
     )
 
 
-class _Waiting:
-    """Rows on their way into chunks: whole batches and parts of batches, up to a number of rows or bytes."""
+class _ChunkBuffer:
+    """Rows that are collected into chunks of at most a number of rows or bytes."""
 
-    def __init__(self, folder: Path, wanted: Wanted) -> None:
+    def __init__(self, folder: Path, plan: TablePlan) -> None:
         self._folder = folder
-        self._most_rows = wanted.chunk_rows
-        self._most_bytes = wanted.chunk_mb * 1_000_000
-        self._held: list[pa.Table] = []
+        self._max_rows = plan.chunk_rows
+        self._max_bytes = plan.chunk_mb * 1_000_000
+        self._tables: list[pa.Table] = []
         self.paths: list[Path] = []
         self.rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take these rows, and write what is full."""
+        """Add rows, and write each chunk that is full."""
         self.rows += rows.num_rows
         while rows.num_rows:
-            room = self._most_rows - sum(one.num_rows for one in self._held)
-            self._held.append(rows.slice(0, room))
-            rows = rows.slice(room)
-            count, size = sum(one.num_rows for one in self._held), sum(one.nbytes for one in self._held)
-            if count >= self._most_rows or size >= self._most_bytes:
+            free = self._max_rows - sum(table.num_rows for table in self._tables)
+            self._tables.append(rows.slice(0, free))
+            rows = rows.slice(free)
+            count, size = sum(table.num_rows for table in self._tables), sum(table.nbytes for table in self._tables)
+            if count >= self._max_rows or size >= self._max_bytes:
                 self._write()
 
     def close(self) -> None:
-        """Write what is left."""
-        if self._held:
+        """Write the remaining rows."""
+        if self._tables:
             self._write()
 
     def _write(self) -> None:
-        path = self._folder / f"waiting-{len(self.paths):05d}.arrow"
-        held = pa.concat_tables(self._held)
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, held.schema) as writer:
-            writer.write_table(held)
-        self._held = []
+        path = self._folder / f"pending-{len(self.paths):05d}.arrow"
+        table = pa.concat_tables(self._tables)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        self._tables = []
         self.paths.append(path)
 
 
-def table_type(found: set[str], mixed: Mixed) -> str:
-    """The geometry type of a table that holds these."""
-    tail = " Z" if any(one.endswith(" Z") for one in found) else ""
-    kinds = {one.removesuffix(" Z") for one in found}
-    if not kinds:
+def table_geometry_type(types: set[str], mixed: Mixed) -> str:
+    """Return the geometry type of a table with geometries of these types."""
+    suffix = " Z" if any(name.endswith(" Z") for name in types) else ""
+    flat_types = {name.removesuffix(" Z") for name in types}
+    if not flat_types:
         return "Geometry"
-    if len(kinds) == 1:
-        return f"{next(iter(kinds))}{tail}"
+    if len(flat_types) == 1:
+        return f"{next(iter(flat_types))}{suffix}"
     if mixed == "fail":
-        raise invalid(f"the file has {', '.join(sorted(kinds))}: say mixed_types: multi or geometry, or split it")
-    families = {one.removeprefix("Multi") for one in kinds}
-    if mixed == "multi" and len(families) == 1 and families <= set(SINGLE):
-        return f"Multi{next(iter(families))}{tail}"
-    return f"Geometry{tail}"
+        raise invalid_input(
+            f"the file has {', '.join(sorted(flat_types))}: set mixed_types to multi or geometry, or split it"
+        )
+    single_types = {name.removeprefix("Multi") for name in flat_types}
+    if mixed == "multi" and len(single_types) == 1 and single_types <= set(SINGLE):
+        return f"Multi{next(iter(single_types))}{suffix}"
+    return f"Geometry{suffix}"
 
 
-def promoted(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Rows whose geometries are all Multi, if the table's are."""
-    wanted = spec.geometry_type.removesuffix(" Z")
-    at = rows.column_names.index(spec.geometry_column)
-    shapes = shapely.from_wkb(rows.column(at).to_numpy())
-    make: Any = {
+def promote_to_multi(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return the rows with Multi geometries if those of the table are Multi."""
+    table_type = spec.geometry_type.removesuffix(" Z")
+    index = rows.column_names.index(spec.geometry_column)
+    geometries = shapely.from_wkb(rows.column(index).to_numpy())
+    combine: Any = {
         "MultiPoint": shapely.multipoints,
         "MultiLineString": shapely.multilinestrings,
         "MultiPolygon": shapely.multipolygons,
-    }.get(wanted)
-    there = ~shapely.is_missing(shapes)
-    alone = np.array([one is not None and wanted not in ("Geometry", one.geom_type) for one in shapes], dtype=bool)
-    # Nothing has no heights either: in a table that has them, an empty geometry is none.
-    none = there & shapely.is_empty(shapes) if spec.geometry_type.endswith(" Z") else np.zeros(len(shapes), dtype=bool)
-    if not (alone | none).any():
+    }.get(table_type)
+    is_present = ~shapely.is_missing(geometries)
+    differs = np.array(
+        [geometry is not None and table_type not in ("Geometry", geometry.geom_type) for geometry in geometries],
+        dtype=bool,
+    )
+    # An empty geometry has no heights: in a table with heights it becomes null.
+    has_z = spec.geometry_type.endswith(" Z")
+    becomes_null = is_present & shapely.is_empty(geometries) if has_z else np.zeros(len(geometries), dtype=bool)
+    if not (differs | becomes_null).any():
         return rows
-    shapes[alone] = [make(shapely.get_parts(one)) if make else _empty(wanted) for one in shapes[alone]]
-    shapes[none] = None
-    wkb = shapely.to_wkb(shapes, flavor="iso")
-    return rows.set_column(at, spec.geometry_column, pa.array(wkb, pa.binary()))
+    geometries[differs] = [
+        combine(shapely.get_parts(geometry)) if combine else _empty_geometry(table_type)
+        for geometry in geometries[differs]
+    ]
+    geometries[becomes_null] = None
+    wkb = shapely.to_wkb(geometries, flavor="iso")
+    return rows.set_column(index, spec.geometry_column, pa.array(wkb, pa.binary()))
 
 
-def _empty(kind: str) -> Any:
-    return shapely.from_wkt(f"{kind.upper()} EMPTY")
+def _empty_geometry(geometry_type: str) -> Any:
+    return shapely.from_wkt(f"{geometry_type.upper()} EMPTY")
 
 
-def known_crs(text: str, param: str) -> pyproj.CRS:
-    """The CRS that a user names: by its code alone."""
-    if not _CODE.fullmatch(text):
-        raise invalid(f"{param} is {text[:60]!r}: an authority and a code were expected, as EPSG:4326")
+def parse_crs_code(text: str, param: str) -> pyproj.CRS:
+    """Parse a CRS that a user names by its code."""
+    if not _CRS_CODE.fullmatch(text):
+        raise invalid_input(f"{param} is {text[:60]!r}: expected an authority and a code, as EPSG:4326")
     try:
         return pyproj.CRS.from_user_input(text)
     except pyproj.exceptions.CRSError as error:
-        raise invalid(f"nobody knows the coordinate system {text} ({param})") from error
+        raise invalid_input(f"unknown CRS {text} ({param})") from error
 
 
-def source_crs(found: pyproj.CRS | None, said: str | None) -> pyproj.CRS:
-    """The CRS of a file: its own, or the one that the user says where it has none."""
-    told = None if said is None else known_crs(said, "source_crs")
-    if found is None and told is None:
-        raise invalid(
-            "the file has no coordinate system (CRS): nobody can tell where it lies. A shapefile has it in its .prj;"
-            " else say it as source_crs: EPSG:…"
+def choose_source_crs(file_crs: pyproj.CRS | None, param: str | None) -> pyproj.CRS:
+    """Return the CRS of a file: its own, or that of the param `source_crs` if it has none."""
+    param_crs = None if param is None else parse_crs_code(param, "source_crs")
+    if file_crs is None and param_crs is None:
+        raise invalid_input(
+            "the file has no CRS, so its place is unknown. A shapefile has it in its .prj; otherwise set source_crs:"
+            " EPSG:…"
         )
-    if found is not None and told is not None and not found.equals(told, ignore_axis_order=True):
-        raise invalid(f"the file is in {short(found)} and source_crs says {said}: leave it out, or repair the file")
-    chosen = found if found is not None else told
-    assert chosen is not None  # noqa: S101 - one of them is there
-    if not (chosen.is_geographic or chosen.is_projected or chosen.is_compound or chosen.is_bound):
-        raise invalid(f"the coordinate system of the file, {chosen.name}, has no place on Earth")
-    return chosen
+    if file_crs is not None and param_crs is not None and not file_crs.equals(param_crs, ignore_axis_order=True):
+        raise invalid_input(
+            f"the file is in {crs_label(file_crs)}, but source_crs is {param}: leave it out, or repair the file"
+        )
+    crs = file_crs if file_crs is not None else param_crs
+    assert crs is not None  # noqa: S101 - one of them is set
+    if not (crs.is_geographic or crs.is_projected or crs.is_compound or crs.is_bound):
+        raise invalid_input(f"the CRS of the file, {crs.name}, has no relation to the Earth: transform the file first")
+    return crs

@@ -1,7 +1,7 @@
-"""Files of features as streams of batches: columns as Arrow has them, geometries as WKB or WKT.
+"""Read files of features as streams of batches: columns as Arrow arrays, geometries as WKB or WKT.
 
-GDAL reads GeoJSON, GeoPackage, Shapefile and FlatGeobuf; Arrow reads GeoParquet and CSV. What is held in memory is a
-batch, whatever the size of the file.
+GDAL reads GeoJSON, GeoPackage, Shapefile and FlatGeobuf; Arrow reads GeoParquet and CSV. Memory holds one batch,
+whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 import pyogrio
 import pyproj
 
-from dagmaster.errors import BlobsUnavailable
-from dagmaster.handlers.vector import csv_reader
-from dagmaster.handlers.vector.dataset_files import invalid
+from dagmaster.errors import BlobsUnavailable, invalid_input
+from dagmaster.handlers.vector.csv_reader import CsvReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
     from dagmaster.handlers.vector.dataset_files import Fetched
     from dagmaster.handlers.vector.models import VectorSource
 
-BATCH: Final = 1_000
-_OF_GDAL: Final = (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError)
-_NO_FEATURES: Final = "not recognized as being in a supported file format"
-_JSON: Final = (".json", ".geojson")
-_MOST_JSON: Final = 10_000_000
-_CONFIG: Final = {
-    # Nothing that a file says is fetched from anywhere: what tries, meets a door without a house.
+BATCH_FEATURES: Final = 1_000
+_GDAL_ERRORS: Final = (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError)
+_UNKNOWN_FORMAT: Final = "not recognized as being in a supported file format"
+_JSON_SUFFIXES: Final = (".json", ".geojson")
+_MAX_JSON_BYTES: Final = 10_000_000
+_GDAL_CONFIG: Final = {
+    # Nothing that a file references is fetched: requests go to a closed port.
     "GDAL_HTTP_PROXY": "http://127.0.0.1:9",
     "GDAL_HTTPS_PROXY": "http://127.0.0.1:9",
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
-    # Of any size: the limit of 200 MB an object is for those who have no other.
+    # Above GDAL's default of 200 MB per object: the file size has its own limit.
     "OGR_GEOJSON_MAX_OBJ_SIZE": "500",
     "OGR_SQLITE_LIST_VIRTUAL_OGR": "NO",
 }
@@ -46,15 +45,15 @@ _CONFIG: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Some features. `shapes` are bytes (WKB) or text (WKT), or None."""
+    """Some features. `geometries` are bytes (WKB) or text (WKT), or None."""
 
     columns: list[Any]
-    shapes: list[bytes | str | None]
+    geometries: list[bytes | str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Features that are being read. A CRS of None: the file has none."""
+    """An open layer of features. `crs` is None if the file has none."""
 
     crs: pyproj.CRS | None
     names: list[str]
@@ -63,16 +62,16 @@ class Layer:
 
 
 @contextlib.contextmanager
-def opened(source: Fetched, how: VectorSource) -> Iterator[Layer]:
+def open_layer(source: Fetched, params: VectorSource) -> Iterator[Layer]:
     """Open a file of features."""
     match source.format:
         case "GeoParquet":
-            opening = _geoparquet(source.path)
+            reader = _open_geoparquet(source.path)
         case "CSV":
-            opening = _csv(source.path, how)
+            reader = _open_csv(source.path, params)
         case _:
-            opening = _with_gdal(source, how)
-    with opening as layer:
+            reader = _open_with_gdal(source, params)
+    with reader as layer:
         yield layer
 
 
@@ -80,96 +79,100 @@ def opened(source: Fetched, how: VectorSource) -> Iterator[Layer]:
 
 
 @contextlib.contextmanager
-def _with_gdal(source: Fetched, how: VectorSource) -> Iterator[Layer]:
-    pyogrio.set_gdal_config_options(_CONFIG)
+def _open_with_gdal(source: Fetched, params: VectorSource) -> Iterator[Layer]:
+    pyogrio.set_gdal_config_options(_GDAL_CONFIG)
     path = str(source.path)
-    layer = _layer(source, how.layer)
-    encoding = how.encoding if source.format == "ESRI Shapefile" else None
-    with contextlib.ExitStack() as stack:
-        with _in_our_words(f"the {source.format} cannot be read", source.path):
-            opening = pyogrio.raw.open_arrow(path, layer=layer, encoding=encoding, batch_size=BATCH, use_pyarrow=True)
-            about, reader = stack.enter_context(opening)
+    layer = _choose_layer(source, params.layer)
+    encoding = params.encoding if source.format == "ESRI Shapefile" else None
+    with contextlib.ExitStack() as exit_stack:
+        with _explain_errors(f"the {source.format} cannot be read", source.path):
+            metadata, reader = exit_stack.enter_context(
+                pyogrio.raw.open_arrow(
+                    path, layer=layer, encoding=encoding, batch_size=BATCH_FEATURES, use_pyarrow=True
+                )
+            )
         schema = reader.schema
-        shape = next((at for at, one in enumerate(schema) if _is_shape(one)), None)
-        if shape is None:
-            raise invalid(f"the layer {layer!r} has no geometries: it is a plain table")
-        others = [at for at in range(len(schema)) if at != shape]
+        geometry = next((index for index, field in enumerate(schema) if _is_geometry(field)), None)
+        if geometry is None:
+            raise invalid_input(f"the layer {layer!r} has no geometries: it is a plain table")
+        others = [index for index in range(len(schema)) if index != geometry]
 
         def batches() -> Iterator[Batch]:
             while True:
-                with _in_our_words(f"the {source.format} is broken", source.path):
+                with _explain_errors(f"the {source.format} is broken", source.path):
                     try:
                         batch = reader.read_next_batch()
                     except StopIteration:
                         return
-                yield Batch(columns=[batch.column(at) for at in others], shapes=batch.column(shape).to_pylist())
+                yield Batch(
+                    columns=[batch.column(index) for index in others], geometries=batch.column(geometry).to_pylist()
+                )
 
         yield Layer(
-            crs=crs_of(about["crs"]),
-            names=[schema.field(at).name for at in others],
-            types=[schema.field(at).type for at in others],
+            crs=_parse_file_crs(metadata["crs"]),
+            names=[schema.field(index).name for index in others],
+            types=[schema.field(index).type for index in others],
             batches=batches(),
         )
 
 
-def _layer(source: Fetched, wanted: str | None) -> str:
-    format_ = source.format
-    with _in_our_words(f"the file is no {format_} that can be read", source.path):
+def _choose_layer(source: Fetched, requested: str | None) -> str:
+    with _explain_errors(f"the file is not a readable {source.format}", source.path):
         names = [str(name) for name, _ in pyogrio.list_layers(str(source.path))]
         info = pyogrio.read_info(str(source.path), layer=names[0]) if names else {}
     if not names:
-        raise invalid(f"the {format_} has no layers")
-    if info["driver"] != format_:
-        raise invalid(f"the file is {info['driver']}, not {format_} as its name says")
-    if wanted is not None and wanted not in names:
-        raise invalid(f"the file has no layer {wanted!r}: it has {', '.join(names[:20])}")
-    if wanted is None and len(names) > 1:
-        raise invalid(f"the file has {len(names)} layers: say which as `layer`: {', '.join(names[:20])}")
-    return wanted or names[0]
+        raise invalid_input(f"the {source.format} has no layers")
+    if info["driver"] != source.format:
+        raise invalid_input(f"the file is {info['driver']}, not {source.format} as its name says")
+    if requested is not None and requested not in names:
+        raise invalid_input(f"the file has no layer {requested!r}: it has {', '.join(names[:20])}")
+    if requested is None and len(names) > 1:
+        raise invalid_input(f"the file has {len(names)} layers: name one by `layer`: {', '.join(names[:20])}")
+    return requested or names[0]
 
 
-def _is_shape(field: pa.Field) -> bool:
+def _is_geometry(field: pa.Field) -> bool:
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name) == "geoarrow.wkb"
     return (field.metadata or {}).get(b"ARROW:extension:name") == b"geoarrow.wkb"
 
 
 @contextlib.contextmanager
-def _in_our_words(what: str, path: Path) -> Iterator[None]:
+def _explain_errors(problem: str, path: Path) -> Iterator[None]:
     with warnings.catch_warnings():
-        # What GDAL only warns of is looked at and counted later: rings that are not closed, and their like.
+        # What GDAL warns of, such as open rings, is checked and counted later.
         warnings.simplefilter("ignore")
         try:
             yield
-        except (*_OF_GDAL, pa.ArrowException, ValueError, RuntimeError, OSError) as error:
-            raise _told(error, what, path) from error
+        except (*_GDAL_ERRORS, pa.ArrowException, ValueError, RuntimeError, OSError) as error:
+            raise _read_error(error, problem, path) from error
 
 
-def _told(error: Exception, what: str, path: Path) -> Exception:
-    """What is wrong with a file is bad input. That it is gone, or its disk is mute, is not: it may come back."""
+def _read_error(error: Exception, problem: str, path: Path) -> Exception:
+    """Return `invalid_input` for a bad file, but a retryable error if the file or its disk is gone."""
     if not path.exists() or (isinstance(error, OSError) and error.errno is not None):
-        return BlobsUnavailable(f"the file went away while it was read: {_without_path(str(error))}")
-    if _NO_FEATURES in str(error):
-        return invalid(f"{what}: {_instead(path)}")
-    return invalid(f"{what}: {_without_path(str(error))}")
+        return BlobsUnavailable(f"the file went away while it was read: {_strip_paths(str(error))}")
+    if _UNKNOWN_FORMAT in str(error):
+        return invalid_input(f"{problem}: {_describe_content(path)}")
+    return invalid_input(f"{problem}: {_strip_paths(str(error))}")
 
 
-def _instead(path: Path) -> str:
-    """What no driver takes for its own. That it begins as its name says was looked at before."""
-    if path.suffix.lower() not in _JSON:
-        return "it is damaged, or another format than its name says. Copy it again from where it came"
+def _describe_content(path: Path) -> str:
+    """Describe a file that no driver accepts although its first bytes match its name."""
+    if path.suffix.lower() not in _JSON_SUFFIXES:
+        return "it is damaged, or another format than its name says. Copy it again from its origin"
     try:
-        keys = list(json.loads(path.read_bytes())) if path.stat().st_size <= _MOST_JSON else []
+        keys = list(json.loads(path.read_bytes())) if path.stat().st_size <= _MAX_JSON_BYTES else []
     except (ValueError, RecursionError) as error:
-        return f"it is not JSON, or it is cut off ({str(error)[:80]})"
-    found = f": it has {', '.join(repr(key)[:40] for key in keys[:5])}" if keys else ""
-    return f"it is JSON, but no GeoJSON with features{found}. Expected a FeatureCollection, a Feature or a geometry"
+        return f"it is not JSON, or it is truncated ({str(error)[:80]})"
+    listed = f": it has {', '.join(repr(key)[:40] for key in keys[:5])}" if keys else ""
+    return f"it is JSON, but not GeoJSON with features{listed}. Expected a FeatureCollection, a Feature or a geometry"
 
 
-def _without_path(text: str) -> str:
-    """A path of the scratch folder tells nobody anything, and neither does what SQLite was asked."""
+def _strip_paths(text: str) -> str:
+    """Remove scratch paths and SQLite details, which mean nothing to a user."""
     if "sqlite3" in text or "database disk image" in text:
-        return "it is cut off or damaged. Copy it again from where it came"
+        return "it is truncated or damaged. Copy it again from its origin"
     words = [word.rpartition("/")[2] if word.startswith(("/", "'/")) else word for word in text.split()]
     return " ".join(words)[:300]
 
@@ -178,76 +181,78 @@ def _without_path(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _geoparquet(path: Path) -> Iterator[Layer]:
+def _open_geoparquet(path: Path) -> Iterator[Layer]:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise _told(error, "the file is no Parquet that can be read", path) from error
+        raise _read_error(error, "the file is not a readable Parquet", path) from error
     with file:
         schema = file.schema_arrow
-        shape, about = _geo(schema)
-        hidden = {shape, *(parts[0] for parts in about.get("covering", {}).get("bbox", {}).values())}
-        others = [at for at, name in enumerate(schema.names) if name not in hidden]
+        geometry, metadata = _geometry_metadata(schema)
+        hidden = {geometry, *(parts[0] for parts in metadata.get("covering", {}).get("bbox", {}).values())}
+        others = [index for index, name in enumerate(schema.names) if name not in hidden]
 
         def batches() -> Iterator[Batch]:
             try:
-                for batch in file.iter_batches(batch_size=BATCH):
-                    shapes = batch.column(schema.names.index(shape)).to_pylist()
-                    yield Batch(columns=[batch.column(at) for at in others], shapes=shapes)
+                for batch in file.iter_batches(batch_size=BATCH_FEATURES):
+                    geometries = batch.column(schema.names.index(geometry)).to_pylist()
+                    yield Batch(columns=[batch.column(index) for index in others], geometries=geometries)
             except (pa.ArrowException, OSError) as error:
-                raise _told(error, "the Parquet is broken", path) from error
+                raise _read_error(error, "the Parquet is broken", path) from error
 
-        # Without the key it is longitude and latitude; with null nobody knows.
+        # GeoParquet: without the key it is longitude and latitude; null means unknown.
         yield Layer(
-            crs=_projjson(about["crs"]) if "crs" in about else pyproj.CRS.from_user_input("OGC:CRS84"),
-            names=[schema.names[at] for at in others],
-            types=[schema.types[at] for at in others],
+            crs=_parse_projjson(metadata["crs"]) if "crs" in metadata else pyproj.CRS.from_user_input("OGC:CRS84"),
+            names=[schema.names[index] for index in others],
+            types=[schema.types[index] for index in others],
             batches=batches(),
         )
 
 
-def _projjson(said: Any) -> pyproj.CRS | None:
-    """A CRS as GeoParquet has it: an object. Of text, and of an object with `init` or `proj`, PROJ may open files."""
-    if said is None:
+def _parse_projjson(value: Any) -> pyproj.CRS | None:
+    """Parse the CRS of GeoParquet, an object. For text, or an object with `init` or `proj`, PROJ might open files."""
+    if value is None:
         return None
-    if not isinstance(said, dict) or not str(said.get("type", "")).endswith("CRS") or {"init", "proj"} & said.keys():
-        raise invalid("the crs of the GeoParquet is not PROJJSON, as its specification asks: write the file anew")
-    return crs_of(said)
+    if not isinstance(value, dict) or not str(value.get("type", "")).endswith("CRS") or {"init", "proj"} & value.keys():
+        raise invalid_input(
+            "the crs of the GeoParquet is not PROJJSON, which its specification requires: write the file again"
+        )
+    return _parse_file_crs(value)
 
 
-def _geo(schema: pa.Schema) -> tuple[str, dict[str, Any]]:
-    """The geometry column, and what is said of it."""
-    said = (schema.metadata or {}).get(b"geo")
-    if said is None:
-        raise invalid("the file is Parquet, but not GeoParquet: it does not say which column holds geometries")
+def _geometry_metadata(schema: pa.Schema) -> tuple[str, dict[str, Any]]:
+    """Return the geometry column and its GeoParquet metadata."""
+    text = (schema.metadata or {}).get(b"geo")
+    if text is None:
+        raise invalid_input("the file is Parquet, but not GeoParquet: it does not name a geometry column")
     try:
-        geo = json.loads(said)
+        geo = json.loads(text)
         name = geo["primary_column"]
-        about: dict[str, Any] = geo["columns"][name]
-        encoding = about["encoding"]
+        metadata: dict[str, Any] = geo["columns"][name]
+        encoding = metadata["encoding"]
     except (ValueError, KeyError, TypeError) as error:
-        raise invalid(f"what the GeoParquet says of its geometries cannot be read: {error!r}") from error
+        raise invalid_input(f"the geometry metadata of the GeoParquet cannot be read: {error!r}") from error
     if encoding != "WKB" or name not in schema.names:
-        raise invalid(f"the geometries in {name!r} are {encoding}: WKB was expected")
-    return name, about
+        raise invalid_input(f"the geometries in {name!r} are {encoding}: expected WKB")
+    return name, metadata
 
 
 @contextlib.contextmanager
-def _csv(path: Path, how: VectorSource) -> Iterator[Layer]:
-    table = csv_reader.Csv(path, how)
+def _open_csv(path: Path, params: VectorSource) -> Iterator[Layer]:
+    reader = CsvReader(path, params)
     yield Layer(
-        crs=pyproj.CRS.from_user_input("OGC:CRS84") if table.is_in_degrees else None,
-        names=table.names,
-        types=table.types,
-        batches=(Batch(columns=columns, shapes=shapes) for columns, shapes in table.batches()),
+        crs=pyproj.CRS.from_user_input("OGC:CRS84") if reader.is_in_degrees else None,
+        names=reader.names,
+        types=reader.types,
+        batches=(Batch(columns=columns, geometries=geometries) for columns, geometries in reader.batches()),
     )
 
 
-def crs_of(said: Any) -> pyproj.CRS | None:
-    """The CRS that a file has. None: it has none."""
-    if not said:
+def _parse_file_crs(value: Any) -> pyproj.CRS | None:
+    """Parse the CRS of a file; None if it has none."""
+    if not value:
         return None
     try:
-        return pyproj.CRS.from_user_input(said)
+        return pyproj.CRS.from_user_input(value)
     except pyproj.exceptions.CRSError as error:
-        raise invalid(f"nobody knows the coordinate system (CRS) of the file: {str(error)[:200]}") from error
+        raise invalid_input(f"the file has an unknown CRS: {str(error)[:200]}") from error

@@ -8,7 +8,7 @@ import numpy as np
 import rasterio
 from affine import Affine
 
-from dagmaster.handlers.fathom.filename_grammar import corner
+from dagmaster.handlers.fathom.filename_grammar import tile_corner
 from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SHARE = Share(cache_mb=16)
 
 def write(path: Path, values: Any, tile: str = "n10e020", **other: Any) -> Path:
     """Return a raster with these values, on its tile."""
-    west, south = corner(tile)
+    west, south = tile_corner(tile)
     bands = np.asarray(values, dtype=other.pop("dtype", "int16"))
     bands = bands[None] if bands.ndim == 2 else bands
     size = bands.shape[2]

@@ -11,14 +11,14 @@ from dagmaster.handlers.fathom.filename_grammar import (
     FLAT,
     FOLDERS,
     Grammar,
-    bbox_of,
+    bbox_union,
+    cell_corner,
     cell_name,
-    cell_of,
-    corner,
+    tile_bbox,
+    tile_corner,
     tile_name,
-    union,
 )
-from dagmaster.handlers.fathom.planning import find_cells, find_tiles, is_wanted
+from dagmaster.handlers.fathom.planning import find_cells, find_tiles, is_selected
 from dagmaster.ports.storage import BlobInfo, BlobUri
 
 tiles = st.builds(tile_name, st.integers(-180, 179), st.integers(-90, 89))
@@ -113,19 +113,19 @@ def test_a_name_that_is_too_long_is_not_read():
 
 @given(tile=tiles)
 def test_a_tile_is_the_square_whose_corner_it_names(tile):
-    west, south, east, north = bbox_of(tile)
-    assert tile_name(*corner(tile)) == tile
+    west, south, east, north = tile_bbox(tile)
+    assert tile_name(*tile_corner(tile)) == tile
     assert (east - west, north - south) == (1, 1)
 
 
 @given(tile=tiles, degrees=st.integers(1, 30))
 def test_a_tile_lies_in_one_cell_of_the_grid(tile, degrees):
-    west, south = cell_of(tile, degrees)
-    box = bbox_of(tile)
+    west, south = cell_corner(tile, degrees)
+    box = tile_bbox(tile)
     assert west % degrees == south % degrees == 0
     assert west <= box[0] < box[2] <= west + degrees
     assert south <= box[1] < box[3] <= south + degrees
-    assert union([box, [west, south, west + degrees, south + degrees]]) == [
+    assert bbox_union([box, [west, south, west + degrees, south + degrees]]) == [
         west,
         south,
         west + degrees,
@@ -140,7 +140,9 @@ def test_every_stack_is_in_one_cell_and_what_was_planned_without_a_stack_is_lack
     assert sorted(tile for cell in cells for tile in cell.stacks) == sorted(names[lost:])
     assert sorted(tile for cell in cells for tile in cell.lacking) == sorted(names[:lost])
     for cell in cells:
-        assert {cell_name(*cell_of(tile, degrees), degrees) for tile in [*cell.stacks, *cell.lacking]} == {cell.cell}
+        assert {cell_name(*cell_corner(tile, degrees), degrees) for tile in [*cell.stacks, *cell.lacking]} == {
+            cell.cell
+        }
 
 
 def info(name: str) -> BlobInfo:
@@ -163,7 +165,7 @@ def test_files_are_gathered_by_group_and_tile_and_what_is_lacking_is_told():
     ]
     assert [tile.missing([5, 10]) for tile in found.tiles] == [[10], [], [], []]
     assert found.unparsed == ["notes.txt"]
-    assert found.twice == []
+    assert found.duplicates == []
 
 
 def test_two_files_that_say_the_same_are_told():
@@ -171,18 +173,18 @@ def test_two_files_that_say_the_same_are_told():
         tile="n01e001", flood_type="fluvial", defence="defended", year=2020, scenario="x", return_period="1in5"
     )
     found = find_tiles([info("fluvial/defended/2020/x/1in5/n01e001.tif"), info(flat)], "in", Grammar())
-    assert found.twice == [flat]
+    assert found.duplicates == [flat]
 
 
 def test_a_box_may_go_across_180():
     names = [f"fluvial/defended/2020/x/1in5/{tile}.tif" for tile in ("n01e179", "n01w180", "n01e001")]
     tiles = find_tiles([info(name) for name in names], "in", Grammar()).tiles
-    assert [tile.tile for tile in tiles if is_wanted(tile, [179, 1, -179, 2], {})] == ["n01e179", "n01w180"]
+    assert [tile.tile for tile in tiles if is_selected(tile, [179, 1, -179, 2], {})] == ["n01e179", "n01w180"]
 
 
 def test_only_what_touches_the_box_and_has_the_facets_is_wanted():
     tile = find_tiles([info("fluvial/defended/2020/x/1in5/n01e001.tif")], "in", Grammar()).tiles[0]
-    assert is_wanted(tile, [1.5, 1.5, 9, 9], {"year": ["2050", "2020"], "flood_type": ["FLUVIAL"]})
-    assert not is_wanted(tile, [2, 2, 9, 9], {})
-    assert not is_wanted(tile, None, {"year": ["2050"]})
-    assert not is_wanted(tile, None, {"no_such_field": ["1"]})
+    assert is_selected(tile, [1.5, 1.5, 9, 9], {"year": ["2050", "2020"], "flood_type": ["FLUVIAL"]})
+    assert not is_selected(tile, [2, 2, 9, 9], {})
+    assert not is_selected(tile, None, {"year": ["2050"]})
+    assert not is_selected(tile, None, {"no_such_field": ["1"]})

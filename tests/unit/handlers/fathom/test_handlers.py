@@ -24,7 +24,7 @@ from dagmaster.ports.handler_services import Share
 from tests.unit.handlers.fathom.rasters import pixels
 
 HANDLERS = find_handlers()
-GRID = synthetic_data.Grid(columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20))
+GRID = synthetic_data.SyntheticGrid(columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20))
 PERIODS = [5, 10, 20]
 
 
@@ -85,7 +85,7 @@ class World:
 @pytest.fixture(scope="module")
 def maps(tmp_path_factory):
     folder = tmp_path_factory.mktemp("maps")
-    synthetic_data.make_grid(folder, GRID)
+    synthetic_data.write_grid(folder, GRID)
     return folder
 
 
@@ -164,8 +164,8 @@ def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"prefix": "nothing/here"}, "there is nothing below"),
-        ({"pattern": "{tile}-{return_period}.tif"}, "12 files, none of them with a name that fits"),
+        ({"prefix": "nothing/here"}, "there are no files below"),
+        ({"pattern": "{tile}-{return_period}.tif"}, "no pattern matches any of the 12 files"),
         ({"prefix": "../elsewhere"}, "'..' part"),
         ({"prefix": "/etc"}, "outside of what may be read"),
         ({"zone": "copper"}, "there is no zone 'copper'"),
@@ -200,7 +200,7 @@ def test_bands_are_in_the_order_of_return_periods_whatever_the_order_of_the_sour
     tile = world.inventory()["tiles"][0]
     turned = {"RP20": tile["sources"]["1in20"], "5": tile["sources"]["1in5"], "1in10": tile["sources"]["1in10"]}
     assert world.stack(tile | {"sources": turned})["href"] == world.stack(tile)["href"]
-    assert "'often' is no return period" in refused(world.stack, tile | {"sources": {"often": "x.tif"}})
+    assert "'often' is not a return period" in refused(world.stack, tile | {"sources": {"often": "x.tif"}})
 
 
 def test_a_broken_or_missing_file_leaves_nothing_behind(world):

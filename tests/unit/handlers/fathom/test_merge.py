@@ -34,7 +34,7 @@ def merged(stacks: dict[str, Path], folder: Path) -> Path:
     for band, part in enumerate(parts, 1):
         merge.merge_band(canvas, band, part, SHARE, lambda *_: None)
     to = folder / "cell.tif"
-    merge.put_together(canvas, parts, to, options=CogOptions(resampling="nearest"), share=SHARE, tags={"a": "<&\"'>"})
+    merge.combine_bands(canvas, parts, to, options=CogOptions(resampling="nearest"), share=SHARE, tags={"a": "<&\"'>"})
     return to
 
 
@@ -97,8 +97,8 @@ def moved(east: float, size: int = SIZE) -> Affine:
     [
         ({"transform": moved(-1)}, "n00e000 and n00e001 overlap in 1 x 300 pixels"),
         ({"transform": moved(0.3)}, "n00e001 is misaligned: its pixels are 0.3 of a pixel"),
-        ({"size": 299}, "n00e001 does not go with n00e000: pixels of"),
-        ({"crs": "EPSG:4258"}, "n00e001 does not go with n00e000: crs EPSG:4258 instead of EPSG:4326"),
+        ({"size": 299}, "n00e001 does not match n00e000: pixels of"),
+        ({"crs": "EPSG:4258"}, "n00e001 does not match n00e000: crs EPSG:4258 instead of EPSG:4326"),
         ({"nodata": -1}, "nodata -1.0 instead of -9999.0"),
         ({"dtype": "int32"}, "dtype int32 instead of int16"),
     ],
@@ -129,5 +129,5 @@ def test_stacks_with_other_return_periods_are_refused(tmp_path):
 
 def test_a_cell_with_too_many_pixels_is_refused_before_it_is_made(tmp_path):
     stacks = {tile: a_stack(tmp_path, tile, size=8) for tile in ("n00e000", "n09e009")}
-    with pytest.raises(PermanentError, match=r"80 x 80 pixels in 3 bands, which are 19,200.*smaller cell"):
+    with pytest.raises(PermanentError, match=r"80 x 80 pixels in 3 bands, 19,200 in all.*smaller cell"):
         merge.lay_out(stacks, Share(max_pixels=19_199))

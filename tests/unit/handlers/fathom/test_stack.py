@@ -27,8 +27,8 @@ OPTIONS = CogOptions(resampling="nearest")
 
 
 def stacked(sources: dict[str, Path], to: Path, monotone: Any = "report", tile: str = "n10e020", **other: Any) -> Any:
-    given: dict[str, Any] = {"options": OPTIONS, "share": SHARE, "tags": {}, "watch": lambda *_: None} | other
-    return stack.stack(sources, to, tile=tile, monotone=monotone, **given)
+    given: dict[str, Any] = {"options": OPTIONS, "share": SHARE, "tags": {}, "on_block": lambda *_: None} | other
+    return stack.write_stack(sources, to, tile=tile, monotone=monotone, **given)
 
 
 def refused(sources: dict[str, Path], to: Path, **other: Any) -> str:
@@ -43,8 +43,8 @@ def refused(sources: dict[str, Path], to: Path, **other: Any) -> str:
 def tile(tmp_path_factory):
     """Return a synthetic tile of 700 pixels: more than one window, more than one block, an overview."""
     folder = tmp_path_factory.mktemp("tile")
-    grid = synthetic_data.Grid(columns=1, rows=1, pixels=700, west=8, south=49)
-    paths = synthetic_data.make_grid(folder, grid)
+    grid = synthetic_data.SyntheticGrid(columns=1, rows=1, pixels=700, west=8, south=49)
+    paths = synthetic_data.write_grid(folder, grid)
     sources = {band_name(period): path for period, path in zip(RETURN_PERIODS, paths, strict=True)}
     steps: list[tuple[int, int]] = []
     depths = stacked(
@@ -52,7 +52,7 @@ def tile(tmp_path_factory):
         folder / "stack.tif",
         tile=grid.tiles[0],
         tags={"sources": {"a": ["x", "y"]}},
-        watch=lambda *step: steps.append(step),
+        on_block=lambda *step: steps.append(step),
     )
     return {"sources": sources, "stack": folder / "stack.tif", "depths": depths, "steps": steps}
 
@@ -160,10 +160,14 @@ DRY = np.zeros((8, 8))
         (DRY, {"transform": Affine(0.25, 0, 20, 0, -0.25, 11)}, "pixels of 0.25 x 0.25"),
         (DRY, {"transform": Affine(0.125, 0.01, 20, 0, -0.125, 11)}, "rotated"),
         (DRY, {"transform": Affine(0.125, 0, 20, 0, 0.125, 10)}, "north-up"),
-        (DRY, {"crs": None}, "no coordinate system"),
-        (DRY, {"crs": 'LOCAL_CS["a site",UNIT["metre",1]]'}, "'a site' cannot be turned into longitude and latitude"),
-        (DRY, {"dtype": "float32"}, "holds float32: expected depths in cm"),
-        (DRY, {"nodata": 0}, "0 is no data"),
+        (DRY, {"crs": None}, "has no CRS"),
+        (
+            DRY,
+            {"crs": 'LOCAL_CS["a site",UNIT["metre",1]]'},
+            "'a site' cannot be transformed to longitude and latitude",
+        ),
+        (DRY, {"dtype": "float32"}, "contains float32: expected depths in cm"),
+        (DRY, {"nodata": 0}, "has the nodata value 0"),
         (np.zeros((2, 8, 8)), {}, "has 2 bands: expected one file"),
     ],
 )
@@ -188,7 +192,7 @@ def test_a_file_that_is_cut_off_damaged_or_no_raster_is_refused_by_name(tmp_path
     sources, data = {"1in5": first, "1in10": broken}, broken.read_bytes()
     half = len(data) // 2
     for bad, said in (
-        (data[:half], "cut off"),
+        (data[:half], "truncated"),
         (data[:half] + bytes(5_000) + data[half + 5_000 :], "cannot be read to its end"),
         (b"no raster at all", "expected one of GTiff"),
     ):

@@ -11,10 +11,10 @@ from affine import Affine
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import discover
-from dagmaster.handlers.gdal import quiet
+from dagmaster.handlers.gdal import ignore_missing_georeference
 from dagmaster.testing import local_services
 
-REGISTRY = discover(["dagmaster.handlers.raster.validate_handler"], entry_points=False)
+REGISTRY = discover(["dagmaster.handlers.raster.handlers"], entry_points=False)
 LANDSAT = Path(__file__).parents[4] / "examples" / "data" / "landsat7_olinda.tif"
 UTM_25S = "EPSG:32725"
 UTM = Affine(30, 0, 300_000, 0, -30, 9_100_000)
@@ -75,7 +75,7 @@ def write(path: Path, data: Any, *, crs: str | None = UTM_25S, transform: Affine
     count, height, width = bands.shape
     colormap, mask = profile.pop("colormap", None), profile.pop("mask", None)
     with (
-        quiet(),
+        ignore_missing_georeference(),
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES", GDAL_PAM_ENABLED="NO"),
         rasterio.open(
             path,

@@ -150,7 +150,7 @@ def test_classes_are_bytes_and_nodata_stays_nodata(bed: Bed):
     ("model", "sentence"),
     [
         (b"not a model", "the model cannot be loaded: expected one ONNX file"),
-        (mean_model(bands=3), "the model takes 3 bands, and is given 1"),
+        (mean_model(bands=3), "the model expects 3 bands, and the input has 1"),
         (mean_model(side=8), "an overlap of 4 pixels leaves nothing of a window of 8"),
     ],
 )
@@ -167,8 +167,10 @@ def test_a_model_that_does_not_fit_is_told(bed: Bed, model: bytes, sentence: str
 def test_more_classes_than_a_byte_holds_are_refused(bed: Bed, monkeypatch: pytest.MonkeyPatch):
     bed.bronze("a.tif", numbers(20, 20, dtype="float32"))
     (bed.folder / "bronze" / "m.onnx").write_bytes(mean_model())
-    monkeypatch.setattr("dagmaster.handlers.raster.prediction._said", lambda *_: np.zeros((256, 24, 24), "float32"))
-    with pytest.raises(PermanentError, match="the model gives 256 channels: at most 255 classes"):
+    monkeypatch.setattr(
+        "dagmaster.handlers.raster.prediction._run_model", lambda *_: np.zeros((256, 24, 24), "float32")
+    )
+    with pytest.raises(PermanentError, match="the model returns 256 channels: a byte holds at most 255 classes"):
         bed.run("ml_predict", href="a.tif", model="m.onnx", window=32, overlap=4, classes=True)
 
 
@@ -216,11 +218,11 @@ def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Be
     [
         ({"container_name": "rasters"}, "there is no container or folder 'rasters'"),
         ({"container_name": "{bed}/none"}, "there is no container or folder"),
-        ({"container_name": "file://{bed}/note.txt"}, "is a file, and a folder or container is expected"),
+        ({"container_name": "file://{bed}/note.txt"}, "is a file, expected a folder or container"),
         ({"container_name": "file:///etc"}, "file:///etc is outside of what may be read"),
         ({"container_name": "s3://nobody"}, "s3://nobody may not be used here"),
         ({"prefix": "../x"}, r"an empty, '\.' or '\.\.' part"),
-        ({"min_count": 1}, "0 files .* are below file://.*bronze/, and at least 1 are expected"),
+        ({"min_count": 1}, "0 files .* are below file://.*bronze/, expected at least 1"),
     ],
 )
 def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(bed: Bed, params: dict[str, Any], said: str):
@@ -236,7 +238,7 @@ def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(bed: Bed, param
 def test_as_many_as_are_expected_are_found_or_cannot_be(bed: Bed):
     bed.bronze("a.tif", numbers(8, 8))
     assert bed.run("raster.list_files", min_count=1).count == 1
-    with pytest.raises(PermanentError, match="no more than 4 are listed"):
+    with pytest.raises(PermanentError, match="at most 4 files are listed"):
         bed.run("raster.list_files", min_count=5, limit=4)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.raster.areas_of_interest import Area, placed
-from dagmaster.handlers.raster.footprints import footprint_of_bounds
+from dagmaster.handlers.raster.areas_of_interest import Area, project_area
+from dagmaster.handlers.raster.footprints import bounds_footprint
 from tests.unit.handlers.raster.raster_context import Bed, numbers
 
 if TYPE_CHECKING:
@@ -41,31 +41,31 @@ def test_one_tile_is_warped_of_a_raster_that_is_too_large_as_a_whole(tmp_path: P
     bed.bronze("a.tif", numbers(200, 200))
     plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=40)
     assert bed.run("raster.create_cog", tile_spec=plan.tiles[7], target_crs="EPSG:4326").cog_url
-    with pytest.raises(PermanentError, match="at most 3,000 are worked through"):
+    with pytest.raises(PermanentError, match="at most 3,000 are processed"):
         bed.run("raster.create_cog", href="a.tif", target_crs="EPSG:4326")
 
 
 def test_a_projected_area_across_180_is_as_large_in_degrees():
     shape = shapely.box(780_000, 8_000_000, 880_000, 8_100_000).difference(shapely.box(8.2e5, 8.04e6, 8.4e5, 8.06e6))
-    area = Area(name="fiji", shape=shape, crs=CRS.from_epsg(32760))
-    there = placed(area, CRS.from_epsg(4326), (170, -25, 190, -10))
+    area = Area(name="fiji", geometry=shape, crs=CRS.from_epsg(32760))
+    there = project_area(area, CRS.from_epsg(4326), (170, -25, 190, -10))
     assert there.is_valid
     assert there.area * 111.2**2 * np.cos(np.radians(17.6)) == pytest.approx(9_600, rel=0.02)
     # A raster that ends at 180 has the part on its side.
-    west = placed(area, CRS.from_epsg(4326), (-180, -25, -170, -10))
+    west = project_area(area, CRS.from_epsg(4326), (-180, -25, -170, -10))
     assert west.bounds[0] < -180 < west.bounds[2] < -179
 
 
 def test_an_area_around_a_pole_is_told():
-    area = Area(name="ice", shape=shapely.box(-1e6, -1e6, 1e6, 1e6), crs=CRS.from_epsg(3031))
+    area = Area(name="ice", geometry=shapely.box(-1e6, -1e6, 1e6, 1e6), crs=CRS.from_epsg(3031))
     with pytest.raises(PermanentError, match="the area ice goes around a pole"):
-        placed(area, CRS.from_epsg(4326), (-180, -90, 180, -60))
+        project_area(area, CRS.from_epsg(4326), (-180, -90, 180, -60))
 
 
 @given(beyond=st.floats(-9e-7, 9e-7), side=st.sampled_from([-180.0, 180.0]))
 def test_an_edge_that_is_180_but_for_rounding_crosses_nothing(beyond: float, side: float):
     inner = side - 10 if side > 0 else side + 10
-    place = footprint_of_bounds(CRS.from_epsg(4326), [min(inner, side + beyond), 9, max(inner, side + beyond), 10])
+    place = bounds_footprint(CRS.from_epsg(4326), [min(inner, side + beyond), 9, max(inner, side + beyond), 10])
     assert place.bbox == [min(inner, side), 9, max(inner, side), 10]
     assert place.geometry["type"] == "Polygon"
     assert shapely.geometry.shape(place.geometry).area == pytest.approx(10)

@@ -20,7 +20,7 @@ from rasterio.crs import CRS
 from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
-from dagmaster.handlers.gdal import opened, quiet, working
+from dagmaster.handlers.gdal import explain_io_errors, ignore_missing_georeference, open_raster
 from dagmaster.ports.task_messages import Failed
 from dagmaster.worker.handler_call import run_on_thread
 from tests.unit.handlers.raster.models import mean_model
@@ -62,20 +62,20 @@ VRT = """<VRTDataset rasterXSize="10" rasterYSize="10"><VRTRasterBand dataType="
     ("make", "sentence"),
     [
         (lambda path: path.write_bytes(b""), "the file is empty (0 bytes): expected one of GTiff, JP2OpenJPEG, PNG"),
-        (lambda path: path.write_text("name,height\na,1\n"), "the file is a text file, and no raster: expected one of"),
+        (lambda path: path.write_text("name,height\na,1\n"), "the file is a text file, not a raster: expected one of"),
         (
             lambda path: path.write_text(VRT),
-            "the file is a VRT, which points at other files: name the rasters themselves, or write it out as GeoTIFF",
+            "the file is a VRT, which references other files: name those rasters, or convert it to GeoTIFF",
         ),
         (
             lambda path: path.write_bytes(LANDSAT.read_bytes()[:100]),
-            "the file is a TIFF whose directory cannot be read, so it is damaged or cut off: copy it again",
+            "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again",
         ),
         (
             lambda path: path.write_bytes(b"\x00\x01\x02" * 500),
-            "the file is not a raster that can be read: expected one",
+            "the file is not a readable raster: expected one",
         ),
-        (a_zip, "the file is a zip archive: unpack it, and name the raster in it"),
+        (a_zip, "the file is a zip archive: extract it, and name the raster in it"),
     ],
     ids=["empty", "text", "vrt", "cut off in its directory", "noise", "zip"],
 )
@@ -109,7 +109,7 @@ def test_a_raster_that_was_cut_off_is_told_when_its_pixels_are_read(
     cut = whole.read_bytes()[: whole.stat().st_size // 3]
     (bed.folder / "bronze" / "cut.tif").write_bytes(cut)
     given = params if "sources" in params else {"href": "cut.tif", **params}
-    assert "the raster is damaged or cut off" in refused(bed, handler, **given)
+    assert "the raster is damaged or truncated" in refused(bed, handler, **given)
 
 
 def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
@@ -117,16 +117,16 @@ def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
     path = bed.folder / "bronze" / "a.tif"
     share = bed.services.share
     path.unlink()
-    with pytest.raises(BlobsUnavailable, match=r"a\.tif cannot be read: No such file"), working(path):
+    with pytest.raises(BlobsUnavailable, match=r"a\.tif cannot be read: No such file"), explain_io_errors(path):
         raise RasterioIOError("Read failed")
-    with pytest.raises(BlobsUnavailable, match="cannot be read: No such file"), opened(path, share):
+    with pytest.raises(BlobsUnavailable, match="cannot be read: No such file"), open_raster(path, share):
         pass
 
 
 def test_a_grid_of_letters_is_not_read_for_it_has_its_place_in_another_file(bed: Bed):
     (bed.folder / "bronze" / "a.asc").write_text("ncols 1\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\n5\n")
     (bed.folder / "bronze" / "a.prj").write_text(CRS.from_epsg(32725).to_wkt())
-    assert "a text file, and no raster" in refused(bed, "raster.validate", href="a.asc")
+    assert "a text file, not a raster" in refused(bed, "raster.validate", href="a.asc")
 
 
 def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):
@@ -138,16 +138,16 @@ def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):
     assert path.stat().st_size < 10_000
     for handler in ("raster.validate", "raster.create_cog", "raster_plan_tiles", "raster.thumbnail"):
         said = refused(bed, handler, href="bomb.tif")
-        assert "bytes says that it holds 100,000 x 100,000 pixels, 10,000,000,000 bytes" in said
+        assert "bytes claims 100,000 x 100,000 pixels, 10,000,000,000 bytes" in said
 
 
 def test_more_pixels_than_are_worked_through_are_refused_and_a_tile_of_them_is_not(tmp_path: Path):
     bed = Bed(tmp_path, max_pixels=50_000)
     bed.bronze("large.tif", numbers())
-    assert "300 x 200 pixels in 1 bands are 60,000: at most 50,000" in refused(bed, "create_cog", href="large.tif")
+    assert "300 x 200 pixels in 1 bands, 60,000 in all: at most 50,000" in refused(bed, "create_cog", href="large.tif")
     plan = bed.run("raster_plan_tiles", href="large.tif", tile_size=128)
     assert np.array_equal(bed.read(bed.run("create_cog", tile_spec=plan.tiles[0]).cog_url), numbers()[:, :128, :128])
-    with pytest.raises(PermanentError, match="are 6 tiles of 128 pixels: at most 5 are planned"):
+    with pytest.raises(PermanentError, match="make 6 tiles of 128 pixels: at most 5 are allowed"):
         bed.run("raster_plan_tiles", href="large.tif", tile_size=128, max_tiles=5)
 
 
@@ -159,7 +159,7 @@ def test_a_block_that_does_not_fit_into_memory_is_refused(bed: Bed):
     ):
         pass
     said = refused(bed, "raster.validate", href="strip.tif")
-    assert "one block of the raster has 640,000,000 bytes: at most 536,870,912 are decoded at once" in said
+    assert "one block of the raster has 640,000,000 bytes: at most 536,870,912 can be decoded" in said
 
 
 # ── no place ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -168,25 +168,28 @@ def test_a_block_that_does_not_fit_into_memory_is_refused(bed: Bed):
 @pytest.mark.parametrize("handler", ["raster.validate", "raster.create_cog", "raster_plan_tiles"])
 def test_a_raster_without_a_place_is_refused(bed: Bed, handler: str):
     bed.bronze("lost.tif", numbers(), crs=None)
-    assert "the raster has no coordinate system (CRS)" in refused(bed, handler, href="lost.tif")
+    assert "the raster has no CRS" in refused(bed, handler, href="lost.tif")
     Image.fromarray(np.zeros((9, 9, 3), "uint8")).save(bed.folder / "bronze" / "photo.png")
-    assert "the raster has no coordinate system (CRS)" in refused(bed, handler, href="photo.png")
+    assert "the raster has no CRS" in refused(bed, handler, href="photo.png")
     bed.bronze("nowhere.tif", numbers(), transform=None)
-    assert "and no geotransform: its pixels have no place" in refused(bed, handler, href="nowhere.tif")
+    assert "but no geotransform, so the place of its pixels is unknown" in refused(bed, handler, href="nowhere.tif")
 
 
 def test_ground_control_points_are_told(bed: Bed):
     points = [rasterio.control.GroundControlPoint(row, column, column, -row) for row in (0, 9) for column in (0, 9)]
     path = bed.folder / "bronze" / "points.tif"
-    with quiet(), rasterio.open(path, "w", driver="GTiff", width=9, height=9, count=1, dtype="uint8") as raster:
+    with (
+        ignore_missing_georeference(),
+        rasterio.open(path, "w", driver="GTiff", width=9, height=9, count=1, dtype="uint8") as raster,
+    ):
         raster.gcps = (points, rasterio.crs.CRS.from_epsg(4326))
-    assert "placed by 4 ground control points" in refused(bed, "raster.validate", href="points.tif")
+    assert "georeferenced by 4 ground control points" in refused(bed, "raster.validate", href="points.tif")
 
 
 def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):
     bed.bronze("local.tif", numbers(), crs=LOCAL)
     said = refused(bed, "raster.validate", href="local.tif")
-    assert "the coordinate system 'the old mine' cannot be turned into longitude and latitude" in said
+    assert "the CRS 'the old mine' cannot be transformed to longitude and latitude" in said
 
 
 @pytest.mark.parametrize(
@@ -208,7 +211,7 @@ def test_of_a_raster_that_has_no_known_place_nothing_is_published(bed: Bed, hand
     bed.bronze("local.tif", numbers(), crs=LOCAL)
     (bed.folder / "bronze" / "mean.onnx").write_bytes(mean_model())
     said = refused(bed, handler, **params)
-    assert "the coordinate system 'the old mine' cannot be turned into longitude and latitude" in said
+    assert "the CRS 'the old mine' cannot be transformed to longitude and latitude" in said
     # Neither GDAL's words nor all that a coordinate system has to say.
     assert len(said) < 300
 
@@ -221,10 +224,10 @@ def test_of_a_raster_with_a_moment_that_is_none_nothing_is_published(bed: Bed):
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("EPSG:999999", "nobody knows the coordinate system 'EPSG:999999'"),
-        ("/etc/passwd", "'/etc/passwd' is not a coordinate system: expected a code as EPSG:4326, or WKT"),
-        ("http://example.com/crs", "'http://example.com/crs' is not a coordinate system"),
-        ("nonsense", "'nonsense' is not a coordinate system"),
+        ("EPSG:999999", "unknown CRS 'EPSG:999999'"),
+        ("/etc/passwd", "'/etc/passwd' is not a CRS: expected a code such as EPSG:4326, or WKT"),
+        ("http://example.com/crs", "'http://example.com/crs' is not a CRS"),
+        ("nonsense", "'nonsense' is not a CRS"),
     ],
 )
 def test_a_target_that_nobody_knows_is_refused(bed: Bed, target: str, sentence: str):
@@ -247,7 +250,7 @@ def test_south_up_is_turned_without_a_change_to_any_pixel(bed: Bed):
     assert np.array_equal(bed.read(made.cog_url), numbers(bands=2)[:, ::-1])
     assert made.metadata["standing"] == "north-up"
     assert made.bounds == [300_000, 9_000_000, 309_000, 9_006_000]
-    with pytest.raises(PermanentError, match=r"the raster is south-up or mirrored .* put it north-up; do that first"):
+    with pytest.raises(PermanentError, match=r"the raster is south-up or mirrored .* make it north-up; run one first"):
         bed.run("raster_plan_tiles", href="south.tif")
 
 
@@ -301,7 +304,7 @@ def test_complex_numbers_stay_as_they_are(bed: Bed, dtype: str):
     plan = bed.run("raster_plan_tiles", href="complex.tif", tile_size=400)
     tile = bed.run("create_cog", tile_spec=plan.tiles[3])
     assert np.array_equal(bed.read(tile.cog_url), data[:, 400:, 400:])
-    with pytest.raises(PermanentError, match="band 1 holds complex numbers"):
+    with pytest.raises(PermanentError, match="band 1 contains complex numbers"):
         bed.run("stats_zonal", href="complex.tif", zones=[-36, -9, -34, -7])
 
 
@@ -461,24 +464,30 @@ def test_a_disk_without_room_is_told_so(
             bed.run(handler, **params)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "no room left on the disk of the scratch directory (4,096 bytes are free). Make room" in str(caught.value)
+    assert "no space left on the disk of the scratch directory (4,096 bytes free). Free space" in str(caught.value)
     assert bed.silver() == []
 
 
 def test_what_the_system_says_of_a_full_disk_is_believed(tmp_path: Path):
-    with pytest.raises(BlobsUnavailable, match="no room left on the disk of the scratch"), working(to=tmp_path / "a"):
+    with (
+        pytest.raises(BlobsUnavailable, match="no space left on the disk of the scratch"),
+        explain_io_errors(target=tmp_path / "a"),
+    ):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"crs": "EPSG:32724"}, "the sources differ in coordinate system: "),
+        ({"crs": "EPSG:32724"}, "the sources differ in CRS: "),
         ({"dtype": "float32"}, "the sources differ in data types: "),
         ({"bands": 2}, "the sources differ in number of bands: "),
         ({"nodata": 3}, "the sources differ in nodata value: "),
         ({"transform": Affine(60, 0, 300_000, 0, -60, 9_100_000)}, "the sources differ in pixel size: "),
-        ({"transform": Affine(30, 0, 300_010, 0, -30, 9_100_000)}, "lies 0.33 pixels beside the grid of the others"),
+        (
+            {"transform": Affine(30, 0, 300_010, 0, -30, 9_100_000)},
+            "lies 0.33 pixels off the grid of the other sources",
+        ),
         ({"transform": Affine(30, 0, 330_000, 0, -30, 9_100_000)}, "the sources leave gaps between them"),
         ({"transform": Affine(30, 0, 300_000 + 3e9, 0, -30, 9_100_000 + 3e9)}, "the mosaic would have"),
     ],

@@ -121,5 +121,5 @@ def test_a_batch_gives_the_tiles_that_single_tasks_would_give(bed: Bed):
 
 
 def test_a_tile_that_says_not_of_what_it_is_is_told(bed: Bed):
-    with pytest.raises(PermanentError, match="the tile does not say of which raster it is"):
+    with pytest.raises(PermanentError, match="the tile does not name its raster"):
         bed.run("raster.process_tile_batch", tiles=[{"window": [0, 0, 9, 9]}])

@@ -21,7 +21,10 @@ BESIDE = UTM @ Affine.translation(60, 0)
 @pytest.mark.parametrize("name", ["raster.create_cog", "raster.process_complete", "raster.reproject", "raster.mosaic"])
 @pytest.mark.parametrize(
     ("own", "nodata", "sentence"),
-    [(-9999, 0, "has the nodata value -9999, and 0 is asked for"), (None, 1e9, "int16 cannot hold the nodata value")],
+    [
+        (-9999, 0, "has the nodata value -9999, and 0 is requested"),
+        (None, 1e9, "int16 cannot represent the nodata value"),
+    ],
 )
 def test_a_nodata_value_that_changes_or_loses_pixels_is_refused(
     bed: Bed, name: str, own: float | None, nodata: float, sentence: str

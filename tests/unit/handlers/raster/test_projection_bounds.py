@@ -41,7 +41,7 @@ def boxes(sentence: str) -> list[Sequence[float]]:
 def test_poles_are_refused_on_a_map_of_mercator_and_what_is_advised_helps(bed: Bed, target: str, pixel: int):
     href = ones(bed, -180, 90, (360 // pixel, 180 // pixel), pixel)
     for handler in ("raster.reproject", "raster.create_cog"):
-        with pytest.raises(PermanentError, match=f"from -90 to 90 degrees north, beyond what {target} can show"):
+        with pytest.raises(PermanentError, match=f"from latitude -90 to 90, beyond what {target} can represent"):
             bed.run(handler, href=href, target_crs=target)
     (box,) = boxes(refused(bed, href, target))
     assert box == [-180, -85, 180, 85]
@@ -62,7 +62,7 @@ def test_a_pixel_beyond_the_end_of_mercator_is_no_pole(bed: Bed):
 def test_a_pole_in_metres_is_refused_on_a_map_of_mercator(bed: Bed):
     polar = Affine(20_000, 0, -1_000_000, 0, -20_000, 1_000_000)
     href = ones(bed, 0, 0, (100, 100), 1, crs="EPSG:3413", transform=polar)
-    assert "Bring it to EPSG:4326 and clip it to 85.06 degrees" in refused(bed, href, "EPSG:3857")
+    assert "Reproject it to EPSG:4326 and clip it to 85.06 degrees" in refused(bed, href, "EPSG:3857")
 
 
 @pytest.mark.parametrize("target", ["EPSG:3857", "EPSG:6933"])
@@ -72,7 +72,7 @@ def test_a_raster_on_both_ends_of_a_map_is_refused_and_what_is_advised_helps(
 ):
     href = ones(bed, left, 0, (100, 100), pixel)
     said = refused(bed, href, target)
-    assert f"the raster lies on both sides of 180 degrees, where the map of {target} ends" in said
+    assert f"the raster lies on both sides of 180 degrees, where the projection of {target} ends" in said
     halves = [bed.run("raster.clip", href=href, bbox=box) for box in boxes(said)]
     assert sum(half.metadata["width"] for half in halves) == (99 if pixel == 0.03 else 100)
     for half in halves:
@@ -85,12 +85,12 @@ def test_a_raster_on_both_ends_of_a_map_is_refused_and_what_is_advised_helps(
 def test_a_raster_in_metres_on_both_ends_of_a_map_is_refused(bed: Bed):
     fiji = Affine(1_000, 0, 120_000, 0, -1_000, 8_100_000)
     said = refused(bed, ones(bed, 0, 0, (100, 100), 1, crs="EPSG:32701", transform=fiji), "EPSG:3857")
-    assert "bring it to EPSG:4326 first, and split that at 180 with raster.clip" in said
+    assert "reproject it to EPSG:4326 first, and split that at 180 with raster.clip" in said
 
 
 def test_a_map_may_end_elsewhere_than_at_180(bed: Bed):
     said = refused(bed, ones(bed, -30.5, 0, (100, 100), 0.01), "EPSG:3832")
-    assert "on both sides of 30 degrees west, where the map of EPSG:3832 ends" in said
+    assert "on both sides of 30 degrees west, where the projection of EPSG:3832 ends" in said
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_tiles_beyond_180_are_the_pixels_of_the_whole(bed: Bed):
 def test_a_raster_that_would_have_no_pixels_is_told(bed: Bed):
     # It ends where the map begins: GDAL puts that at the other end.
     said = refused(bed, ones(bed, -30.5, 0, (50, 100), 0.01), "EPSG:3832")
-    assert "would be 112 x 0 pixels, less than one high or wide: give a finer resolution, or another" in said
+    assert "would be 112 x 0 pixels, less than one high or wide: choose a finer resolution, or another" in said

@@ -19,9 +19,9 @@ from rasterio.warp import transform_bounds
 from stac_pydantic import Item
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.provenance import Made, provenance, source_links
-from dagmaster.handlers.raster.footprints import footprint
-from dagmaster.handlers.stac.item_builder import item_of_raster, new_collection
+from dagmaster.handlers.provenance import Provenance, provenance_properties, source_links
+from dagmaster.handlers.raster.footprints import raster_footprint
+from dagmaster.handlers.stac.item_builder import new_collection, stored_raster_item
 from dagmaster.handlers.stac.raster_item import COG_TYPE
 from tests.unit.handlers.raster.raster_context import LANDSAT, REGISTRY, numbers, write
 
@@ -41,10 +41,10 @@ def test_an_item_says_when_its_file_was_made_and_of_the_first_hundred_of_many_so
     assert made.item == bed.run("raster.create_cog", href="a.tif").item
     at = datetime.fromisoformat(made.item["properties"]["created"]).timestamp()
     assert at == pytest.approx(bed.path(made.cog_url).stat().st_mtime, abs=1e-3)
-    many = provenance(Made(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]), {})
+    many = provenance_properties(Provenance(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]), {})
     assert (len(many["dagmaster:sources"]), many["dagmaster:source_count"]) == (100, 101)
     assert "dagmaster:source_count" not in made.item["properties"]
-    assert source_links(Made(sources=[("s3://x/1.tif", ""), ("s3://x/2.tif", "")])) == []
+    assert source_links(Provenance(sources=[("s3://x/1.tif", ""), ("s3://x/2.tif", "")])) == []
 
 
 def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
@@ -98,7 +98,7 @@ def test_an_item_tells_a_cog_from_other_files(bed: Bed, name: str, profile: dict
         write(path, numbers(600, 600, dtype="uint8"), **profile)
     ctx = bed.context("raster.validate")
     try:
-        item = item_of_raster(ctx, ctx.blobs.resolve(path.name), collection=None, when="2024-01-01")
+        item = stored_raster_item(ctx, ctx.blobs.resolve(path.name), collection=None, datetime="2024-01-01")
     finally:
         ctx.close()
     assert item["assets"]["data"]["type"] == media
@@ -114,7 +114,7 @@ def test_a_cog_that_somebody_added_to_is_a_geotiff(bed: Bed):
         raster.update_tags(NOTE="x" * 10_000)
     ctx = bed.context("raster.validate")
     try:
-        item = item_of_raster(ctx, ctx.blobs.resolve("changed.tif"), collection=None)
+        item = stored_raster_item(ctx, ctx.blobs.resolve("changed.tif"), collection=None)
     finally:
         ctx.close()
     assert item["assets"]["data"]["type"] == "image/tiff; application=geotiff"
@@ -154,7 +154,7 @@ def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a
     process = [{"workflow": "w", "tasks": {"thumbnail": {}}}]
     ways = [item, "item.json", collection, {**collection, "process": process}, {"payload": {**collection}}]
     assert len({bed.run("raster.thumbnail", item=way).thumbnail_url for way in ways}) == 1
-    with pytest.raises(PermanentError, match="2 items are given as item, and one is expected: fan out over them"):
+    with pytest.raises(PermanentError, match="item contains 2 items, expected one: fan out over them"):
         bed.run("raster.thumbnail", item={**collection, "features": [item, item]})
     with pytest.raises(PermanentError, match="contains no STAC item"):
         bed.run("raster.thumbnail", item={"features_": []})
@@ -241,7 +241,7 @@ def test_every_name_of_the_sources_is_a_handler():
 def test_a_footprint_has_the_bounds_that_gdal_gives(zone: int, south: bool, east: int, north: int, pixel: int):
     crs = CRS.from_epsg((32700 if south else 32600) + zone)
     affine = Affine(pixel, 0, east, 0, -pixel, north + 1_000_000 if south else north + 300_000)
-    place = footprint(crs, affine, 400, 300)
+    place = raster_footprint(crs, affine, 400, 300)
     bounds = (affine.c, affine.f - 300 * pixel, affine.c + 400 * pixel, affine.f)
     expected = transform_bounds(crs, "OGC:CRS84", *bounds)
     assert place.bbox == pytest.approx(expected, abs=2e-5)

@@ -10,7 +10,7 @@ import rasterio
 from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobsUnavailable, PermanentError
-from dagmaster.handlers.gdal import check_readable, opened
+from dagmaster.handlers.gdal import check_readable, open_raster
 from tests.conformance.object_servers import make_bucket, moto
 from tests.unit.handlers.raster.raster_context import UTM, UTM_25S, Bed, numbers, write
 
@@ -67,9 +67,9 @@ def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeyp
 
 def test_what_lies_there_and_is_no_raster_is_told(far: Bed):
     put(far, "a.tif", b"name,height\n" * 1000)
-    with pytest.raises(PermanentError, match="not a raster that can be read"):
+    with pytest.raises(PermanentError, match="not a readable raster"):
         far.run("raster.validate", href="a.tif")
-    with pytest.raises(PermanentError, match="a text file, and no raster"):
+    with pytest.raises(PermanentError, match="a text file, not a raster"):
         far.run("raster.create_cog", href="a.tif")
 
 
@@ -80,7 +80,7 @@ def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: 
     place = far.services.blobs.gdal_path(uri)
     refusing = type(place)(path=place.path, options={**place.options, "AWS_S3_ENDPOINT": "127.0.0.1:9"})
     monkeypatch.setattr(far.services.blobs, "gdal_path", lambda _: refusing)
-    with pytest.raises(BlobsUnavailable, match="cannot be read where it lies"):
+    with pytest.raises(BlobsUnavailable, match="cannot be read in place"):
         far.run("raster.validate", href="a.tif")
 
 
@@ -100,10 +100,10 @@ def test_a_bomb_is_refused_where_it_lies(far: Bed):
         pass
     put(far, "bomb.tif", path.read_bytes())
     for name in ("raster.validate", "raster_plan_tiles"):
-        with pytest.raises(PermanentError, match="says that it holds 50,000 x 50,000 pixels"):
+        with pytest.raises(PermanentError, match="claims 50,000 x 50,000 pixels"):
             far.run(name, href="bomb.tif")
     small = Bed(far.folder, zones=far.services._config["zones"], max_file_mb=0)
-    with pytest.raises(PermanentError, match="at most 0 MB are read"):
+    with pytest.raises(PermanentError, match="at most 0 MB are allowed"):
         small.run("raster.validate", href="bomb.tif")
 
 
@@ -114,7 +114,7 @@ def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatc
     monkeypatch.setattr("dagmaster.handlers.gdal.DatasetReader", refuse)
     with (
         pytest.raises(BlobsUnavailable, match="it answers 403") as caught,
-        opened("/vsis3/a/b.tif", far.services.share),
+        open_raster("/vsis3/a/b.tif", far.services.share),
     ):
         pass
     assert "SECRET" not in str(caught.value)

@@ -10,7 +10,7 @@ from tests.unit.handlers.raster.raster_context import Bed, numbers, write
 
 REGISTRY = discover(
     [
-        "dagmaster.handlers.raster.validate_handler",
+        "dagmaster.handlers.raster.handlers",
         "dagmaster.handlers.stac.handlers",
         "dagmaster.handlers.maintenance.handlers",
     ],

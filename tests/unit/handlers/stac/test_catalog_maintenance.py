@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.errors import BlobNotFound, PermanentError
-from dagmaster.handlers.stac.item_builder import placed
+from dagmaster.handlers.stac.item_builder import assign_collection
 from dagmaster.handlers.stac.raster_item import COG_TYPE
 from dagmaster.ports.handler_reports import Checkpoint
 from tests.conformance.catalogs import a_collection, an_item
@@ -134,7 +134,9 @@ def test_an_item_whose_bucket_is_gone_is_one_whose_file_is_gone(shelf, monkeypat
 def test_items_whose_files_are_gone_are_told_and_removed_when_asked(shelf):
     for name in ("a.tif", "b.tif"):
         shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes", item_id=name)
-    shelf.services.catalog.register([placed(an_item("elsewhere", assets={"data": {"href": "https://x/y.tif"}}), None)])
+    shelf.services.catalog.register(
+        [assign_collection(an_item("elsewhere", assets={"data": {"href": "https://x/y.tif"}}), None)]
+    )
     (shelf.folder / "silver" / "a.tif").unlink()
     done = shelf.run("stac.rebuild", collection_id="scenes")
     assert (done["missing"], done["removed"]) == (1, 0)
@@ -148,7 +150,7 @@ def test_a_storage_that_looks_empty_takes_no_items_with_it(shelf):
         shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes")
         (shelf.folder / "silver" / name).unlink()
     for name, asked in (("stac.rebuild", {"remove_missing": True}), ("stac.repair_items", {"policy": "remove"})):
-        with pytest.raises(PermanentError, match="is the storage there"):
+        with pytest.raises(PermanentError, match="is the storage mounted"):
             shelf.run(name, collection_id="scenes", **asked)
     assert shelf.services.catalog.counts() == {"scenes": 2}
     assert shelf.run("stac.repair_items", policy="remove", allow_all=True)["removed"] == 2
@@ -162,12 +164,12 @@ def mixed(shelf):
     shelf.services.catalog.ensure_collection(a_collection())
     shelf.services.catalog.register(
         [
-            placed(an_item("right", assets=data), None),
+            assign_collection(an_item("right", assets=data), None),
             an_item("unlinked", assets=data),
-            placed(an_item("boxed", assets=data, bbox=[0, 0, 1, 1]), None),
-            placed(an_item("blind", assets={**data, "thumbnail": {"href": f"{href}.png"}, "odd": {}}), None),
-            placed(an_item("gone", assets={"data": {"href": f"{href}.gone", "roles": ["data"]}}), None),
-            placed(an_item("broken", assets=data, properties={"gsd": -1}), None),
+            assign_collection(an_item("boxed", assets=data, bbox=[0, 0, 1, 1]), None),
+            assign_collection(an_item("blind", assets={**data, "thumbnail": {"href": f"{href}.png"}, "odd": {}}), None),
+            assign_collection(an_item("gone", assets={"data": {"href": f"{href}.gone", "roles": ["data"]}}), None),
+            assign_collection(an_item("broken", assets=data, properties={"gsd": -1}), None),
         ]
     )
     return shelf

@@ -36,7 +36,7 @@ def test_a_map_that_goes_on_at_180_needs_no_cut(lent):
 def test_what_lies_across_the_edge_of_another_map_is_refused(lent):
     # A map of the Pacific ends in the Atlantic, 30 degrees west.
     href = lent.put("x.geojson", collection(shapely.box(-30.5, 0, -29.5, 1)))
-    refused(lent, "across the edge of its map", href=href, target_crs="EPSG:3832")
+    refused(lent, "across the boundary of its map", href=href, target_crs="EPSG:3832")
     near = lent.put("y.geojson", collection(shapely.box(-68.5, 0, -67.5, 1)))
     _, back = loaded(lent, near, target_crs="EPSG:3832", table="near")
     assert shapes_of(back)[0].bounds[2] - shapes_of(back)[0].bounds[0] == pytest.approx(111_319.49, rel=1e-4)

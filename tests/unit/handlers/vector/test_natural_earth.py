@@ -132,12 +132,12 @@ def test_area_and_length_are_kept_by_a_reprojection_and_back(lent, shapefile, co
 
 
 def test_what_a_map_cannot_show_is_refused_or_cut_off(lent, shapefile):
-    with pytest.raises(PermanentError, match="reaches beyond what EPSG:3857 can show") as caught:
+    with pytest.raises(PermanentError, match="reaches beyond what EPSG:3857 can represent") as caught:
         lent.run("vector.prepare", href=shapefile, target_crs="EPSG:3857")
     assert caught.value.kind == "invalid_input"
     prepared, back = loaded(lent, shapefile, target_crs="EPSG:3857", outside="clip", table="mercator")
     assert prepared["counts"]["clipped"] == 1
-    assert {"feature": 160, "problem": "cut to the area of EPSG:3857"} in prepared["problems"]
+    assert {"feature": 160, "problem": "clipped to the area of use of EPSG:3857"} in prepared["problems"]
     assert shapely.bounds(shapely.geometrycollections(shapes_of(back)))[1] == pytest.approx(-20048966.1, abs=0.2)
     assert prepared["bbox"][1] == pytest.approx(-85.06)
 
@@ -203,7 +203,7 @@ def test_a_dissolve_looks_whether_to_stop_while_it_reads(lent, shapefile, monkey
     times = []
     for batch in (COUNTRIES, COUNTRIES, 50):
         looked.clear()
-        monkeypatch.setattr(readers, "BATCH", batch)
+        monkeypatch.setattr(readers, "BATCH_FEATURES", batch)
         lent.run("vector.dissolve", href=shapefile)
         times.append(len(looked))
     # In each of the four batches, instead of in one. The first run publishes, too.
@@ -263,7 +263,7 @@ def test_a_late_upload_of_an_earlier_run_is_not_taken_for_one_of_this_run(lent, 
 def test_rows_that_are_missing_are_noticed(lent, shapefile):
     prepared = lent.run("vector.prepare", href=shapefile, chunk_rows=100, table="half")
     lent.run("vector.upload_chunk", chunk=prepared["chunks"][0])
-    with pytest.raises(PermanentError, match="has 100 rows, and 177 were expected"):
+    with pytest.raises(PermanentError, match="has 100 rows, expected 177"):
         lent.run("vector.create_stac", table="half", expected_rows=COUNTRIES)
 
 

@@ -23,13 +23,13 @@ def test_a_file_that_goes_away_while_it_is_read_may_come_back(lent, monkeypatch,
         href = geoparquet(lent, "x.parquet", [box], 4326)
     else:
         href = lent.put("x.geojson", collection(box))
-    look = dataset_files.look
+    look = dataset_files.check_content
 
     def looked_at_and_gone(path: Any, format_: str) -> None:
         look(path, format_)
         path.resolve().unlink()
 
-    monkeypatch.setattr(dataset_files, "look", looked_at_and_gone)
+    monkeypatch.setattr(dataset_files, "check_content", looked_at_and_gone)
     with pytest.raises(BlobsUnavailable, match="went away"):
         lent.run("vector.prepare", href=href)
 

@@ -68,7 +68,7 @@ def test_the_rules_for_geometries_go_through_the_workflow(lent):
     lent.catalog = ParquetCatalog(lent.place / "catalog")
     points = [shapely.Point(1, 2, 3), None, shapely.Point(4, 5), shapely.Point(50, 5)]
     href = lent.put("p.geojson", collection(*points))
-    assert "Say heights: drop" in json.dumps(run(lent, href=href).nodes["prepare"])
+    assert "Set heights: drop" in json.dumps(run(lent, href=href).nodes["prepare"])
     report = run(lent, href=href, heights="drop", missing_geometry="drop", clip_bbox=[0, 0, 10, 10])
     assert (report.status, report.result["rows"]) == ("COMPLETED", 2), report
 

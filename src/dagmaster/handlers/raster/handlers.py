@@ -1,4 +1,4 @@
-"""The raster handlers: params at the door, a plain function inside, a blob and its facts as the result."""
+"""The raster handlers, all importable from here, and `raster.validate`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pydantic import BaseModel, Field
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.handlers.optional_imports import extra
+from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.analysis_handlers import ml_predict, stats_zonal, thumbnail
 from dagmaster.handlers.raster.cog_handlers import clip, create_cog, mosaic, process_complete, reproject
 from dagmaster.handlers.raster.file_handlers import blob_to_mount, list_files
-from dagmaster.handlers.raster.remote_rasters import in_place
+from dagmaster.handlers.raster.remote_rasters import locate_raster
 from dagmaster.handlers.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
 from dagmaster.handlers.source_files import SourceParams
 
@@ -37,35 +37,37 @@ __all__ = [
 
 
 class ValidateParams(SourceParams):
-    """The raster to look at."""
+    """The raster to validate."""
 
-    dataset_id: str | None = Field(default=None, description="Passed on.")
+    dataset_id: str | None = Field(default=None, description="Not used; accepted for existing workflows.")
 
 
 class Validated(BaseModel):
-    """What is known of a raster."""
+    """The facts of a raster."""
 
-    blob_url: str = Field(description="Where it lies: pass it on as source_url.")
-    validated_path: str = Field(description="The same, for source_path.")
+    blob_url: str = Field(description="The URI of the raster; pass it on as source_url.")
+    validated_path: str = Field(description="Same as blob_url; for source_path.")
     size_mb: float
-    file_size_mb: float = Field(description="The same.")
+    file_size_mb: float = Field(description="Same as size_mb.")
     crs: str
-    bounds: list[float] = Field(description="In its own coordinate system.")
-    bbox: list[float] = Field(description="West, south, east, north, in degrees; west beyond east: across 180°.")
-    sha256: str | None = Field(description="Of its bytes; None where it was only looked at, in an object store.")
-    metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, how it stands.")
+    bounds: list[float] = Field(description="Left, bottom, right, top in the CRS of the raster.")
+    bbox: list[float] = Field(
+        description="West, south, east, north, in degrees; west is greater than east across the antimeridian."
+    )
+    sha256: str | None = Field(description="The checksum; None if the raster was inspected in an object store.")
+    metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, orientation.")
 
 
 @handler("raster.validate", version="2", queue=LIGHT, timeout_seconds=600, aliases=["raster_validate"])
 def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
-    """Check that a file is a raster with a place on Earth, and tell what is in it."""
-    with extra("raster"):
-        from dagmaster.handlers.gdal import gdal
-        from dagmaster.handlers.raster import inspection
-    # A large blob is not brought here to be looked at.
-    source = in_place(ctx, params.uri(ctx))
-    with gdal(ctx.share, **source.options):
-        facts = inspection.describe(source.path, ctx.share, size=source.size)
+    """Check that a file is a georeferenced raster, and return its facts."""
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.inspection import describe_raster
+    # A large blob is inspected in place, not fetched.
+    source = locate_raster(ctx, params.uri(ctx))
+    with gdal_env(ctx.share, **source.options):
+        facts = describe_raster(source.path, ctx.share, size=source.size)
     size_mb = round(source.size / 1e6, 6)
     return Validated(
         blob_url=str(source.uri),
