@@ -442,10 +442,10 @@ SELECT i.job_id, NULL::text AS node_id,
 FROM dag_inbox i
 JOIN dag_jobs j ON j.id = i.job_id
 WHERE (:job_ids::bigint[] IS NULL OR i.job_id = ANY(:job_ids::bigint[]))
-  AND i.created_at <= clock() - make_interval(secs => :patience_seconds)
+  AND i.created_at <= clock() - make_interval(secs => :stall_seconds)
   AND EXISTS (SELECT FROM dag_orchestrators o
               WHERE (o.owner_id = j.owner_id OR (j.owner_id IS NULL AND j.queue IS NULL)) AND o.stopped_at IS NULL
-                AND o.started_at <= clock() - make_interval(secs => :patience_seconds)
+                AND o.started_at <= clock() - make_interval(secs => :stall_seconds)
                 AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
 LIMIT :most
 
@@ -458,8 +458,8 @@ FROM dag_task_results r
 JOIN dag_jobs j ON j.id = r.job_id
 JOIN dag_orchestrators o ON o.owner_id = j.owner_id
 WHERE (:job_ids::bigint[] IS NULL OR r.job_id = ANY(:job_ids::bigint[]))
-  AND r.reported_at <= clock() - make_interval(secs => :patience_seconds)
-  AND o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :patience_seconds)
+  AND r.reported_at <= clock() - make_interval(secs => :stall_seconds)
+  AND o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :stall_seconds)
   AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds)
 LIMIT :most
 
@@ -472,16 +472,16 @@ LEFT JOIN dag_orchestrators p ON p.owner_id = j.previous_owner_id
 WHERE (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
   AND j.owner_id IS NULL AND j.status IN ('PENDING', 'RUNNING')
   -- When it was let go of is told nowhere: not after its owner left, nor before the last that is told of it.
-  AND (p.stopped_at > clock() - make_interval(secs => :patience_seconds)) IS NOT TRUE
+  AND (p.stopped_at > clock() - make_interval(secs => :stall_seconds)) IS NOT TRUE
   AND NOT EXISTS (SELECT FROM dag_job_events e
                   WHERE e.job_id = j.id AND e.seq = j.event_seq
-                    AND e.at > clock() - make_interval(secs => :patience_seconds))
+                    AND e.at > clock() - make_interval(secs => :stall_seconds))
   -- The jobs of a `run` are its own affair, while it lives and a while after.
   AND NOT EXISTS (SELECT FROM dag_workers w
                   WHERE j.queue = ANY(w.queues)
-                    AND coalesce(w.stopped_at, w.heartbeat_at) > clock() - make_interval(secs => :patience_seconds))
+                    AND coalesce(w.stopped_at, w.heartbeat_at) > clock() - make_interval(secs => :stall_seconds))
   AND EXISTS (SELECT FROM dag_orchestrators o
-              WHERE o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :patience_seconds)
+              WHERE o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :stall_seconds)
                 AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds)
                 -- That of a `run` owns nothing else.
                 AND NOT EXISTS (SELECT FROM dag_workers w
