@@ -1,4 +1,4 @@
-"""A connection that comes back: driver errors become ours, and after a loss the next call connects again."""
+"""A connection that reconnects: driver errors become ours, and after a loss the next call connects again."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Connection:
             await self._connected()
 
     async def fetch(self, query: Query, given: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """Run a statement and give its rows."""
+        """Run a statement and return its rows."""
         async with self._turn:
             connection = await self._connected()
             arguments = query.arguments(given)
@@ -122,14 +122,14 @@ class Connection:
                         return await connection.fetch(query.sql, *arguments)
                 return await connection.fetch(query.sql, *arguments)
             except asyncio.CancelledError:
-                # What became of the statement is not known.
+                # Whether the statement was executed is not known.
                 self._drop(connection)
                 raise
             except DRIVER_ERRORS as error:
                 raise self._translated(error, query.name) from error
 
     async def row(self, query: Query, given: Mapping[str, Any]) -> asyncpg.Record | None:
-        """Run a statement and give its one row, if it has one."""
+        """Run a statement and return its first row, if it has one."""
         rows = await self.fetch(query, given)
         return rows[0] if rows else None
 
@@ -182,7 +182,7 @@ class Connection:
                     await connection.remove_listener(channel, callback)
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():
@@ -224,7 +224,7 @@ class Connection:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # Nobody wants it any more: it is not to stay open.
+            # The caller was cancelled: the connection must not stay open.
             connecting.add_done_callback(_put_away)
             raise
 
@@ -263,7 +263,7 @@ class Connection:
 
 
 def translated(error: BaseException, where: str) -> DagmasterError:
-    """What an error of the driver means."""
+    """Return the error of ours that an error of the driver means."""
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
         return SchemaVersionMismatch(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
     if isinstance(error, QueryCanceledError):

@@ -1,4 +1,4 @@
-"""What the doctor asks of a database, whatever state it is in. Errors of the driver are the doctor's to read."""
+"""Queries of the doctor about a database in whatever state. Driver errors are not translated: the doctor reads them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _SQL = queries("doctor")
 
 
 async def server(connection: asyncpg.Connection[asyncpg.Record]) -> asyncpg.Record | None:
-    """The server, who we are, and what we may do."""
+    """Return the version of the server, our user and its rights."""
     return await connection.fetchrow(_SQL["server"].sql)
 
 
 async def wall(connection: asyncpg.Connection[asyncpg.Record]) -> Any:
-    """The server's own clock, in seconds since the epoch."""
+    """Return the server's own clock, in seconds since the epoch."""
     return await connection.fetchval(_SQL["wall"].sql)
 
 
 async def living(
     connection: asyncpg.Connection[asyncpg.Record], lease_seconds: float, worker_lease_seconds: float
 ) -> asyncpg.Record | None:
-    """Who lives, and which queues are served."""
+    """Count live orchestrators and workers, with the queues that these serve."""
     query = _SQL["living"]
     given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
     return await connection.fetchrow(query.sql, *query.arguments(given))
 
 
 async def waiting(connection: asyncpg.Connection[asyncpg.Record]) -> list[tuple[str, int]]:
-    """What waits in each queue."""
+    """Return the number of waiting tasks by queue."""
     return [(row["queue"], row["tasks"]) for row in await connection.fetch(_SQL["waiting"].sql)]

@@ -1,7 +1,7 @@
--- What the doctor asks. On a connection of its own, and with its own patience.
+-- Queries of the doctor, on a connection and with a timeout of its own.
 
 -- name: server
--- The server, who we are, and what we may do.
+-- The version of the server, our user and its rights.
 SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS spelled,
        current_user::text AS username, current_database()::text AS database,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
@@ -12,7 +12,7 @@ SELECT current_setting('server_version_num')::integer AS version, current_settin
 SELECT extract(epoch FROM clock_timestamp())::float8
 
 -- name: living
--- Who lives, and which queues are served.
+-- How many orchestrators and workers are alive, and which queues are served.
 SELECT (SELECT count(*) FROM dag_orchestrators
         WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators,
        count(DISTINCT worker_id) AS workers, coalesce(bool_or(queues = '{}'), false) AS all_served,
@@ -21,5 +21,5 @@ FROM dag_workers LEFT JOIN LATERAL unnest(queues) AS queue ON true
 WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)
 
 -- name: waiting
--- What waits in each queue.
+-- How many tasks wait in each queue.
 SELECT queue, count(*) AS tasks FROM dag_task_queue WHERE worker_id IS NULL GROUP BY queue ORDER BY 2 DESC, 1
