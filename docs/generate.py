@@ -16,7 +16,7 @@ from dagmaster.bootstrap import find_handlers
 from dagmaster.cli.main import cli
 from dagmaster.engine.diagnosis.reasons import MEANING as REASONS
 from dagmaster.engine.expressions.filters import FILTERS
-from dagmaster.engine.invariants import PROMISES
+from dagmaster.engine.invariants import INVARIANTS
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
 from dagmaster.errors import OUTCOMES, error_types
 from dagmaster.ports.audit_events import MEANING, EventType
@@ -257,7 +257,7 @@ Other exit codes: 0 completed or accepted, 1 the job failed, 130 interrupted.
 
 
 def _invariants() -> str:
-    sentences = "\n".join(f"{number}. {sentence}" for number, (sentence, _) in enumerate(PROMISES, 1))
+    sentences = "\n".join(f"{number}. {sentence}" for number, (sentence, _) in enumerate(INVARIANTS, 1))
     return f"{MADE}# What holds after every step\n\nFrom `src/dagmaster/engine/invariants.py`; the tests ask it.\n\n{sentences}\n"
 
 

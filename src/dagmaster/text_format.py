@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ def age(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(int(seconds), 0)} s"
+
+
+def format_rfc3339(at: float) -> str:
+    """Format a time in seconds since the epoch as RFC 3339, in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

@@ -271,7 +271,7 @@ def test_a_job_that_nobody_serves_says_what_to_start_and_can_be_cancelled(place)
     job_id = place.submit(place.write("stuck.yaml", STUCK))
     place.until(job_id, "NodeDispatched")
     shown = place.dagmaster("jobs", "show", job_id).stdout
-    assert "no live worker serves it" in shown
+    assert "no live worker serves this queue" in shown
     assert "dagmaster worker --queue nobody" in " ".join(shown.split())
     assert "✘ no live worker serves " in place.dagmaster("fleet").stdout
     fleet = place.json("fleet")
@@ -280,7 +280,7 @@ def test_a_job_that_nobody_serves_says_what_to_start_and_can_be_cancelled(place)
     assert watching.stderr is not None
     with watching:
         assert "submitted" in watching.stderr.readline()
-        assert any("no live worker serves it" in line for line in watching.stderr)
+        assert any("no live worker serves this queue" in line for line in watching.stderr)
         watching.send_signal(signal.SIGINT)
         assert "the job goes on" in watching.stderr.read()
         assert watching.wait(timeout=60) == 130

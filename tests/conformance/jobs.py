@@ -14,8 +14,8 @@ from dagmaster.engine.events import JobStarted
 from dagmaster.engine.model import Job, row_of
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
-from dagmaster.orchestrator.audit_log import events_of
-from dagmaster.orchestrator.inbox import of_result
+from dagmaster.orchestrator.audit_log import to_audit_events
+from dagmaster.orchestrator.inbox import result_event
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.turn import run_turn
 from dagmaster.orchestrator.turn_commit import to_commit
@@ -141,7 +141,7 @@ class Played:
 
     async def turn(
         self,
-        *happenings: EngineEvent,
+        *events: EngineEvent,
         reported: dict[tuple[str, int], JsonText] | None = None,
         results: list[int] | None = None,
     ) -> TurnCommit:
@@ -149,16 +149,16 @@ class Played:
         held, now = self.held, self.orchestrator.clock.now()
         writes = await run_turn(
             held.job,
-            happenings,
+            events,
             reported=reported or {},
             scopes=held.scopes,
             values=held.values,
             now=now,
-            recall=held.recall,
+            reuse=held.reuse,
         )
         turn = await to_commit(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
         turn.results = results or []
-        turn.events = events_of(held.job, writes, {}, {})
+        turn.events = to_audit_events(held.job, writes, {}, {})
         held.event_seq += len(turn.events)
         turn.event_seq = held.event_seq
         held.keep_sources(writes.sources)
@@ -169,7 +169,7 @@ class Played:
         """Take every result, in one turn."""
         found = await self.orchestrator.read_results(1000)
         reported = {(each.node_id, each.attempt): each.output for each in found if each.output is not None}
-        return await self.turn(*map(of_result, found), reported=reported, results=[each.id for each in found])
+        return await self.turn(*map(result_event, found), reported=reported, results=[each.id for each in found])
 
     async def work(self, outputs: dict[str, Any]) -> TurnCommit:
         """Claim what is ready, report these outputs (an exception is a failure), and take the turn that follows."""

@@ -116,7 +116,7 @@ async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_s
     await submitted(world, await world.client(), graph, resumed_from=old.job_id)
     (claimed,) = await orchestrator.claim(10)
     past = await orchestrator.load_source_job(old.job_id)
-    held = OwnedJob(claimed, graph, orchestrator, past=past, pasts=orchestrator)
+    held = OwnedJob(claimed, graph, orchestrator, source=past, reusable=orchestrator)
     await (await world.worker()).register((), 4, {"h": deployed})
     await Played(world, orchestrator, old.worker, held).turn(JobStarted())
     assert held.job.nodes["a"].status.value == status

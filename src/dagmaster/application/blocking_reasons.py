@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.suggested_commands import suggest_command
-from dagmaster.engine.diagnosis.active_nodes import approval, child_job, nobody_moves, pause, queued, retry
+from dagmaster.engine.diagnosis.active_nodes import (
+    explain_stalled_job,
+    queued,
+    waiting_for_approval,
+    waiting_for_child_job,
+    waiting_for_retry,
+    waiting_for_signal_or_time,
+)
 from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, QueueState, Service
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WaitSpec
@@ -61,9 +68,9 @@ def _owner_sentences(snapshot: JobSnapshot) -> Iterator[str]:
         created_at=job.created_at,
         owner=service,
         orchestrators=snapshot.fleet.orchestrators,
-        is_of_a_run=job.queue is not None,
+        is_local_run=job.queue is not None,
     )
-    reason = nobody_moves(context)
+    reason = explain_stalled_job(context)
     is_young = job.now - job.created_at < PATIENCE_SECONDS
     if reason is not None and not (is_young and reason.code is ReasonCode.NO_OWNER and job.queue is None):
         yield _sentence(snapshot, "the job", reason)
@@ -73,7 +80,7 @@ def _owner_sentences(snapshot: JobSnapshot) -> Iterator[str]:
 
 def _queue_sentences(snapshot: JobSnapshot) -> Iterator[str]:
     for backlog in snapshot.backlog:
-        state = QueueState(workers=backlog.workers, seats=backlog.slots, busy=backlog.busy)
+        state = QueueState(workers=backlog.workers, slots=backlog.slots, busy=backlog.busy)
         reason = queued(backlog.queue, state, backlog.oldest_seconds)
         if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > PATIENCE_SECONDS:
             yield _sentence(snapshot, counted(backlog.tasks, "task"), reason, is_plural=backlog.tasks > 1)
@@ -92,18 +99,20 @@ def _node_reason(snapshot: JobSnapshot, record: NodeRecord) -> Reason | None:
     child = snapshot.child_jobs.get(record.node_id)
     if record.status is NodeStatus.WAITING and isinstance(spec, ApprovalSpec):
         wait = snapshot.waits.get(record.node_id)
-        return approval(spec, "" if wait is None else wait.message, record.wake_at, now)
+        return waiting_for_approval(spec, "" if wait is None else wait.message, record.wake_at, now)
     if record.status is NodeStatus.WAITING and isinstance(spec, WaitSpec):
-        return pause(spec, record.wake_at, now)
+        return waiting_for_signal_or_time(spec, record.wake_at, now)
     if record.status is NodeStatus.READY and record.wake_at is not None and isinstance(spec, TaskSpec):
         max_attempts = spec.retry.max_attempts
-        return retry(record.error or {}, record.failed_attempts + 1, max_attempts, wake_at=record.wake_at, now=now)
+        return waiting_for_retry(
+            record.error or {}, record.failed_attempts + 1, max_attempts, wake_at=record.wake_at, now=now
+        )
     if child is not None and record.status not in TERMINAL_NODE:
-        return child_job(ChildJob(id=child[0], status=child[1]))
+        return waiting_for_child_job(ChildJob(id=child[0], status=child[1]))
     return None
 
 
 def _sentence(snapshot: JobSnapshot, subject: str, reason: Reason, *, is_plural: bool = False) -> str:
     command = suggest_command(snapshot.job.id, reason, subject)
-    sentence = reason.together if is_plural else reason.sentence
+    sentence = reason.group_sentence if is_plural else reason.sentence
     return f"{subject} {sentence}{f' → {command}' if command else ''}"

@@ -20,14 +20,14 @@ from dagmaster.application.views.why import (
     NodeWhyView,
     ReasonView,
 )
-from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.diagnosis.context import AdvanceFailure, ChildJob, DiagnosisContext
-from dagmaster.engine.diagnosis.explain import THE_JOB, Why, quoted
+from dagmaster.engine.diagnosis.explain import THE_JOB, Why, nodes_to_quote
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import JobNotFound, NodeNotFound
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -62,7 +62,8 @@ async def why_job(app: Application, job_id: str | None) -> JobWhyView:
         groups=tuple(_group_view(explanation, group) for group in why.groups()),
         nodes={
             node.id: NodeReasonView(
-                status=_displayed_status(explanation, node.id), **_reason_fields(explanation, why.of(node.id), node.id)
+                status=_displayed_status(explanation, node.id),
+                **_reason_fields(explanation, why.reason_for(node.id), node.id),
             )
             for node in why.nodes()
         },
@@ -101,11 +102,11 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
     approvals = [node.id for node in job.nodes.values() if isinstance(node.spec, ApprovalSpec) and not node.is_terminal]
     waits = await app.read.waits(record.id, approvals) if approvals else {}
     children = await app.read.child_jobs(record.id)
-    quoted_nodes = list(quoted(job))
+    quoted_nodes = list(nodes_to_quote(job))
     outputs = await app.read.outputs(record.id, quoted_nodes) if quoted_nodes else {}
     failure = facts.failure
     if failure is None and failed_with is not None:
-        failure = AdvanceFailure(error=failed_with, again_in_seconds=0.0)
+        failure = AdvanceFailure(error=failed_with, retry_in_seconds=0.0)
     context = DiagnosisContext(
         now=record.now,
         created_at=record.created_at,
@@ -113,15 +114,15 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
         error=redact(record.error),
         owner=facts.owner,
         orchestrators=facts.orchestrators,
-        trouble=failure,
-        is_of_a_run=record.queue is not None,
+        advance_failure=failure,
+        is_local_run=record.queue is not None,
         cancelled_by=facts.cancelled_by,
         cancelled_at=facts.cancelled_at,
         tasks=facts.tasks,
         reports=facts.reports,
         attempts=facts.attempts,
         child_jobs={node_id: ChildJob(id=child, status=status) for node_id, (child, status) in children.items()},
-        questions={node_id: redact(wait.message) for node_id, wait in waits.items()},
+        approval_messages={node_id: redact(wait.message) for node_id, wait in waits.items()},
         queues=facts.queues,
         inputs=redact.inputs(record.inputs),
         outputs={node_id: redact(output) for node_id, output in outputs.items()},
@@ -148,7 +149,7 @@ def _unknown(explanation: Explanation, node_id: str) -> str:
 
 async def _commands(app: Application, explanation: Explanation) -> tuple[str, ...]:
     pending = await app.read.pending_commands(explanation.record.id)
-    return tuple(command_sentences(pending, explanation.why.around.orchestrators))
+    return tuple(command_sentences(pending, explanation.why.context.orchestrators))
 
 
 # ── Child jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +208,7 @@ def _reason_fields(explanation: Explanation, reason: Reason, node_id: str | None
 def _reason_data(data: dict[str, Any]) -> dict[str, Any]:
     """Return what is known of a reason's data, with times in RFC 3339."""
     return {
-        name: rfc3339(value) if _is_time(name) and isinstance(value, int | float) else value
+        name: format_rfc3339(value) if _is_time(name) and isinstance(value, int | float) else value
         for name, value in data.items()
         if value is not None
     }
@@ -241,7 +242,7 @@ def _group_view(explanation: Explanation, group: Group) -> GroupView:
 def _displayed_status(explanation: Explanation, node_id: str) -> NodeStatus:
     """Return a node's status; RUNNING for a dispatched task that a worker runs."""
     why = explanation.why
-    return NodeStatus.RUNNING if why.of(node_id).code is ReasonCode.RUNNING else why.job.nodes[node_id].status
+    return NodeStatus.RUNNING if why.reason_for(node_id).code is ReasonCode.RUNNING else why.job.nodes[node_id].status
 
 
 # ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
-"""The engine: `advance(job, happening, now)` gives decisions.
+"""The engine: `advance(job, event, now)` returns decisions.
 
-Pure. It mutates the in-memory `Job` it is given; when the commit that follows fails, the shell drops that job and loads
-it again. A happening costs the edges it touches: a settled node tells its dependents, a settled child its fan-out.
+Pure. It mutates the in-memory `Job`; when the commit that follows fails, the shell drops that job and loads it again.
+The cost of an event is the edges it touches: a settled node notifies its dependents, a settled child its fan-out.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dagmaster.engine.step import Step
 _REOPENING: Final = frozenset({ResumeRequested, RetryRequested, ItemsReinjected})
 
 
-def advance(job: Job, happening: EngineEvent, now: float) -> list[Decision]:
-    """Apply one happening to a job. `now` is in seconds since the epoch, by the database's clock."""
+def advance(job: Job, event: EngineEvent, now: float) -> list[Decision]:
+    """Apply one event to a job. `now` is in seconds since the epoch, by the database's clock."""
     out: list[Decision] = []
     step = Step(job, now, out)
-    kind = type(happening)
+    kind = type(event)
     if job.status in TERMINAL_JOB and kind not in _REOPENING:
-        step.ignore(f"the job is {job.status}", getattr(happening, "node", None))
+        step.ignore(f"the job is {job.status}", getattr(event, "node", None))
         return out
-    APPLY[kind](step, happening)
-    if step.settled or step.ready or step.sweep:
+    APPLY[kind](step, event)
+    if step.settled or step.ready or step.needs_cancel_remaining:
         _propagate(step)
     if job.open == 0 and job.status is JobStatus.RUNNING and not (out and isinstance(out[-1], Ignore)):
         finish_if_done(step)
@@ -39,11 +39,11 @@ def advance(job: Job, happening: EngineEvent, now: float) -> list[Decision]:
 
 
 def pending_needs(job: Job) -> list[Decision]:
-    """Give the needs that no shell has answered yet. A shell asks once, after it loaded a job."""
+    """Return the needs that are still unanswered. The shell calls this once, after it loaded a job."""
     step = Step(job, 0.0, [])
     for node in job.nodes.values():
         if node.status is NodeStatus.READY and node.wake_at is None:
-            # Also where nothing is needed any more (a node before it was retried): it is `advance` that decides.
+            # Even if nothing is needed any more (an upstream node was retried): `advance` decides that.
             step.out.append(need_of(job, node))
     if job.open == 0 and job.status is JobStatus.RUNNING:
         finish_if_done(step)
@@ -51,26 +51,26 @@ def pending_needs(job: Job) -> list[Decision]:
 
 
 def _propagate(step: Step) -> None:
-    """Tell of each settled node, cancel_remaining if the job is ending, start what is ready; until nothing is left."""
+    """Notify dependents of settled nodes, cancel the rest of an ending job, start ready nodes; until all is done."""
     settled, ready = step.settled, step.ready
-    told = started = 0
+    notified = started = 0
     while True:
-        while told < len(settled):
-            node = settled[told]
-            told += 1
+        while notified < len(settled):
+            node = settled[notified]
+            notified += 1
             if node.parent is None:
                 _notify_dependents(step, node)
             else:
                 fanout.child_settled(step, node.parent, node)
-        if step.sweep:
-            step.sweep = False
+        if step.needs_cancel_remaining:
+            step.needs_cancel_remaining = False
             cancel_remaining(step)
         elif started < len(ready):
             node = ready[started]
             started += 1
             if not step.job.ending and node.status in (NodeStatus.PENDING, NodeStatus.READY):
                 start(step, node)
-        elif told == len(settled):
+        elif notified == len(settled):
             return
 
 
@@ -82,7 +82,7 @@ def _notify_dependents(step: Step, node: Node) -> None:
     for dependent, gate, branch in dependents:
         target = job.nodes[dependent]
         if target.status is NodeStatus.PENDING:
-            outcome = job.record(dependent, gate, leaf_outcome(node, branch))
+            outcome = job.record_leaf(dependent, gate, leaf_outcome(node, branch))
             if outcome == SATISFIED:
                 step.ready.append(target)
             elif outcome != OPEN:

@@ -1,4 +1,4 @@
-"""How a fan-in folds outputs. Plain functions on JSON values."""
+"""Aggregation of outputs by a fan-in. Plain functions on JSON values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def aggregate(mode: Aggregation, outputs: Sequence[Any], failed: Sequence[Any] = ()) -> dict[str, Any]:
-    """Fold outputs, which are in index order and hold only completed ones."""
+    """Aggregate the outputs of completed nodes, in index order."""
     if mode is Aggregation.COLLECT:
         collected: dict[str, Any] = {"results": list(outputs), "count": len(outputs)}
         if failed:
@@ -32,7 +32,7 @@ def aggregate(mode: Aggregation, outputs: Sequence[Any], failed: Sequence[Any] =
 
 
 def _flat(outputs: Sequence[Any]) -> Iterator[Any]:
-    """Give the outputs at the bottom: a nested fan-out's outputs are lists of lists."""
+    """Yield the innermost outputs: a nested fan-out's outputs are lists of lists."""
     for output in outputs:
         if isinstance(output, list):
             yield from _flat(output)
@@ -41,7 +41,7 @@ def _flat(outputs: Sequence[Any]) -> Iterator[Any]:
 
 
 def _values(output: Any) -> list[Any]:
-    # Keys are sorted: a stored JSON object does not keep the order it was written in.
+    # Keys are sorted: a stored JSON object does not keep its key order.
     return [output[key] for key in sorted(output)] if isinstance(output, dict) else []
 
 

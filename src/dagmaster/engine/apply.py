@@ -1,4 +1,4 @@
-"""What each happening does to a job."""
+"""The effect of each event on a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dagmaster.engine.events import (
 )
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec
-from dagmaster.engine.job_completion import HELD, compute_result, finish
+from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, finish
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
 from dagmaster.engine.retry import jitter_for, retry_delay
@@ -44,68 +44,68 @@ if TYPE_CHECKING:
 def _job_started(step: Step, _: JobStarted) -> None:
     job = step.job
     if job.status is not JobStatus.PENDING:
-        step.ignore("the job has started already")
+        step.ignore("the job has already started")
         return
     job.status = JOB_MOVES[job.status][Move.START]
     reruns.set_deadline(step)
     reruns.start_ready_nodes(step)
 
 
-def _held(step: Step, node_id: str, attempt: int) -> Node | None:
-    """Give the node if this is its attempt and it is out with a worker or a child job; else the report is stale."""
+def _in_flight(step: Step, node_id: str, attempt: int) -> Node | None:
+    """Return the node if this attempt is in flight, with a worker or a child job; else ignore the report as stale."""
     node = step.job.nodes.get(node_id)
     if node is None:
         step.ignore(f"no node {node_id!r} in this job", node_id)
-    elif node.attempt != attempt or node.status not in HELD or isinstance(node, FanOut):
+    elif node.attempt != attempt or node.status not in IN_FLIGHT or isinstance(node, FanOut):
         step.ignore(f"stale: attempt {attempt} of {node_id}, which is {node.status} in attempt {node.attempt}", node_id)
         return None
     return node
 
 
-def _task_succeeded(step: Step, happening: TaskSucceeded) -> None:
-    node = _held(step, happening.node, happening.attempt)
+def _task_succeeded(step: Step, event: TaskSucceeded) -> None:
+    node = _in_flight(step, event.node, event.attempt)
     if node is not None:
-        node.handler_version = happening.version
+        node.handler_version = event.version
         step.complete(node, REPORTED)
 
 
-def _result_reused(step: Step, happening: ResultReused) -> None:
-    node = step.job.nodes.get(happening.node)
-    if node is None or isinstance(node, FanOut) or node.status not in (*HELD, NodeStatus.WAITING):
-        step.ignore("the node does not wait for a result", happening.node)
+def _result_reused(step: Step, event: ResultReused) -> None:
+    node = step.job.nodes.get(event.node)
+    if node is None or isinstance(node, FanOut) or node.status not in (*IN_FLIGHT, NodeStatus.WAITING):
+        step.ignore("the node is not waiting for a result", event.node)
         return
-    if node.status in HELD:
-        # Nobody was given the attempt: the next one has its number.
+    if node.status in IN_FLIGHT:
+        # No worker received the attempt: the next attempt reuses its number.
         node.attempt -= 1
-    node.handler_version = happening.source.handler_version
-    step.complete(node, happening.output, happening.source)
+    node.handler_version = event.source.handler_version
+    step.complete(node, event.output, event.source)
 
 
-def _task_failed(step: Step, happening: TaskFailed) -> None:
-    node = _held(step, happening.node, happening.attempt)
+def _task_failed(step: Step, event: TaskFailed) -> None:
+    node = _in_flight(step, event.node, event.attempt)
     if node is None:
         return
     node.failed_attempts += 1
     if _is_stopping(step.job, node):
-        step.cancel(node, happening.error)
+        step.cancel(node, event.error)
         return
     spec = node.spec
     if (
-        happening.permanent
+        event.permanent
         or step.job.ending
         or not isinstance(spec, TaskSpec)
         or node.failed_attempts >= spec.retry.max_attempts
     ):
-        step.fail(node, happening.error)
+        step.fail(node, event.error)
         return
     step.move(node, Move.REQUEUE)
-    node.error = happening.error
+    node.error = event.error
     delay = retry_delay(spec.retry, node.failed_attempts, jitter_for(step.job.id, node.id, node.attempt))
     step.wait_until(node, step.now + delay)
 
 
-def _task_lost(step: Step, happening: TaskLost) -> None:
-    node = _held(step, happening.node, happening.attempt)
+def _task_lost(step: Step, event: TaskLost) -> None:
+    node = _in_flight(step, event.node, event.attempt)
     if node is None:
         return
     node.lost_attempts += 1
@@ -118,11 +118,11 @@ def _task_lost(step: Step, happening: TaskLost) -> None:
     elif node.lost_attempts > limit or step.job.ending:
         step.fail(node, error)
     else:
-        _again(step, node)
+        _requeue(step, node)
 
 
-def _task_released(step: Step, happening: TaskReleased) -> None:
-    node = _held(step, happening.node, happening.attempt)
+def _task_released(step: Step, event: TaskReleased) -> None:
+    node = _in_flight(step, event.node, event.attempt)
     if node is None:
         return
     if _is_stopping(step.job, node):
@@ -131,10 +131,10 @@ def _task_released(step: Step, happening: TaskReleased) -> None:
         step.move(node, Move.REQUEUE)
         step.skip(node, SkipReason.JOB_FAILED)
     else:
-        _again(step, node)
+        _requeue(step, node)
 
 
-def _again(step: Step, node: Node) -> None:
+def _requeue(step: Step, node: Node) -> None:
     step.move(node, Move.REQUEUE)
     step.ready.append(node)
 
@@ -150,130 +150,130 @@ def _is_stopping(job: Job, node: Node) -> bool:
     return False
 
 
-def _dispatch_rejected(step: Step, happening: DispatchRejected) -> None:
-    node = _held(step, happening.node, happening.attempt)
+def _dispatch_rejected(step: Step, event: DispatchRejected) -> None:
+    node = _in_flight(step, event.node, event.attempt)
     if node is not None:
-        _fail_or_cancel(step, node, happening.error)
+        _fail_or_cancel(step, node, event.error)
 
 
 def _fail_or_cancel(step: Step, node: Node, error: dict[str, Any]) -> None:
-    """FAILED without a retry; CANCELLED if the attempt was asked to stop."""
+    """Fail the node without a retry, or cancel it if the attempt was asked to stop."""
     if _is_stopping(step.job, node):
         step.cancel(node, error)
     else:
         step.fail(node, error)
 
 
-def _timer_fired(step: Step, happening: TimerFired) -> None:
+def _timer_fired(step: Step, event: TimerFired) -> None:
     job = step.job
-    if happening.node is None:
+    if event.node is None:
         if job.deadline_at is None or step.now < job.deadline_at:
-            step.ignore("the deadline has not come")
+            step.ignore("the deadline has not passed")
             return
         job.deadline_passed = True
         job.deadline_at = None
         step.end(stop=True)
         return
-    node = job.nodes.get(happening.node)
+    node = job.nodes.get(event.node)
     if node is None or node.wake_at is None or step.now < node.wake_at:
-        step.ignore("no timer of this node is due", happening.node)
+        step.ignore("no timer of this node is due", event.node)
         return
     node.wake_at = None
     job.changed.append(node)
     if node.status is NodeStatus.READY:
         step.ready.append(node)
     elif node.status is NodeStatus.WAITING:
-        approvals_and_waits.time_is_over(step, node)
+        approvals_and_waits.on_timer(step, node)
     elif isinstance(node, FanOut):
         fanout.expand(step, node)
     elif isinstance(node.spec, TaskSpec):
-        message = f"no worker took it from queue {node.spec.queue} within {node.spec.dispatch_timeout_seconds:g} s"
+        message = f"no worker claimed it from queue {node.spec.queue} within {node.spec.dispatch_timeout_seconds:g} s"
         error = failure("dispatch_timeout", message)
         step.out.append(Withdraw(node.id, node.attempt, TaskFailed(node.id, node.attempt, error)))
 
 
-def _values_loaded(step: Step, happening: ValuesLoaded) -> None:
-    if happening.node is None:
+def _values_loaded(step: Step, event: ValuesLoaded) -> None:
+    if event.node is None:
         if step.job.open == 0 and step.job.status is JobStatus.RUNNING:
-            compute_result(step, happening.scope)
+            compute_result(step, event.scope)
         else:
             step.ignore("the job's outputs are not due")
         return
-    node = step.job.nodes.get(happening.node)
+    node = step.job.nodes.get(event.node)
     if node is None or node.status is not NodeStatus.READY or node.wake_at is not None:
-        step.ignore("the node does not wait for values", happening.node)
+        step.ignore("the node is not waiting for values", event.node)
     else:
-        decide(step, node, happening.scope)
+        decide(step, node, event.scope)
 
 
-def _resolution_failed(step: Step, happening: ResolutionFailed) -> None:
-    error = failure("expression", happening.message, path=happening.path)
-    if happening.node is None:
+def _resolution_failed(step: Step, event: ResolutionFailed) -> None:
+    error = failure("expression", event.message, path=event.path)
+    if event.node is None:
         if step.job.open == 0 and step.job.status is JobStatus.RUNNING:
             finish(step, Move.FAIL, error=error)
         else:
             step.ignore("the job's outputs are not due")
         return
-    node = step.job.nodes.get(happening.node)
-    # The source of a fan-out that runs was resolved long ago.
+    node = step.job.nodes.get(event.node)
+    # The source of a running fan-out is resolved already.
     settled = node is None or node.is_terminal or (isinstance(node, FanOut) and node.status is NodeStatus.RUNNING)
     if node is None or settled or node.status is NodeStatus.PENDING:
-        step.ignore("nothing of this node was being resolved", happening.node)
+        step.ignore("no value of this node was being resolved", event.node)
     else:
         _fail_or_cancel(step, node, error)
 
 
-def _approval(step: Step, happening: Approved | Rejected) -> Node | None:
-    node = step.job.nodes.get(happening.node)
+def _approval(step: Step, event: Approved | Rejected) -> Node | None:
+    node = step.job.nodes.get(event.node)
     spec = None if node is None else node.spec
     if node is None or not isinstance(spec, ApprovalSpec) or node.status is not NodeStatus.WAITING:
-        step.ignore(f"no approval is open at {happening.node!r}", happening.node)
+        step.ignore(f"no approval is open at {event.node!r}", event.node)
         return None
-    if spec.approvers and happening.by not in spec.approvers:
-        step.ignore(f"{happening.by} is not one of the approvers: {', '.join(spec.approvers)}", happening.node)
+    if spec.approvers and event.by not in spec.approvers:
+        step.ignore(f"{event.by} is not one of the approvers: {', '.join(spec.approvers)}", event.node)
         return None
     return node
 
 
-def _approved(step: Step, happening: Approved) -> None:
-    node = _approval(step, happening)
+def _approved(step: Step, event: Approved) -> None:
+    node = _approval(step, event)
     if node is not None:
-        approvals_and_waits.approve(step, node, by=happening.by, at=happening.at, comment=happening.comment)
+        approvals_and_waits.approve(step, node, by=event.by, at=event.at, comment=event.comment)
 
 
-def _rejected(step: Step, happening: Rejected) -> None:
-    node = _approval(step, happening)
+def _rejected(step: Step, event: Rejected) -> None:
+    node = _approval(step, event)
     if node is not None:
-        approvals_and_waits.reject(step, node, by=happening.by, at=happening.at, comment=happening.comment)
+        approvals_and_waits.reject(step, node, by=event.by, at=event.at, comment=event.comment)
 
 
-def _signal_received(step: Step, happening: SignalReceived) -> None:
-    approvals_and_waits.receive_signal(step, happening.name, happening.payload)
+def _signal_received(step: Step, event: SignalReceived) -> None:
+    approvals_and_waits.receive_signal(step, event.name, event.payload)
 
 
-def _child_job_finished(step: Step, happening: ChildJobFinished) -> None:
-    node = _held(step, happening.node, happening.attempt)
+def _child_job_finished(step: Step, event: ChildJobFinished) -> None:
+    node = _in_flight(step, event.node, event.attempt)
     if node is None:
         return
-    if happening.status == JobStatus.COMPLETED:
-        step.complete(node, happening.result)
+    if event.status == JobStatus.COMPLETED:
+        step.complete(node, event.result)
     else:
-        said = (happening.error or {}).get("message", "")
-        message = f"the child job is {happening.status}" + (f": {said}" if said else "")
-        _fail_or_cancel(step, node, failure("child_job", message, cause=happening.error))
+        detail = (event.error or {}).get("message", "")
+        message = f"the child job is {event.status}" + (f": {detail}" if detail else "")
+        _fail_or_cancel(step, node, failure("child_job", message, cause=event.error))
 
 
-def _nodes_added(step: Step, happening: NodesAdded) -> None:
+def _nodes_added(step: Step, event: NodesAdded) -> None:
     job = step.job
     if job.ending:
-        step.ignore("the job is ending: nothing is added to it")
+        step.ignore("the job is ending; no nodes are added")
         return
-    added = [job.add(spec) for spec in happening.specs if spec.id not in job.nodes]
+    added = [job.add(spec) for spec in event.specs if spec.id not in job.nodes]
     if not added:
-        step.ignore("every one of these nodes is there already")
+        step.ignore("all of these nodes exist already")
     job.open += len(added)
     job.changed += added
-    # All are counted before the first is skipped: it tells the others of that itself.
+    # All are counted before the first is skipped: a skip notifies the others itself.
     for node, outcome in [(node, _count_leaves(job, node)) for node in added]:
         if outcome == SATISFIED:
             step.ready.append(node)
@@ -282,28 +282,28 @@ def _nodes_added(step: Step, happening: NodesAdded) -> None:
 
 
 def _count_leaves(job: Job, node: Node) -> int:
-    """Count the leaves that are settled already; give the outcome of the whole expression."""
+    """Count the leaves that are settled already; return the outcome of the whole expression."""
     outcome = OPEN if job.gates(node.id) else SATISFIED
     for leaf, gate in job.leaves(node.id):
         settled = leaf_outcome(job.nodes[leaf.node], leaf.branch)
         if settled != OPEN:
-            # Also once the outcome is known: `upstream` looks at every gate.
-            outcome = job.record(node.id, gate, settled) or outcome
+            # Even once the outcome is known: `upstream` reads every gate.
+            outcome = job.record_leaf(node.id, gate, settled) or outcome
     return outcome
 
 
-def _items_reinjected(step: Step, happening: ItemsReinjected) -> None:
-    node = step.job.nodes.get(happening.node)
+def _items_reinjected(step: Step, event: ItemsReinjected) -> None:
+    node = step.job.nodes.get(event.node)
     if node is None:
-        step.ignore(f"no node {happening.node!r} in this job", happening.node)
+        step.ignore(f"no node {event.node!r} in this job", event.node)
     else:
-        reruns.reinject(step, node, happening.indexes)
+        reruns.reinject(step, node, event.indexes)
 
 
 def _cancel_requested(step: Step, _: CancelRequested) -> None:
     job = step.job
     if job.cancel_requested:
-        step.ignore("the job is being cancelled already")
+        step.ignore("the job is already being cancelled")
         return
     job.cancel_requested = True
     if job.status is JobStatus.PENDING:
@@ -311,14 +311,14 @@ def _cancel_requested(step: Step, _: CancelRequested) -> None:
     step.end(stop=True)
 
 
-def _resume_requested(step: Step, happening: ResumeRequested) -> None:
-    reruns.resume(step, happening.nodes)
+def _resume_requested(step: Step, event: ResumeRequested) -> None:
+    reruns.resume(step, event.nodes)
 
 
-def _retry_requested(step: Step, happening: RetryRequested) -> None:
-    node = step.job.nodes.get(happening.node)
+def _retry_requested(step: Step, event: RetryRequested) -> None:
+    node = step.job.nodes.get(event.node)
     if node is None:
-        step.ignore(f"no node {happening.node!r} in this job", happening.node)
+        step.ignore(f"no node {event.node!r} in this job", event.node)
     else:
         reruns.retry(step, node)
 

@@ -1,18 +1,19 @@
-"""Approvals and waits: nodes that an outsider or the clock moves on."""
+"""Approvals and waits: nodes that advance by a person, a signal or the clock."""
 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.decisions import RequestApproval
 from dagmaster.engine.graph import ApprovalSpec, OnTimeout, WaitSpec
-from dagmaster.engine.json_size import shown
+from dagmaster.engine.json_size import preview
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import Move
 from dagmaster.errors import EvaluationFailed
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ MAX_WAIT_SECONDS: Final = 100 * 366 * 86_400
 
 
 def request_approval(step: Step, node: Node, spec: ApprovalSpec) -> None:
-    """Ask, and wait."""
+    """Request an approval and wait for it."""
     step.move(node, Move.WAIT)
     step.out.append(RequestApproval(node.id, spec))
     if spec.timeout_seconds is not None:
@@ -32,18 +33,18 @@ def request_approval(step: Step, node: Node, spec: ApprovalSpec) -> None:
 
 
 def approve(step: Step, node: Node, *, by: str | None, at: str, comment: str) -> None:
-    """Let an approval through."""
+    """Complete an approval node."""
     step.complete(node, {"approved_by": by, "at": at, "comment": comment})
 
 
 def reject(step: Step, node: Node, *, by: str, at: str, comment: str) -> None:
-    """Fail an approval."""
-    said = f": {comment}" if comment else ""
-    step.fail(node, failure("rejected", f"rejected by {by}{said}", rejected_by=by, at=at, comment=comment))
+    """Fail an approval node."""
+    reason = f": {comment}" if comment else ""
+    step.fail(node, failure("rejected", f"rejected by {by}{reason}", rejected_by=by, at=at, comment=comment))
 
 
 def wait_for_signal(step: Step, node: Node, spec: WaitSpec) -> None:
-    """Wait for a signal, or take the one that came before anybody waited for it."""
+    """Wait for a signal, or consume the one that arrived before the node was ready."""
     name = spec.signal or ""
     if name in step.job.signals:
         step.complete(node, step.job.signals.pop(name))
@@ -54,9 +55,9 @@ def wait_for_signal(step: Step, node: Node, spec: WaitSpec) -> None:
 
 
 def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, Any]) -> None:
-    """Wait until the time that `seconds` or `until` names."""
+    """Wait until the time that `seconds` or `until` specifies."""
     try:
-        at = _time_of(spec, scope, step.now)
+        at = _resolve_time(spec, scope, step.now)
     except EvaluationFailed as error:
         step.fail(node, failure("expression", str(error), path=error.path))
         return
@@ -65,32 +66,32 @@ def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, An
 
 
 def receive_signal(step: Step, name: str, payload: Any) -> None:
-    """Give a signal to every node that waits for it; else keep the newest for the next node that will."""
+    """Deliver a signal to every node that waits for it; else keep the newest for the next node that will."""
     job = step.job
     waits = (*job.graph.wiring.waits.get(name, ()), *job.wiring_added.waits.get(name, ()))
-    wanted = [node for node_id in waits if not (node := job.nodes[node_id]).is_terminal]
-    waiting = [node for node in wanted if node.status is NodeStatus.WAITING]
+    unfinished = [node for node_id in waits if not (node := job.nodes[node_id]).is_terminal]
+    waiting = [node for node in unfinished if node.status is NodeStatus.WAITING]
     if waiting:
         for node in waiting:
             step.complete(node, payload)
-    elif wanted:
+    elif unfinished:
         step.job.signals[name] = payload
     else:
         step.ignore(f"no open node waits for signal {name!r}")
 
 
-def time_is_over(step: Step, node: Node) -> None:
-    """Do what the node's spec says for the end of its time."""
+def on_timer(step: Step, node: Node) -> None:
+    """Apply the timeout of an approval or a signal, or complete a wait for a time."""
     spec = node.spec
     if isinstance(spec, ApprovalSpec):
         if spec.on_timeout is OnTimeout.APPROVE:
-            approve(step, node, by=None, at=rfc3339(step.now), comment="nobody answered in time")
+            approve(step, node, by=None, at=format_rfc3339(step.now), comment="approved by timeout")
         else:
-            message = f"nobody answered within {spec.timeout_seconds:g} s"
+            message = f"no answer within {spec.timeout_seconds:g} s"
             step.fail(node, failure("approval_timeout", message))
     elif isinstance(spec, WaitSpec):
         if spec.signal is None:
-            step.complete(node, {"waited_until": rfc3339(step.now)})
+            step.complete(node, {"waited_until": format_rfc3339(step.now)})
         elif spec.on_timeout is OnTimeout.GO_ON:
             step.complete(node, None)
         else:
@@ -98,16 +99,11 @@ def time_is_over(step: Step, node: Node) -> None:
             step.fail(node, failure("signal_timeout", message))
 
 
-def rfc3339(at: float) -> str:
-    """Spell a time."""
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _time_of(spec: WaitSpec, scope: Mapping[str, Any], now: float) -> float:
+def _resolve_time(spec: WaitSpec, scope: Mapping[str, Any], now: float) -> float:
     if spec.seconds is not None:
         seconds = spec.seconds.resolve(scope)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-            raise EvaluationFailed(f"seconds must be a number, not {shown(seconds)}", path="seconds")
+            raise EvaluationFailed(f"seconds must be a number, not {preview(seconds)}", path="seconds")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise EvaluationFailed(f"seconds must be between 0 and {MAX_WAIT_SECONDS}, not {seconds}", path="seconds")
         return now + seconds
@@ -117,6 +113,6 @@ def _time_of(spec: WaitSpec, scope: Mapping[str, Any], now: float) -> float:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        message = f"until must be a date-time with its zone, as 2026-01-31T06:00:00Z, not {shown(until)}"
+        message = f"until must be a date-time with a time zone, such as 2026-01-31T06:00:00Z, not {preview(until)}"
         raise EvaluationFailed(message, path="until")
     return moment.timestamp()

@@ -1,4 +1,4 @@
-"""What the engine decides. The shell carries decisions out, in order, and decides nothing itself."""
+"""The engine's decisions. The shell executes them in order, and decides nothing itself."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class _Reported:
         return "REPORTED"
 
 
-# The output is the one the worker reported: it is in the shell's hands and was never in the engine's.
+# The output is the one that the worker reported: the shell has it, the engine never sees it.
 REPORTED: Final = _Reported()
 
 
 @dataclass(slots=True)
 class Need:
-    """Load these values and come back with `ValuesLoaded`. Without a node: for the job's outputs."""
+    """Load these values and answer with `ValuesLoaded`. Without a node: for the job's outputs."""
 
     node: str | None
     refs: tuple[tuple[str | int, ...], ...]
@@ -34,7 +34,7 @@ class Need:
 
 @dataclass(slots=True)
 class Dispatch:
-    """Give the task to a worker as this attempt. Params are unresolved."""
+    """Dispatch the task to a worker as this attempt. Params are unresolved."""
 
     node: str
     attempt: int
@@ -43,7 +43,7 @@ class Dispatch:
 
 @dataclass(slots=True)
 class Complete:
-    """The node is COMPLETED with this output. `reused`: it is the one of another job, and nothing ran."""
+    """The node is COMPLETED with this output. `reused`: the output comes from another job, and nothing ran."""
 
     node: str
     output: Any
@@ -60,7 +60,7 @@ class Skip:
 
 @dataclass(slots=True)
 class Fail:
-    """The node is FAILED for good."""
+    """The node is FAILED permanently."""
 
     node: str
     error: dict[str, Any]
@@ -75,7 +75,7 @@ class Cancel:
 
 @dataclass(slots=True)
 class Expand:
-    """The fan-out has `count` more children from `first` on, of `total`. At first, `source` is the list to freeze."""
+    """The fan-out has `count` more children from `first` on, of `total`. The first batch has the `source` to freeze."""
 
     node: str
     first: int
@@ -103,7 +103,7 @@ class WaitUntil:
 
 @dataclass(slots=True)
 class RequestApproval:
-    """Ask people. The message is unresolved."""
+    """Request an approval. The message is unresolved."""
 
     node: str
     approval: ApprovalSpec
@@ -111,7 +111,7 @@ class RequestApproval:
 
 @dataclass(slots=True)
 class Stop:
-    """Ask whoever runs this attempt (a worker, or a child job) to stop. It is over when its report arrives."""
+    """Ask the worker or child job that runs this attempt to stop. The attempt ends when its report arrives."""
 
     node: str
     attempt: int
@@ -119,7 +119,7 @@ class Stop:
 
 @dataclass(slots=True)
 class Withdraw:
-    """Take the attempt out of the queue if no worker holds it yet, and if that worked come back with `then`."""
+    """Remove the attempt from the queue if no worker has claimed it, and if that succeeds apply the event `then`."""
 
     node: str
     attempt: int
@@ -128,7 +128,7 @@ class Withdraw:
 
 @dataclass(slots=True)
 class Reopen:
-    """The job is in a new run, and these nodes are open again."""
+    """The job is in a new run, and these nodes are reopened."""
 
     run: int
     nodes: tuple[str, ...]
@@ -136,7 +136,7 @@ class Reopen:
 
 @dataclass(slots=True)
 class FinishJob:
-    """The job is over."""
+    """The job is finished."""
 
     status: JobStatus
     result: Any = None
@@ -145,7 +145,7 @@ class FinishJob:
 
 @dataclass(slots=True)
 class Ignore:
-    """The happening changes nothing, and why."""
+    """The event changes nothing, for this reason."""
 
     reason: str
     node: str | None = None

@@ -1,4 +1,4 @@
-"""What can happen to a job. Plain slotted values: they are made on the hot path."""
+"""The engine's inputs: everything that can happen to a job. Plain slotted values: they are created on the hot path."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.engine.graph import Spec
+    from dagmaster.engine.status import JobStatus
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class JobStarted:
 
 @dataclass(slots=True)
 class TaskSucceeded:
-    """A worker reported an output. The output itself stays with the shell. `version`: of the handler that gave it."""
+    """A worker reported an output, which stays with the shell. `version`: of the handler that produced it."""
 
     node: str
     attempt: int
@@ -27,7 +28,7 @@ class TaskSucceeded:
 
 @dataclass(slots=True)
 class ResultReused:
-    """The job that this one was resumed from has the result. The output is in the shell's form, and not looked into."""
+    """The job that this one was resumed from has the result. The output is opaque to the engine."""
 
     node: str
     output: Any
@@ -35,7 +36,7 @@ class ResultReused:
 
 
 class ReusedFrom(NamedTuple):
-    """Whose result is used again."""
+    """The attempt of another job whose result is reused."""
 
     job_id: str
     node: str
@@ -45,7 +46,7 @@ class ReusedFrom(NamedTuple):
 
 @dataclass(slots=True)
 class TaskFailed:
-    """A worker reported a failure. `permanent`: trying again would not help."""
+    """A worker reported a failure. `permanent`: a retry would not help."""
 
     node: str
     attempt: int
@@ -55,7 +56,7 @@ class TaskFailed:
 
 @dataclass(slots=True)
 class TaskLost:
-    """The worker that held the attempt died, or its lease ran out."""
+    """The worker that held the attempt died, or its lease expired."""
 
     node: str
     attempt: int
@@ -64,7 +65,7 @@ class TaskLost:
 
 @dataclass(slots=True)
 class TaskReleased:
-    """The attempt came back unfinished through nobody's fault: a worker drained, or the work was withdrawn."""
+    """The attempt was released unfinished, without a failure: a worker drained, or the task was withdrawn."""
 
     node: str
     attempt: int
@@ -72,7 +73,7 @@ class TaskReleased:
 
 @dataclass(slots=True)
 class DispatchRejected:
-    """No worker can ever run this: an unknown handler, an unreadable message, too deep a child job."""
+    """No worker can ever run this attempt: unknown handler, unreadable message, child job nested too deep."""
 
     node: str
     attempt: int
@@ -81,14 +82,14 @@ class DispatchRejected:
 
 @dataclass(slots=True)
 class TimerFired:
-    """A node's `wake_at` has come; without a node, the job's deadline."""
+    """A node's `wake_at` is due; without a node, the job's deadline."""
 
     node: str | None = None
 
 
 @dataclass(slots=True)
 class ValuesLoaded:
-    """The values that a `Need` asked for, as the scope of its expressions. Without a node: for the job's outputs."""
+    """The values that a `Need` requested, as the scope of its expressions. Without a node: for the job's outputs."""
 
     node: str | None
     scope: Mapping[str, Any]
@@ -96,7 +97,7 @@ class ValuesLoaded:
 
 @dataclass(slots=True)
 class ResolutionFailed:
-    """What a decision carried could not be resolved, or what it needed could not be loaded. No retry is wasted."""
+    """A template of a decision could not be resolved, or a needed value could not be loaded. It uses up no retry."""
 
     node: str | None
     path: str
@@ -105,7 +106,7 @@ class ResolutionFailed:
 
 @dataclass(slots=True)
 class Approved:
-    """A person said yes. `at` is RFC 3339."""
+    """A person approved. `at` is RFC 3339."""
 
     node: str
     by: str
@@ -115,7 +116,7 @@ class Approved:
 
 @dataclass(slots=True)
 class Rejected:
-    """A person said no."""
+    """A person rejected."""
 
     node: str
     by: str
@@ -133,25 +134,25 @@ class SignalReceived:
 
 @dataclass(slots=True)
 class ChildJobFinished:
-    """The job that a `workflow` node started is over. `attempt` tells it from the child of an earlier run."""
+    """The child job of a `workflow` node finished. `attempt` distinguishes it from the child of an earlier run."""
 
     node: str
     attempt: int
-    status: str
+    status: JobStatus
     result: Any = None
     error: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
 class NodesAdded:
-    """A running task added nodes to its own job. A node that is already there is not added twice."""
+    """A running task added nodes to its own job. A node that exists already is not added again."""
 
     specs: tuple[Spec, ...]
 
 
 @dataclass(slots=True)
 class ItemsReinjected:
-    """Repaired items of a fan-out were put back. Opens a new run."""
+    """Repaired items of a fan-out were reinjected. Opens a new run."""
 
     node: str
     indexes: tuple[int, ...]
@@ -159,19 +160,19 @@ class ItemsReinjected:
 
 @dataclass(slots=True)
 class CancelRequested:
-    """Somebody asked for the job to stop."""
+    """A cancel of the job was requested."""
 
 
 @dataclass(slots=True)
 class ResumeRequested:
-    """Run again what failed, was cancelled or was skipped because of it; and what is named, with all that follows."""
+    """Rerun what failed, was cancelled or was skipped because of it; and the named nodes with all their descendants."""
 
     nodes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class RetryRequested:
-    """Run one node again, now."""
+    """Rerun one node now."""
 
     node: str
 

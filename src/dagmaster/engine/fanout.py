@@ -1,12 +1,12 @@
-"""Fan-outs: freeze the source, make children in batches, let in as many as may run, and close when all are over."""
+"""Fan-outs: freeze the source, create children in batches, admit up to `max_parallel`, close when all are finished."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.decisions import Expand, Stop
-from dagmaster.engine.expressions.json_values import kind
-from dagmaster.engine.json_size import check_size, shown
+from dagmaster.engine.expressions.json_values import json_type
+from dagmaster.engine.json_size import check_size, preview
 from dagmaster.engine.model import FanOut, Node
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
@@ -16,16 +16,16 @@ from dagmaster.errors import EvaluationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Children made in one step, so that one huge fan-out never stalls the jobs beside it.
+# Children created in one step, so that one huge fan-out never stalls other jobs.
 EXPAND_BATCH: Final = 5_000
-# Children of one job, at all levels together.
+# Children of one job, over all levels.
 MAX_CHILDREN: Final = 1_000_000
-# Failed children that a failed fan-out names.
+# Failed children listed in the error of a fan-out.
 NAMED_FAILURES: Final = 20
 
 
 def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
-    """Resolve the source once and for all, and begin to expand."""
+    """Resolve the source once, and start to expand."""
     try:
         source = fan.spec.source.resolve(scope)
         check_size(source, "the list")
@@ -33,7 +33,7 @@ def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
         step.fail(fan, failure("expression", f"source: {error}", path=error.path))
         return
     if not isinstance(source, list):
-        message = f"source must be a list, not {kind(source)}: {shown(source)}"
+        message = f"source must be a list, not {json_type(source)}: {preview(source)}"
         step.fail(fan, failure("invalid_source", message))
         return
     dormant = len(fan.children)
@@ -51,14 +51,14 @@ def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
 
 
 def expand(step: Step, fan: FanOut, source: list[Any] | None = None) -> None:
-    """Make the next batch of children. More to come is a timer that is due now: it survives a crash."""
+    """Create the next batch of children. If more follow, set a timer that is due now: it survives a crash."""
     job, first, total = step.job, fan.expanded, fan.total or 0
     batch = min(EXPAND_BATCH, total - first)
     for index in range(first, first + batch):
         if index < len(fan.children):
             child = fan.children[index]
             step.move(child, Move.REOPEN)
-            _forget(child)
+            _reset_child(child)
         else:
             child = job.new_child(fan)
             job.changed.append(child)
@@ -74,7 +74,7 @@ def expand(step: Step, fan: FanOut, source: list[Any] | None = None) -> None:
 
 
 def reopen(step: Step, fan: FanOut) -> None:
-    """Go on with a fan-out whose source was frozen in an earlier run."""
+    """Continue a fan-out whose source was frozen in an earlier run."""
     step.move(fan, Move.START)
     if fan.expanded < (fan.total or 0):
         expand(step, fan)
@@ -84,7 +84,7 @@ def reopen(step: Step, fan: FanOut) -> None:
 
 
 def admit(step: Step, fan: FanOut) -> None:
-    """Let children in, in index order, up to `max_parallel`."""
+    """Admit children in index order, up to `max_parallel`."""
     limit = fan.spec.max_parallel or fan.expanded
     children, cursor, active = fan.children, fan.cursor, fan.active
     while active < limit and cursor < fan.expanded:
@@ -97,7 +97,7 @@ def admit(step: Step, fan: FanOut) -> None:
 
 
 def child_settled(step: Step, fan: FanOut, child: Node) -> None:
-    """Count a child that is over; let the next one in, or close the fan-out."""
+    """Count a settled child; admit the next one, or close the fan-out."""
     fan.open -= 1
     fan.active -= 1
     if child.status is NodeStatus.COMPLETED:
@@ -113,9 +113,9 @@ def child_settled(step: Step, fan: FanOut, child: Node) -> None:
 
 
 def stop_children(step: Step, fan: FanOut) -> None:
-    """Let no further child start, and stop those that run."""
+    """Admit no further child, and stop those that run."""
     fan.stopped = True
-    fan.shut()
+    fan.close_admission()
     step.job.changed.append(fan)
     for child in fan.children[: fan.expanded]:
         halt(step, child)
@@ -123,7 +123,7 @@ def stop_children(step: Step, fan: FanOut) -> None:
 
 
 def halt(step: Step, node: Node) -> None:
-    """Cancel a node that has not started; stop one that has."""
+    """Cancel a node that has not started; ask a started one to stop."""
     if node.status in (NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING):
         step.cancel(node)
     elif isinstance(node, FanOut):
@@ -134,7 +134,7 @@ def halt(step: Step, node: Node) -> None:
 
 
 def close_if_done(step: Step, fan: FanOut) -> None:
-    """Close a fan-out that has no open children left, and will have none."""
+    """Close a fan-out that has no open children and will have none."""
     if fan.open or fan.status is not NodeStatus.RUNNING:
         return
     total = fan.total or 0
@@ -160,15 +160,15 @@ def _children_failed(fan: FanOut) -> dict[str, Any]:
     )
 
 
-def _forget(child: Node) -> None:
-    """Open a dormant child again. Its attempts go on counting; its past does not."""
-    forget(child)
+def _reset_child(child: Node) -> None:
+    """Reset a dormant child that is reused for a new item."""
+    reset(child)
     if isinstance(child, FanOut):
         supersede(child)
 
 
-def forget(node: Node) -> None:
-    """Clear what a node knows of its last run. `attempt` never restarts; the budgets do."""
+def reset(node: Node) -> None:
+    """Clear the state of a node's last run. `attempt` is never reset; the retry budgets are."""
     node.skip_reason = None
     node.error = None
     node.wake_at = None
@@ -184,15 +184,15 @@ def forget(node: Node) -> None:
 
 
 def supersede(fan: FanOut) -> list[Node]:
-    """Make all children dormant: the source will be resolved anew. Give the children that were touched."""
-    touched: list[Node] = []
+    """Make all children dormant, since the source will be resolved again; return the children that changed."""
+    changed: list[Node] = []
     for child in fan.children:
-        forget(child)
+        reset(child)
         child.status = NODE_MOVES[child.status][Move.SUPERSEDE]
         child.skip_reason = SkipReason.SUPERSEDED
-        touched.append(child)
+        changed.append(child)
         if isinstance(child, FanOut):
-            touched += supersede(child)
+            changed += supersede(child)
     fan.total = None
     fan.expanded = fan.open = fan.active = fan.completed = fan.failed = fan.cursor = 0
-    return touched
+    return changed

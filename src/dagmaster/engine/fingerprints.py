@@ -1,8 +1,8 @@
-"""What a result is the result of, in 16 bytes: the same fingerprint, the same result.
+"""Fingerprints: 16 bytes that identify what a result depends on. Same fingerprint, same result.
 
-Of a task: its handler's name, its resolved params, and what it follows. What it follows counts although the params
-were made of it: a handler may give the same path twice with another file behind it. The version of a handler is not
-part of it: nobody knows it before a worker took the task. It stands beside, and followers count both.
+A task's fingerprint covers its handler's name, its resolved params, and its upstream results. The upstream counts
+although the params were built from it: a handler may return the same path twice with different file contents. The
+handler's version is unknown until a worker claims the task, so it is stored separately; descendants count both.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ SIZE: Final = 16
 
 
 def digest(*parts: str | bytes) -> bytes:
-    """Give a fingerprint of some parts. Each is told from the next by its length."""
-    made = blake2b(digest_size=SIZE)
+    """Return a fingerprint of the parts. Length prefixes keep them apart."""
+    hasher = blake2b(digest_size=SIZE)
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
-        made.update(b"%d:" % len(raw))
-        made.update(raw)
-    return made.digest()
+        hasher.update(b"%d:" % len(raw))
+        hasher.update(raw)
+    return hasher.digest()
 
 
 def upstream_digest(job: Job, node: Node) -> bytes:
-    """Give the fingerprint of all that a node follows: what each leaf of its gate came to. A child's: its fan-out's."""
+    """Return the fingerprint of the outcomes of a node's leaves. A child has the one of its fan-out."""
     top = node.top
     leaves, gates = job.leaves(top.id), job.gates(top.id)
     if not leaves:
         return b""
     if gates[0].kind is GateKind.ANY:
-        # It goes on with the first: the others may come before or after it, and change nothing.
+        # Only the first leaf counts: the others may settle before or after it without effect.
         names: Iterable[str] = () if top.upstream is None else (top.upstream,)
     else:
         names = sorted({leaf.node for leaf, _ in leaves})
@@ -47,14 +47,14 @@ def upstream_digest(job: Job, node: Node) -> bytes:
 
 
 def outcome_digest(job: Job, node: Node) -> bytes:
-    """Give what a node means to those that follow it. One that has no fingerprint is like no other."""
+    """Return a digest of a node's outcome for its descendants. A node without a fingerprint is unique to its job."""
     if node.status is NodeStatus.COMPLETED:
         return (node.fingerprint or job.id.encode()) + (node.handler_version or "").encode()
     return f"{node.status} {node.skip_reason}".encode()
 
 
 def of_engine_node(job: Job, node: Node) -> bytes:
-    """Give the fingerprint of what the engine itself completed. Its values are in the params of who uses them."""
+    """Return the fingerprint of a node that the engine completed itself. Its values are in the params that use them."""
     spec = node.spec
     parts: list[str | bytes] = [spec.kind, upstream_digest(job, node)]
     if isinstance(node, FanOut):
@@ -62,6 +62,6 @@ def of_engine_node(job: Job, node: Node) -> bytes:
     elif isinstance(spec, ConditionalSpec):
         parts.append(node.branch or "")
     elif isinstance(spec, WaitSpec) and spec.signal is not None:
-        # A signal says that something is another than before, and is sent to one job.
+        # A signal means that something changed, and is sent to one job: never reuse it.
         parts += [job.id, str(node.finished_seq)]
     return digest(*parts)

@@ -1,7 +1,7 @@
-"""When a node may start: gates that count settled leaves, so that a leaf costs its depth and never a rescan.
+"""Gates decide when a node may start. They count settled leaves: a leaf costs its depth, never a rescan.
 
 The outcome of a gate does not depend on the order in which its leaves settle: `all_of` is not_taken only once no leaf
-is open, because an open leaf may still break it.
+is open, because an open leaf may still break the gate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dagmaster.engine.graph import GateKind
 if TYPE_CHECKING:
     from dagmaster.engine.graph import FlatGate
 
-# Outcomes are small integers: they are places in a gate's four counters, and this is the hot path.
+# Outcomes are small integers: they index a gate's four counters, and this is the hot path.
 OPEN: Final = 0
 SATISFIED: Final = 1
 NOT_TAKEN: Final = 2
@@ -21,9 +21,9 @@ BROKEN: Final = 3
 
 
 def count(gates: tuple[FlatGate, ...], counts: list[int], gate: int, outcome: int) -> int:
-    """Count one settled member of a gate. Give the outcome of the root if that settles it, else OPEN.
+    """Count one settled member of a gate. Return the outcome of the root if that settles it, else OPEN.
 
-    `counts` holds four numbers a gate: its outcome, then how many members are satisfied, not taken, broken.
+    `counts` holds four numbers per gate: its outcome, then how many members are satisfied, not taken, broken.
     """
     while True:
         base = 4 * gate
@@ -31,7 +31,7 @@ def count(gates: tuple[FlatGate, ...], counts: list[int], gate: int, outcome: in
             return OPEN
         counts[base + outcome] += 1
         kind, size, parent = gates[gate]
-        outcome = _judge(kind, size, counts[base + SATISFIED], counts[base + NOT_TAKEN], counts[base + BROKEN])
+        outcome = _outcome(kind, size, counts[base + SATISFIED], counts[base + NOT_TAKEN], counts[base + BROKEN])
         if outcome == OPEN:
             return OPEN
         counts[base] = outcome
@@ -40,7 +40,7 @@ def count(gates: tuple[FlatGate, ...], counts: list[int], gate: int, outcome: in
         gate = parent
 
 
-def _judge(kind: GateKind, size: int, satisfied: int, not_taken: int, broken: int) -> int:
+def _outcome(kind: GateKind, size: int, satisfied: int, not_taken: int, broken: int) -> int:
     if kind is GateKind.ANY:
         if satisfied:
             return SATISFIED

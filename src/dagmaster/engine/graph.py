@@ -1,6 +1,6 @@
-"""A compiled workflow: immutable, checked, and indexed so that a happening touches only its own edges.
+"""A compiled workflow: immutable, checked, and indexed so that an event touches only its own edges.
 
-Made by `authoring`, read by the engine. Knows nothing of YAML, of Python authors, or of any job.
+Created by `authoring`, read by the engine. Independent of YAML, of the Python API, and of any job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.expressions.templates import Template
 
 
-# How long an attempt may run when neither the node nor its handler says.
+# The timeout of an attempt when neither the node nor its handler sets one.
 DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 
 
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 class GateKind(StrEnum):
-    """How the members of a gate are joined. JOIN is what edges draw: it runs after whatever was taken."""
+    """How the members of a gate are combined. JOIN comes from edges: it runs after every branch that was taken."""
 
     ALL = "all_of"
     ANY = "any_of"
@@ -46,7 +46,7 @@ class GateKind(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What the rest of a job does when a node fails for good."""
+    """What happens to the rest of a job when a node fails permanently."""
 
     FINISH_RUNNING = "finish_running"
     CANCEL_RUNNING = "cancel_running"
@@ -62,7 +62,7 @@ class OnItemError(StrEnum):
 
 
 class Aggregation(StrEnum):
-    """How a fan-in folds outputs."""
+    """How a fan-in aggregates outputs."""
 
     COLLECT = "collect"
     CONCAT = "concat"
@@ -72,7 +72,7 @@ class Aggregation(StrEnum):
 
 
 class OnTimeout(StrEnum):
-    """What a pause does when its time is over."""
+    """What an approval or a signal does at its timeout."""
 
     APPROVE = "approve"
     REJECT = "reject"
@@ -96,16 +96,16 @@ class Gate:
     members: tuple[Gate | Leaf, ...]
 
     def leaves(self) -> list[Leaf]:
-        """Give the leaves, in the order they were written."""
-        found: list[Leaf] = []
+        """Return the leaves, in source order."""
+        leaves: list[Leaf] = []
         for member in self.members:
-            found += [member] if isinstance(member, Leaf) else member.leaves()
-        return found
+            leaves += [member] if isinstance(member, Leaf) else member.leaves()
+        return leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What every node has. `requires` is None for a node that starts with the job."""
+    """The common part of all specs. `requires` is None for a node that starts with the job."""
 
     kind: ClassVar[Kind]
     id: str
@@ -116,14 +116,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSpec(Spec):
-    """The entry."""
+    """The entry node."""
 
     kind: ClassVar[Kind] = Kind.START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndSpec(Spec):
-    """An exit."""
+    """An exit node."""
 
     kind: ClassVar[Kind] = Kind.END
 
@@ -145,7 +145,7 @@ class TaskSpec(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way out of a conditional. The default branch has no condition."""
+    """One branch of a conditional. The default branch has no condition."""
 
     name: str
     condition: Expression | None
@@ -154,7 +154,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionalSpec(Spec):
-    """Picks one branch. `branches` has the default last."""
+    """Takes one branch. The default is the last of `branches`."""
 
     kind: ClassVar[Kind] = Kind.CONDITIONAL
     condition_field: Template | None
@@ -170,7 +170,7 @@ class Tolerance:
     percent: float | None = None
 
     def allows(self, failed: int, total: int) -> bool:
-        """Say whether so many failures out of so many children are within it."""
+        """Return whether this many failures out of this many children are tolerated."""
         # Exact: as floats, 18.4 % of 375 are 68.99….
         limit = self.count if self.percent is None else total * Fraction(str(self.percent)) // 100
         return failed <= limit
@@ -191,7 +191,7 @@ class FanOutSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanInSpec(Spec):
-    """Folds the children of one fan-out (`over`), or one output per node of `sources`."""
+    """Aggregates the children of one fan-out (`over`), or one output per node of `sources`."""
 
     kind: ClassVar[Kind] = Kind.FAN_IN
     aggregation: Aggregation = Aggregation.COLLECT
@@ -211,7 +211,7 @@ class WorkflowSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSpec(Spec):
-    """Pauses for a person."""
+    """Waits for the approval of a person."""
 
     kind: ClassVar[Kind] = Kind.APPROVAL
     approvers: tuple[str, ...] = ()
@@ -222,7 +222,7 @@ class ApprovalSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitSpec(Spec):
-    """Pauses for a time (`seconds`, `until`) or a signal."""
+    """Waits for a time (`seconds`, `until`) or a signal."""
 
     kind: ClassVar[Kind] = Kind.WAIT
     seconds: Template | None = None
@@ -233,7 +233,7 @@ class WaitSpec(Spec):
 
 
 class FlatGate(NamedTuple):
-    """A gate in a node's list of gates: the root is number 0, `parent` is a number in the same list."""
+    """A gate in a node's list of gates: the root has index 0, `parent` is an index in the same list."""
 
     kind: GateKind
     size: int
@@ -241,7 +241,7 @@ class FlatGate(NamedTuple):
 
 
 class Dependent(NamedTuple):
-    """Who hears of a node that settled: the node, its gate, and the branch the leaf asks for."""
+    """A node to notify when another settles: its id, its gate, and the branch that the leaf depends on."""
 
     node: str
     gate: int
@@ -249,7 +249,7 @@ class Dependent(NamedTuple):
 
 
 def flatten(requires: Gate) -> tuple[tuple[FlatGate, ...], tuple[tuple[Leaf, int], ...]]:
-    """Lay a dependency expression out flat, so that a leaf updates its gate, and that its parent, by number."""
+    """Flatten a dependency expression, so that a leaf updates its gate, and the gate its parent, by index."""
     gates: list[FlatGate] = []
     leaves: list[tuple[Leaf, int]] = []
     pending: list[tuple[Gate, int]] = [(requires, -1)]
@@ -266,7 +266,7 @@ def flatten(requires: Gate) -> tuple[tuple[FlatGate, ...], tuple[tuple[Leaf, int
 
 
 class Wiring:
-    """The gates of some nodes, for each node who depends on it, and for each signal who waits for it."""
+    """The gates of nodes, the dependents of each node, and the nodes that wait for each signal."""
 
     __slots__ = ("dependents", "gates", "leaves", "waits")
 
@@ -279,7 +279,7 @@ class Wiring:
             self.add(spec)
 
     def add(self, spec: Spec) -> None:
-        """Wire one more node."""
+        """Add one node."""
         if isinstance(spec, WaitSpec) and spec.signal is not None:
             self.waits.setdefault(spec.signal, []).append(spec.id)
         if spec.requires is None:
@@ -292,7 +292,7 @@ class Wiring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A workflow that was compiled and checked. Jobs refer to it by `content_hash`."""
+    """A compiled and checked workflow. Jobs refer to it by `content_hash`."""
 
     workflow_id: str
     version: int

@@ -1,6 +1,6 @@
-"""What the engine promises of a job between two happenings, as sentences that a test can ask after any step.
+"""The invariants of a job between two events, as sentences that a test can check after any step.
 
-Each check gives the names of those that break its sentence. Nothing in the engine calls this: it costs every node.
+Each check yields the names of the violators. The engine itself never calls this: a check visits every node.
 """
 
 from __future__ import annotations
@@ -20,73 +20,86 @@ if TYPE_CHECKING:
     Check = Callable[[Job], Iterator[str]]
 
 _NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
-_DECIDES_BY_VALUES: Final = (ConditionalSpec, FanOutSpec, FanInSpec, WaitSpec)
+_NEEDS_VALUES: Final = (ConditionalSpec, FanOutSpec, FanInSpec, WaitSpec)
+
+
+INVARIANTS: Final[list[tuple[str, Check]]] = []
+
+
+def _invariant(sentence: str) -> Callable[[Check], Check]:
+    """Register a check under the sentence that it verifies."""
+
+    def register(check: Check) -> Check:
+        INVARIANTS.append((sentence, check))
+        return check
+
+    return register
 
 
 def violations(job: Job) -> list[str]:
-    """Give every promise that this job breaks, and where."""
-    return [f"{sentence} Not so: {name}" for sentence, check in PROMISES for name in check(job)]
+    """Return every invariant that this job violates, and where."""
+    return [f"{sentence} Violated by: {name}" for sentence, check in INVARIANTS for name in check(job)]
 
 
 # ── The job ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def over_means_all_over(job: Job) -> Iterator[str]:
-    """A job that is over has only nodes that are over."""
+@_invariant("A finished job has only finished nodes.")
+def _finished_jobs_have_finished_nodes(job: Job) -> Iterator[str]:
     if job.status in TERMINAL_JOB:
         yield from (node.id for node in job.nodes.values() if not node.is_terminal)
 
 
-def something_can_happen(job: Job) -> Iterator[str]:
-    """A running job always has something that can still happen to it."""
-    if job.status is JobStatus.RUNNING and job.open and not any(_can_be_moved(node) for node in job.nodes.values()):
+@_invariant("A running job with open nodes has a node that an event can move.")
+def _running_jobs_can_advance(job: Job) -> Iterator[str]:
+    if job.status is JobStatus.RUNNING and job.open and not any(_can_move(node) for node in job.nodes.values()):
         yield "the job"
 
 
-def _can_be_moved(node: Node) -> bool:
+def _can_move(node: Node) -> bool:
     if node.status in (NodeStatus.DISPATCHED, NodeStatus.WAITING):
         return True
     if node.status is NodeStatus.RUNNING:
         return isinstance(node.spec, WorkflowSpec) or node.wake_at is not None
-    waits_for_values = isinstance(node.spec, _DECIDES_BY_VALUES)
+    waits_for_values = isinstance(node.spec, _NEEDS_VALUES)
     return node.status is NodeStatus.READY and (waits_for_values or node.wake_at is not None)
 
 
-def every_pause_ends(job: Job) -> Iterator[str]:
-    """A node that waits for a time, rests between attempts, or has children to make, has a timer."""
+@_invariant("A node that waits for a time or for a retry, or has children to create, has a timer.")
+def _timed_waits_have_timers(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         spec = node.spec
-        rests = node.status is NodeStatus.READY and not isinstance(spec, _DECIDES_BY_VALUES)
-        waits = node.status is NodeStatus.WAITING and isinstance(spec, WaitSpec) and spec.signal is None
-        expands = isinstance(node, FanOut) and node.status is NodeStatus.RUNNING and _has_more_to_make(job, node)
-        if (rests or waits or expands) and node.wake_at is None:
+        waits_for_retry = node.status is NodeStatus.READY and not isinstance(spec, _NEEDS_VALUES)
+        waits_for_time = node.status is NodeStatus.WAITING and isinstance(spec, WaitSpec) and spec.signal is None
+        expands = isinstance(node, FanOut) and node.status is NodeStatus.RUNNING and _has_more_to_expand(job, node)
+        if (waits_for_retry or waits_for_time or expands) and node.wake_at is None:
             yield node.id
 
 
-def _has_more_to_make(job: Job, fan: FanOut) -> bool:
+def _has_more_to_expand(job: Job, fan: FanOut) -> bool:
     return fan.expanded < (fan.total or 0) and not fan.stopped and not job.ending
 
 
-def ending_starts_nothing(job: Job) -> Iterator[str]:
-    """An ending job has nothing PENDING, READY or WAITING."""
+@_invariant("An ending job has no node that is PENDING, READY or WAITING.")
+def _ending_jobs_start_nothing(job: Job) -> Iterator[str]:
     if job.ending:
         yield from (node.id for node in job.nodes.values() if node.status in _NOT_STARTED)
 
 
-def stopping_is_ending(job: Job) -> Iterator[str]:
-    """A job that stops what runs is ending, and so is one that was cancelled or whose deadline passed."""
+@_invariant("A stopping job is ending; a cancelled job, or one whose deadline passed, is stopping.")
+def _stopping_is_ending(job: Job) -> Iterator[str]:
     if (job.stopping and not job.ending) or ((job.cancel_requested or job.deadline_passed) and not job.stopping):
         yield "the job"
 
 
-def only_open_jobs_have_deadlines(job: Job) -> Iterator[str]:
-    """Only a running job has a deadline to come."""
+@_invariant("Only a running job has a deadline set.")
+def _only_open_jobs_have_deadlines(job: Job) -> Iterator[str]:
     if job.deadline_at is not None and job.status is not JobStatus.RUNNING:
         yield "the job"
 
 
-def job_counters_are_exact(job: Job) -> Iterator[str]:
-    """The job's counters equal a recount."""
+@_invariant("The job's counters equal a recount.")
+def _job_counters_are_exact(job: Job) -> Iterator[str]:
     live = [node for node in job.nodes.values() if not is_dormant(node)]
     if job.open != sum(not node.is_terminal for node in live):
         yield "open"
@@ -101,15 +114,15 @@ def job_counters_are_exact(job: Job) -> Iterator[str]:
 # ── Every node ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def skipped_for_a_reason(job: Job) -> Iterator[str]:
-    """A node has a skip_reason if, and only if, it is SKIPPED."""
+@_invariant("A node has a skip_reason if, and only if, it is SKIPPED.")
+def _skipped_nodes_have_a_reason(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if (node.status is NodeStatus.SKIPPED) is not (node.skip_reason is not None):
             yield node.id
 
 
-def finished_once(job: Job) -> Iterator[str]:
-    """A node has a finished_seq if, and only if, it is over, and no other node has the same."""
+@_invariant("A node has a finished_seq if, and only if, it is finished, and no other node has the same.")
+def _finished_seqs_are_unique(job: Job) -> Iterator[str]:
     seen: set[int] = set()
     for node in job.nodes.values():
         if node.is_terminal is (node.finished_seq is None) and not is_dormant(node):
@@ -120,38 +133,38 @@ def finished_once(job: Job) -> Iterator[str]:
             seen.add(node.finished_seq)
 
 
-def only_open_nodes_wake(job: Job) -> Iterator[str]:
-    """Only a node that is under way has a timer."""
+@_invariant("Only a node that is neither PENDING nor finished has a timer.")
+def _only_active_nodes_have_timers(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if node.wake_at is not None and (node.is_terminal or node.status is NodeStatus.PENDING):
             yield node.id
 
 
-def budgets_are_attempts(job: Job) -> Iterator[str]:
-    """What a node used of its budgets, it used in attempts."""
+@_invariant("A node's failed and lost attempts are at most its attempts.")
+def _budgets_are_within_attempts(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if node.attempt < node.failed_attempts + node.lost_attempts:
             yield node.id
 
 
-def held_means_an_attempt(job: Job) -> Iterator[str]:
-    """What is out with a worker or a child job has an attempt."""
+@_invariant("A node in flight, with a worker or a child job, has an attempt.")
+def _in_flight_nodes_have_an_attempt(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
-        is_held = node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut)
-        if is_held and node.attempt < 1:
+        in_flight = node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut)
+        if in_flight and node.attempt < 1:
             yield node.id
 
 
-def failed_with_an_error(job: Job) -> Iterator[str]:
-    """A FAILED node says why; one that is COMPLETED, or has not begun, has no error."""
+@_invariant("A FAILED node has an error; a COMPLETED or PENDING node has none.")
+def _failed_nodes_have_an_error(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
-        has_none = node.status in (NodeStatus.COMPLETED, NodeStatus.PENDING)
-        if (node.error is None and node.status is NodeStatus.FAILED) or (node.error is not None and has_none):
+        must_have_none = node.status in (NodeStatus.COMPLETED, NodeStatus.PENDING)
+        if (node.error is None and node.status is NodeStatus.FAILED) or (node.error is not None and must_have_none):
             yield node.id
 
 
-def branches_are_taken_by_conditionals(job: Job) -> Iterator[str]:
-    """A node has a branch if, and only if, it is a COMPLETED conditional, and the branch is one of its own."""
+@_invariant("A node has a branch if, and only if, it is a COMPLETED conditional, and the branch is one of its own.")
+def _only_conditionals_have_branches(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         spec = node.spec
         names = [branch.name for branch in spec.branches] if isinstance(spec, ConditionalSpec) else []
@@ -160,15 +173,15 @@ def branches_are_taken_by_conditionals(job: Job) -> Iterator[str]:
             yield node.id
 
 
-def upstream_is_a_leaf(job: Job) -> Iterator[str]:
-    """The upstream of a node is one of its leaves, and it settled before."""
+@_invariant("The upstream of a node is one of its leaves.")
+def _upstream_is_a_leaf(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if node.upstream is not None and node.upstream not in {leaf.node for leaf, _ in job.leaves(node.id)}:
             yield node.id
 
 
-def settled_gates_act(job: Job) -> Iterator[str]:
-    """In a running job no PENDING node has a gate that is settled."""
+@_invariant("In a running job no PENDING node has a settled gate.")
+def _settled_gates_move_their_node(job: Job) -> Iterator[str]:
     if job.status is not JobStatus.RUNNING:
         return
     for node in job.nodes.values():
@@ -197,8 +210,8 @@ def _fan_outs(job: Job) -> Iterator[tuple[FanOut, list[Node]]]:
             yield node, node.children[: node.expanded]
 
 
-def children_have_their_places(job: Job) -> Iterator[str]:
-    """A child is found under its name, at its index, under its fan-out; and a fan-out has as many as it made."""
+@_invariant("A child has its id and its index in its fan-out; and a fan-out has the children it expanded.")
+def _children_are_indexed(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if isinstance(node, FanOut):
             if not node.expanded <= min(len(node.children), node.total or 0):
@@ -209,8 +222,8 @@ def children_have_their_places(job: Job) -> Iterator[str]:
     yield from (name for name, node in job.nodes.items() if name != node.id)
 
 
-def fan_out_counters_are_exact(job: Job) -> Iterator[str]:
-    """The counters of a fan-out equal a recount of its children."""
+@_invariant("The counters of a fan-out equal a recount of its children.")
+def _fan_out_counters_are_exact(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         is_open = [child for child in children if child.status not in TERMINAL_NODE]
         started = [child for child in is_open if child.status is not NodeStatus.PENDING]
@@ -221,14 +234,14 @@ def fan_out_counters_are_exact(job: Job) -> Iterator[str]:
             yield f"{fan.id}: open, active, completed, failed are {counters}"
 
 
-def no_child_is_passed_over(job: Job) -> Iterator[str]:
-    """No PENDING child of a fan-out stands before its cursor."""
+@_invariant("No PENDING child of a fan-out is before its cursor.")
+def _cursor_skips_no_pending_child(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         yield from (child.id for child in children[: fan.cursor] if child.status is NodeStatus.PENDING)
 
 
-def completed_means_children_completed(job: Job) -> Iterator[str]:
-    """A fan-out is COMPLETED only when all its children are over and their failures are tolerated."""
+@_invariant("A COMPLETED fan-out has only COMPLETED and FAILED children, and their failures are tolerated.")
+def _completed_fan_outs_have_finished_children(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         if fan.status is NodeStatus.COMPLETED:
             ended = all(child.status in (NodeStatus.COMPLETED, NodeStatus.FAILED) for child in children)
@@ -236,17 +249,17 @@ def completed_means_children_completed(job: Job) -> Iterator[str]:
                 yield fan.id
 
 
-def over_fan_outs_have_no_open_children(job: Job) -> Iterator[str]:
-    """A fan-out that is over has no open children, and one that runs and makes no more has some."""
+@_invariant("A finished fan-out has no open children; a fully expanded running one has at least one.")
+def _finished_fan_outs_have_no_open_children(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         has_open = any(not child.is_terminal for child in children)
         is_running = fan.status is NodeStatus.RUNNING
-        if (fan.is_terminal and has_open) or (is_running and not has_open and not _has_more_to_make(job, fan)):
+        if (fan.is_terminal and has_open) or (is_running and not has_open and not _has_more_to_expand(job, fan)):
             yield fan.id
 
 
-def children_wait_for_their_fan_out(job: Job) -> Iterator[str]:
-    """A child is under way only while its fan-out is RUNNING."""
+@_invariant("A child is active only while its fan-out is RUNNING.")
+def _active_children_have_a_running_fan_out(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         if fan.status is not NodeStatus.RUNNING:
             yield from (
@@ -254,63 +267,31 @@ def children_wait_for_their_fan_out(job: Job) -> Iterator[str]:
             )
 
 
-def max_parallel_holds(job: Job) -> Iterator[str]:
-    """No more than max_parallel children of a fan-out are under way."""
+@_invariant("At most max_parallel children of a fan-out are active.")
+def _max_parallel_is_respected(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
-        under_way = sum(not child.is_terminal and child.status is not NodeStatus.PENDING for child in children)
-        if fan.spec.max_parallel is not None and under_way > fan.spec.max_parallel:
+        active = sum(not child.is_terminal and child.status is not NodeStatus.PENDING for child in children)
+        if fan.spec.max_parallel is not None and active > fan.spec.max_parallel:
             yield fan.id
 
 
-def no_place_stays_free(job: Job) -> Iterator[str]:
-    """A running fan-out with a PENDING child has max_parallel of them under way."""
+@_invariant("A running fan-out with a PENDING child has max_parallel active children.")
+def _no_slot_stays_free(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         is_waiting = any(child.status is NodeStatus.PENDING for child in children)
         if is_waiting and fan.status is NodeStatus.RUNNING and fan.active < (fan.spec.max_parallel or len(children)):
             yield fan.id
 
 
-def stopped_fan_outs_start_nothing(job: Job) -> Iterator[str]:
-    """A stopped fan-out that still runs has no child that is PENDING, READY or WAITING."""
+@_invariant("A stopped fan-out that is still running has no child that is PENDING, READY or WAITING.")
+def _stopped_fan_outs_start_nothing(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         if fan.stopped and not fan.is_terminal:
             yield from (child.id for child in children if child.status in _NOT_STARTED)
 
 
-def dormant_children_are_superseded(job: Job) -> Iterator[str]:
-    """A child is SKIPPED as superseded if, and only if, it is left over from an earlier, longer list."""
+@_invariant("A child is SKIPPED as superseded if, and only if, it is left over from an earlier, longer list.")
+def _dormant_children_are_superseded(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if is_dormant(node) is not (node.skip_reason is SkipReason.SUPERSEDED):
             yield node.id
-
-
-_CHECKS: Final[tuple[Check, ...]] = (
-    over_means_all_over,
-    something_can_happen,
-    every_pause_ends,
-    ending_starts_nothing,
-    stopping_is_ending,
-    only_open_jobs_have_deadlines,
-    job_counters_are_exact,
-    skipped_for_a_reason,
-    finished_once,
-    only_open_nodes_wake,
-    budgets_are_attempts,
-    held_means_an_attempt,
-    failed_with_an_error,
-    branches_are_taken_by_conditionals,
-    upstream_is_a_leaf,
-    settled_gates_act,
-    children_have_their_places,
-    fan_out_counters_are_exact,
-    no_child_is_passed_over,
-    completed_means_children_completed,
-    over_fan_outs_have_no_open_children,
-    children_wait_for_their_fan_out,
-    max_parallel_holds,
-    no_place_stays_free,
-    stopped_fan_outs_start_nothing,
-    dormant_children_are_superseded,
-)
-
-PROMISES: Final[tuple[tuple[str, Check], ...]] = tuple((check.__doc__ or "", check) for check in _CHECKS)

@@ -1,4 +1,4 @@
-"""How a job ends: the cancel_remaining when it must end early, the result when it is done."""
+"""How a job ends: `cancel_remaining` when it must end early, `finish_if_done` when all nodes are finished."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dagmaster.errors import EvaluationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HELD: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
+IN_FLIGHT: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
 _NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 
 
 def cancel_remaining(step: Step) -> None:
-    """Settle everything that has not started, once, when a job is ending."""
+    """Cancel or skip every node that has not started, once, when a job is ending."""
     job = step.job
     for node in job.walk():
         if node.status in _NOT_STARTED:
@@ -31,9 +31,9 @@ def cancel_remaining(step: Step) -> None:
             else:
                 step.skip(node, SkipReason.JOB_FAILED)
         elif isinstance(node, FanOut):
-            node.shut()
+            node.close_admission()
             job.changed.append(node)
-        elif node.status in HELD:
+        elif node.status in IN_FLIGHT:
             if job.stopping:
                 step.out.append(Stop(node.id, node.attempt))
             elif node.status is NodeStatus.DISPATCHED:
@@ -44,12 +44,12 @@ def cancel_remaining(step: Step) -> None:
 
 
 def finish_if_done(step: Step) -> None:
-    """Finish a job whose nodes are all over. A completed one has a result to work out first."""
+    """Finish a job whose nodes are all finished. A completed job computes its result first."""
     job = step.job
     if job.cancel_requested:
         finish(step, Move.CANCEL)
     elif job.deadline_passed:
-        message = f"the job was not done within its deadline of {job.graph.deadline_seconds:g} s"
+        message = f"the job exceeded its deadline of {job.graph.deadline_seconds:g} s"
         finish(step, Move.FAIL, error=failure("deadline", message))
     elif job.failed:
         first = min((node for node in job.nodes.values() if fails_job(node)), key=lambda node: node.finished_seq or 0)
@@ -71,7 +71,7 @@ def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
 
 
 def compute_result(step: Step, scope: Mapping[str, Any]) -> None:
-    """Complete the job with its result; one that cannot be worked out fails it."""
+    """Complete the job with its result; fail it if the result cannot be computed."""
     try:
         result = _result(step.job, scope)
         check_size(result, "the result")
@@ -89,7 +89,7 @@ def _result(job: Job, scope: Mapping[str, Any]) -> Any:
 
 
 def finish(step: Step, move: Move, *, result: Any = None, error: dict[str, Any] | None = None) -> None:
-    """End the job."""
+    """Finish the job."""
     job = step.job
     job.status = JOB_MOVES[job.status][move]
     job.deadline_at = None

@@ -1,4 +1,4 @@
-"""How large a value is when it is written as JSON. Parts that are shared count as often as they stand in it."""
+"""The size of a value when it is written as JSON. Shared parts count once for each occurrence."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any, Final
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import EvaluationFailed
 
-# The largest output of a node, whoever makes it.
+# The largest output of any node.
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 _NUMBER: Final = 8
 
 
-def check_size(value: Any, what: str) -> None:
-    """Refuse a value that is larger or deeper than an output may be.
+def check_size(value: Any, name: str) -> None:
+    """Raise `EvaluationFailed` if a value is larger or nested deeper than an output may be.
 
-    Values made of other values share their parts, so a few nodes could name more than fits into any store. Each shared
-    part is measured once: the time is that of what is in memory, not of what would be written.
+    Values built from other values share their parts, so a few nodes could exceed any store. Each shared part is
+    measured once: the cost is that of the value in memory, not of its JSON text.
     """
-    _Measure(what).size(value, 0)
+    _Measure(name).size(value, 0)
 
 
 class _Measure:
-    """One measurement. Keeps the size and the height of each container by its identity, which outlives the call."""
+    """One measurement. Keeps the size and the height of each container by its `id`, which is stable during the call."""
 
-    __slots__ = ("_known", "_what")
+    __slots__ = ("_known", "_name")
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._known: dict[int, tuple[int, int]] = {}
 
     def size(self, value: Any, depth: int) -> tuple[int, int]:
-        """Give the size and the height of a value that stands so deep."""
+        """Return the size and the height of a value at this depth."""
         if isinstance(value, str):
             return len(value) + 2, 0
         if not isinstance(value, list | dict):
@@ -52,18 +52,18 @@ class _Measure:
         if depth + known[1] > MAX_JSON_DEPTH:
             self._too_deep()
         if known[0] > MAX_OUTPUT_BYTES:
-            raise EvaluationFailed(f"{self._what} is larger than {MAX_OUTPUT_BYTES // 2**20} MiB as JSON")
+            raise EvaluationFailed(f"{self._name} is larger than {MAX_OUTPUT_BYTES // 2**20} MiB as JSON")
         return known
 
     def _too_deep(self) -> None:
-        raise EvaluationFailed(f"{self._what} is nested deeper than {MAX_JSON_DEPTH} levels")
+        raise EvaluationFailed(f"{self._name} is nested deeper than {MAX_JSON_DEPTH} levels")
 
 
-_SHOWN_CHARACTERS: Final = 200
+_PREVIEW_CHARACTERS: Final = 200
 
 
-def shown(value: Any) -> str:
-    """Spell the beginning of a value for a message, without spelling all of it first."""
+def preview(value: Any) -> str:
+    """Format the beginning of a value for a message, without formatting all of it."""
     if isinstance(value, str):
-        return repr(value[:_SHOWN_CHARACTERS])
-    return reprlib.repr(value)[:_SHOWN_CHARACTERS]
+        return repr(value[:_PREVIEW_CHARACTERS])
+    return reprlib.repr(value)[:_PREVIEW_CHARACTERS]

@@ -1,7 +1,7 @@
-"""A job in motion: its nodes, and the counters that spare a rescan.
+"""The state of a job: its nodes, and the counters that avoid a rescan.
 
-What is stored of a node is `NodeRow`, what is stored of a job is `JobRow`. Everything else here follows from them:
-`Job.rebuild` gives a job that decides exactly as the one that was stored.
+`NodeRow` and `JobRow` are what is stored of a node and of a job. Everything else here is derived from them:
+`Job.rebuild` returns a job that decides exactly as the one that was stored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
-from dagmaster.engine.graph import FanOutSpec, TaskSpec, Wiring
+from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec, Wiring
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
@@ -56,35 +56,35 @@ class Node:
         self.wake_at: float | None = None
         self.finished_seq: int | None = None
         self.error: dict[str, Any] | None = None
-        # What its result is the result of: see `fingerprints`. The shell sets it, who knows the values.
+        # Identifies what the result depends on: see `fingerprints`. The shell sets it, since it knows the values.
         self.fingerprint: bytes | None = None
         self.handler_version: str | None = None
 
     @property
     def is_terminal(self) -> bool:
-        """Say whether the node is over in this run."""
+        """Return whether the node is finished in this run."""
         return self.status in TERMINAL_NODE
 
     @property
     def allows_failure(self) -> bool:
-        """Say whether a failure of this node satisfies its dependents. A child has none: it counts for its fan-out."""
+        """Return whether a failure satisfies the node's dependents. A child has none: it counts for its fan-out."""
         return self.parent is None and isinstance(self.spec, TaskSpec) and self.spec.allow_failure
 
     @property
     def top(self) -> Node:
-        """The node of the graph that this is, or is a child of at any depth."""
+        """The node of the graph that this node is, or is a child of at any depth."""
         node = self
         while node.parent is not None:
             node = node.parent
         return node
 
     def index_path(self) -> tuple[int, ...]:
-        """Give the place of a child among all children: `a__0__3` is (0, 3)."""
+        """Return the indexes of a child, outermost first: `a__0__3` is (0, 3)."""
         return () if self.parent is None else (*self.parent.index_path(), self.index)
 
 
 class FanOut(Node):
-    """A fan-out and its children. `total` is known once the source was frozen; children past `expanded` are dormant."""
+    """A fan-out and its children. `total` is known once the source is frozen; children past `expanded` are dormant."""
 
     __slots__ = ("active", "children", "completed", "cursor", "expanded", "failed", "open", "stopped", "total")
 
@@ -112,20 +112,20 @@ class FanOut(Node):
         self.failed = sum(1 for child in children if child.status is NodeStatus.FAILED)
         self.cursor = next((i for i, c in enumerate(children) if c.status is NodeStatus.PENDING), len(children))
 
-    def shut(self) -> None:
-        """Let no further child in. Those outside count as inside, so that each gives a place back when it is over."""
+    def close_admission(self) -> None:
+        """Admit no further child. Children not admitted count as active, so that each frees a slot when it settles."""
         self.cursor = self.expanded
         self.active = self.open
         self.wake_at = None
 
     def tolerates_failures(self) -> bool:
-        """Say whether the failures so far let the fan-out complete."""
-        from_items = self.spec.on_item_error.value
-        return from_items != "fail" or self.spec.tolerance.allows(self.failed, self.total or 0)
+        """Return whether the fan-out can complete despite the failures so far."""
+        is_tolerant = self.spec.on_item_error is not OnItemError.FAIL
+        return is_tolerant or self.spec.tolerance.allows(self.failed, self.total or 0)
 
 
 class NodeRow(NamedTuple):
-    """What is stored of a node. Outputs are stored beside it, by the shell."""
+    """The stored state of a node. Outputs are stored separately, by the shell."""
 
     id: str
     status: NodeStatus
@@ -148,7 +148,7 @@ class NodeRow(NamedTuple):
 
 
 def row_of(node: Node) -> NodeRow:
-    """Give what is to be stored of a node."""
+    """Return the row to store for a node."""
     total, expanded, stopped = (None, 0, False)
     if isinstance(node, FanOut):
         total, expanded, stopped = node.total, node.expanded, node.stopped
@@ -176,7 +176,7 @@ def row_of(node: Node) -> NodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """What is stored of a job, as far as the engine is concerned."""
+    """The stored state of a job, as far as the engine is concerned."""
 
     id: str
     status: JobStatus = JobStatus.PENDING
@@ -191,7 +191,7 @@ class JobRow:
 
 
 class Job:
-    """A graph in motion."""
+    """One execution of a graph."""
 
     __slots__ = (
         "added",
@@ -223,26 +223,26 @@ class Job:
         self.cancel_requested = False
         self.deadline_at: float | None = None
         self.deadline_passed = False
-        # `ending`: nothing new starts. `stopping`: what runs is to stop, too. Both are stored, since they do not follow
-        # from the nodes: a failure that an earlier run left behind ends nothing.
+        # `ending`: nothing new starts. `stopping`: running tasks are asked to stop, too. Both are stored, since they
+        # cannot be derived from the nodes: a failure of an earlier run ends nothing.
         self.ending = False
         self.stopping = False
         self.signals: dict[str, Any] = {}
         self.added: dict[str, Spec] = {}
         self.nodes: dict[str, Node] = {node_id: new_node(node_id, spec) for node_id, spec in graph.specs.items()}
-        # Everything below follows from what stands above.
+        # Everything below is derived from the fields above.
         self.wiring_added = Wiring()
         self.counts: dict[str, list[int]] = {}
         self.open = len(self.nodes)
         self.failed = 0
         self.finish_seq = 0
         self.children_made = 0
-        # Nodes touched since the shell last took them, with repetitions.
+        # Nodes touched since the shell last drained them, with repetitions.
         self.changed: list[Node] = []
 
     @classmethod
     def rebuild(cls, graph: Graph, row: JobRow, rows: Iterable[NodeRow]) -> Job:
-        """Give the job that these rows were stored from. A parent's row may come after its children's."""
+        """Return the job that these rows were stored from. A parent's row may come after its children's."""
         job = cls(row.id, graph)
         job.status = row.status
         job.run = row.run
@@ -285,7 +285,7 @@ class Job:
             node.stopped = row.stopped
 
     def row(self) -> JobRow:
-        """Give what is to be stored of the job."""
+        """Return the row to store for the job."""
         return JobRow(
             id=self.id,
             status=self.status,
@@ -300,13 +300,13 @@ class Job:
         )
 
     def drain_changed(self) -> list[Node]:
-        """Give the nodes that changed since the last time, each once."""
+        """Return the nodes that changed since the last call, each once."""
         changed = list(dict.fromkeys(self.changed))
         self.changed.clear()
         return changed
 
     def walk(self) -> Iterator[Node]:
-        """Give all nodes in an order that does not change when the job is rebuilt; `nodes` has no such order."""
+        """Yield all nodes in an order that does not change when the job is rebuilt; `nodes` has no such order."""
         pending = [self.nodes[node_id] for node_id in (*self.graph.specs, *self.added)][::-1]
         while pending:
             node = pending.pop()
@@ -331,15 +331,15 @@ class Job:
         return node
 
     def gates(self, node_id: str) -> tuple[FlatGate, ...]:
-        """Give the gates of a node; none for a node that starts with the job."""
+        """Return the gates of a node; none for a node that starts with the job."""
         return self.graph.wiring.gates.get(node_id) or self.wiring_added.gates.get(node_id, ())
 
     def leaves(self, node_id: str) -> tuple[tuple[Leaf, int], ...]:
-        """Give the leaves of a node's dependency expression, each with the number of its gate."""
+        """Return the leaves of a node's dependency expression, each with the number of its gate."""
         return self.graph.wiring.leaves.get(node_id) or self.wiring_added.leaves.get(node_id, ())
 
-    def record(self, node_id: str, gate: int, outcome: int) -> int:
-        """Count one settled leaf; give the outcome of the whole expression if that settles it, else OPEN."""
+    def record_leaf(self, node_id: str, gate: int, outcome: int) -> int:
+        """Count one settled leaf; return the outcome of the whole expression if that settles it, else OPEN."""
         gates = self.gates(node_id)
         counts = self.counts.get(node_id)
         if counts is None:
@@ -361,29 +361,29 @@ class Job:
                 for leaf, gate in self.leaves(node.id):
                     outcome = leaf_outcome(self.nodes[leaf.node], leaf.branch)
                     if outcome != OPEN:
-                        self.record(node.id, gate, outcome)
+                        self.record_leaf(node.id, gate, outcome)
 
 
 def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int = -1) -> Node:
-    """Make the node for a spec."""
+    """Create the node for a spec."""
     if isinstance(spec, FanOutSpec):
         return FanOut(node_id, spec, parent, index)
     return Node(node_id, spec, parent, index)
 
 
 def is_dormant(node: Node) -> bool:
-    """Say whether a child is left over from a longer list of an earlier run."""
+    """Return whether a child is left over from a longer list of an earlier run."""
     parent = node.parent
     return parent is not None and (node.index >= parent.expanded or is_dormant(parent))
 
 
 def fails_job(node: Node) -> bool:
-    """Say whether this node makes its job FAILED. A child never does: its fan-out may."""
+    """Return whether this node makes its job FAILED. A child never does: its fan-out may."""
     return node.parent is None and node.status is NodeStatus.FAILED and not node.allows_failure
 
 
 def leaf_outcome(node: Node, branch: str | None) -> int:
-    """Say what a node means to one that depends on it, or on one of its branches."""
+    """Return the outcome of a node for a leaf that depends on it, or on one of its branches."""
     status = node.status
     if status is NodeStatus.COMPLETED:
         return SATISFIED if branch is None or branch == node.branch else NOT_TAKEN

@@ -1,4 +1,4 @@
-"""How each kind of node starts, and what it decides once it has its values."""
+"""How each kind of node starts, and what it decides once its values are loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dagmaster.engine.graph import (
     WaitSpec,
     WorkflowSpec,
 )
-from dagmaster.engine.json_size import check_size, shown
+from dagmaster.engine.json_size import check_size, preview
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.step import Step, failure, loaded
@@ -55,7 +55,7 @@ def start(step: Step, node: Node) -> None:
     elif isinstance(node, FanOut) and node.total is not None:
         fanout.reopen(step, node)
     else:
-        ask(step, node)
+        request_values(step, node)
 
 
 def _dispatch(step: Step, node: Node, spec: TaskSpec) -> None:
@@ -67,8 +67,8 @@ def _dispatch(step: Step, node: Node, spec: TaskSpec) -> None:
         step.wait_until(node, step.now + spec.dispatch_timeout_seconds)
 
 
-def ask(step: Step, node: Node) -> None:
-    """Ask for the values that a decision needs; decide at once if it needs none."""
+def request_values(step: Step, node: Node) -> None:
+    """Request the values that a decision needs; decide at once if it needs none."""
     need = need_of(step.job, node)
     if need.refs:
         step.out.append(need)
@@ -77,7 +77,7 @@ def ask(step: Step, node: Node) -> None:
 
 
 def need_of(job: Job, node: Node) -> Need:
-    """Give what a node that is READY has to know before it can decide."""
+    """Return the values that a READY node needs before it can decide."""
     return Need(node.id, _refs(job, node))
 
 
@@ -99,19 +99,19 @@ def _refs(job: Job, node: Node) -> tuple[tuple[str | int, ...], ...]:
 
 
 def decide(step: Step, node: Node, scope: Mapping[str, Any]) -> None:
-    """Decide with the values that a node asked for."""
+    """Decide with the values that a node requested."""
     spec = node.spec
     if isinstance(spec, ConditionalSpec):
-        _branch(step, node, spec, scope)
+        _take_branch(step, node, spec, scope)
     elif isinstance(node, FanOut):
         fanout.freeze(step, node, scope)
     elif isinstance(spec, WaitSpec):
         approvals_and_waits.wait_for_time(step, node, spec, scope)
     elif isinstance(spec, FanInSpec):
-        _fold(step, node, spec, scope)
+        _fan_in(step, node, spec, scope)
 
 
-def _branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, Any]) -> None:
+def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, Any]) -> None:
     try:
         value = None if spec.condition_field is None else spec.condition_field.resolve(scope)
         check_size(value, "condition_field")
@@ -121,17 +121,17 @@ def _branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, A
         step.fail(node, failure("expression", str(error), path=error.path))
         return
     if taken is None:
-        step.fail(node, failure("no_branch", f"no branch holds for value {shown(value)}, and there is no default"))
+        step.fail(node, failure("no_branch", f"no branch matches value {preview(value)}, and there is no default"))
         return
     node.branch = taken.name
     target = taken.next[0] if len(taken.next) == 1 else list(taken.next) or None
     step.complete(node, {"branch_taken": target, "branch": taken.name, "value": value})
 
 
-def _fold(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> None:
+def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> None:
     try:
-        output = aggregate(spec.aggregation, *_parts(spec, scope))
-        check_size(output, f"what {spec.aggregation} makes of the outputs")
+        output = aggregate(spec.aggregation, *_fan_in_inputs(spec, scope))
+        check_size(output, f"the result of {spec.aggregation}")
     except EvaluationFailed as error:
         step.fail(node, failure("expression", str(error), path=error.path))
     except OverflowError:
@@ -140,27 +140,28 @@ def _fold(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> 
         step.complete(node, output)
 
 
-def _parts(spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+def _fan_in_inputs(spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     if spec.over is None:
-        # What was loaded counts: since it was asked for, more may have come (an `any_of` goes on with the first).
+        # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the first).
         nodes = scope.get("nodes", {})
         return [nodes[source]["output"] for source in spec.sources if "output" in nodes.get(source, {})], []
     failed = loaded(scope, spec.over, "failed")
-    lost = {item["index"] for item in failed}
-    return [each for index, each in enumerate(loaded(scope, spec.over, "outputs")) if index not in lost], failed
+    failed_indexes = {item["index"] for item in failed}
+    outputs = loaded(scope, spec.over, "outputs")
+    return [output for index, output in enumerate(outputs) if index not in failed_indexes], failed
 
 
 def _upstream(job: Job, node: Node) -> str | None:
-    """Give the satisfied leaf that finished first: `upstream` in expressions. None where there is no such one."""
+    """Return the satisfied leaf that finished first, `upstream` in expressions; None if there is no such leaf."""
     leaves, gates = job.leaves(node.id), job.gates(node.id)
     if not leaves or (gates[0].kind is GateKind.ALL and len(leaves) > 1):
         return None
     counts = job.counts[node.id]
 
-    def counts_for(leaf: Leaf, gate: int) -> bool:
+    def is_satisfied(leaf: Leaf, gate: int) -> bool:
         while gate >= 0 and counts[4 * gate] == SATISFIED:
             gate = gates[gate].parent
         return gate < 0 and leaf_outcome(job.nodes[leaf.node], leaf.branch) == SATISFIED
 
-    found = [job.nodes[leaf.node] for leaf, gate in leaves if counts_for(leaf, gate)]
-    return min(found, key=lambda each: each.finished_seq or 0).id if found else None
+    satisfied = [job.nodes[leaf.node] for leaf, gate in leaves if is_satisfied(leaf, gate)]
+    return min(satisfied, key=lambda source: source.finished_seq or 0).id if satisfied else None

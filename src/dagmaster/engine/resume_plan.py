@@ -1,7 +1,7 @@
-"""What a resume would do, said before it does: for each node whether its result is reused, and why not.
+"""The plan of a resume: for each node whether its result would be reused, and if not, why.
 
-Pure. A new run of the same job is tried on the job itself, which is thrown away. A job that is resumed as a new one is
-rehearsed by the shell, with nobody to run anything; here what stands after that is compared with what stood before.
+Pure. A new run of the same job is applied to the job itself, which is then discarded. For a resume as a new job the
+shell makes a dry run without workers; its outcome is compared here with the earlier job.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Job, Node, NodeRow
 
-# Children that a fan-out names.
+# Children listed in the reason of a fan-out.
 NAMED_CHILDREN: Final = 3
 
 
 class ReuseKind(StrEnum):
-    """What becomes of a node. IMPOSSIBLE: its result can neither be reused nor made again as things are."""
+    """What happens to a node. IMPOSSIBLE: its result can neither be reused nor computed again."""
 
     REUSED = "reused"
     REDONE = "redone"
@@ -40,17 +40,17 @@ class ReuseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReuseDecision:
-    """What becomes of one node, and why. `children`: how many of a fan-out's are reused, and how many redone."""
+    """What happens to one node, and why. `children`: how many of a fan-out's are reused, and how many redone."""
 
     node: str
-    fate: ReuseKind
+    kind: ReuseKind
     reason: str
     children: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeContext:
-    """What is another than it was, beside the graph. `served`: the handlers of live workers; None if nobody lives."""
+    """What changed, apart from the graph. `served`: the handlers of live workers; None if no worker is alive."""
 
     named: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
@@ -59,115 +59,115 @@ class ResumeContext:
     served: frozenset[str] | None = None
 
 
-def with_followers(graph: Graph, names: Iterable[str]) -> frozenset[str]:
-    """Give these nodes and all that follows them, at any distance."""
-    found: set[str] = set()
+def with_descendants(graph: Graph, names: Iterable[str]) -> frozenset[str]:
+    """Return these nodes and all their descendants."""
+    names_seen: set[str] = set()
     pending = list(names)
     while pending:
         node_id = pending.pop()
-        if node_id not in found:
-            found.add(node_id)
+        if node_id not in names_seen:
+            names_seen.add(node_id)
             pending += [dependent.node for dependent in graph.wiring.dependents.get(node_id, ())]
-    return frozenset(found)
+    return frozenset(names_seen)
 
 
 # ── A new run of the same job ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_of_run(
-    job: Job, happening: ResumeRequested | RetryRequested, now: float, around: ResumeContext
+def plan_rerun(
+    job: Job, event: ResumeRequested | RetryRequested, now: float, context: ResumeContext
 ) -> list[ReuseDecision] | str:
-    """Say what a new run would do. Text: why there is none. The job is spent by it."""
+    """Return what a new run would do, or the reason why there is none. This uses up the job."""
     before = {node.id: row_of(node) for node in job.nodes.values()}
-    decided = advance(job, happening, now)
-    opened = next((frozenset(each.nodes) for each in decided if isinstance(each, Reopen)), None)
-    if opened is None:
-        ignored = next((each.reason for each in decided if isinstance(each, Ignore)), None)
+    decisions = advance(job, event, now)
+    reopened = next((frozenset(each.nodes) for each in decisions if isinstance(each, Reopen)), None)
+    if reopened is None:
+        ignored = next((each.reason for each in decisions if isinstance(each, Ignore)), None)
         return ignored or [
-            ReuseDecision(name, ReuseKind.REDONE, "rests between attempts: tried at once") for name in around.named
+            ReuseDecision(name, ReuseKind.REDONE, "waits for a retry: retried at once") for name in context.named
         ]
     return [
-        _in_run(job, node, before, opened, around)
+        _decide_in_run(job, node, before, reopened, context)
         for node in job.nodes.values()
         if node.parent is None and not isinstance(node.spec, StartSpec | EndSpec)
     ]
 
 
-def _in_run(
-    job: Job, node: Node, before: Mapping[str, NodeRow], opened: frozenset[str], around: ResumeContext
+def _decide_in_run(
+    job: Job, node: Node, before: Mapping[str, NodeRow], reopened: frozenset[str], context: ResumeContext
 ) -> ReuseDecision:
     row = before[node.id]
-    if node.id not in opened:
-        return ReuseDecision(node.id, ReuseKind.REUSED, _stays(node, row, around))
-    missing = _unserved(node, around)
+    if node.id not in reopened:
+        return ReuseDecision(node.id, ReuseKind.REUSED, _why_kept(node, row, context))
+    missing = _missing_handler(node, context)
     if missing is not None:
         return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, missing)
-    reason = _opened_because(job, node, row, opened, around)
+    reason = _why_reopened(job, node, row, reopened, context)
     if not isinstance(node, FanOut) or row.total is None:
         return ReuseDecision(node.id, ReuseKind.REDONE, reason)
     if node.total is None:
-        made = sum(each.parent == node.id for each in before.values())
+        created = sum(each.parent == node.id for each in before.values())
         return ReuseDecision(
-            node.id, ReuseKind.REDONE, f"{reason}: all children are made anew ({row.total:,} before)", (0, made)
+            node.id, ReuseKind.REDONE, f"{reason}: all children are redone ({row.total:,} before)", (0, created)
         )
     leaves = list(_last_children(node))
-    redone = [child for child in leaves if child.id in opened]
+    redone = [child for child in leaves if child.id in reopened]
     kept = len(leaves) - len(redone)
-    why = [(child.id, _ended(before[child.id])) for child in redone]
-    return ReuseDecision(node.id, ReuseKind.REDONE, _of_children(kept, why), (kept, len(redone)))
+    why = [(child.id, _format_status(before[child.id])) for child in redone]
+    return ReuseDecision(node.id, ReuseKind.REDONE, _format_children(kept, why), (kept, len(redone)))
 
 
-def _stays(node: Node, row: NodeRow, around: ResumeContext) -> str:
+def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:
     if row.status is NodeStatus.COMPLETED:
-        another = _other_version(node, row.handler_version, around)
-        return "completed" if another is None else f"completed; {another}: --from {node.id} redoes it"
+        change = _version_change(node, row.handler_version, context)
+        return "completed" if change is None else f"completed; {change}: --from {node.id} redoes it"
     if row.skip_reason is SkipReason.NOT_TAKEN:
         return "was not taken"
-    return "failed, which is allowed" if node.allows_failure else f"stays as it is: {row.status}"
+    return "failed, which is allowed" if node.allows_failure else f"is kept as {row.status}"
 
 
-def _opened_because(job: Job, node: Node, row: NodeRow, opened: frozenset[str], around: ResumeContext) -> str:
-    if node.id in around.named:
+def _why_reopened(job: Job, node: Node, row: NodeRow, reopened: frozenset[str], context: ResumeContext) -> str:
+    if node.id in context.named:
         return "named with --from"
     if row.status is NodeStatus.FAILED and not node.allows_failure:
-        return _ended(row)
-    before = next((leaf.node for leaf, _ in job.leaves(node.id) if leaf.node in opened), None)
-    return _ended(row) if before is None else f"follows `{before}`, which is redone"
+        return _format_status(row)
+    upstream = next((leaf.node for leaf, _ in job.leaves(node.id) if leaf.node in reopened), None)
+    return _format_status(row) if upstream is None else f"depends on `{upstream}`, which is redone"
 
 
 # ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_of_new_job(job: Job, before: Job, around: ResumeContext) -> list[ReuseDecision]:
-    """Say what a job that was rehearsed reuses of the one before."""
-    compared = _Compared(job, before, around)
-    verdicts = {
-        node_id: compared.verdict(job.nodes[node_id])
+def plan_new_job(job: Job, before: Job, context: ResumeContext) -> list[ReuseDecision]:
+    """Return what a job after a dry run reuses of the earlier one."""
+    comparison = _Comparison(job, before, context)
+    decisions = {
+        node_id: comparison.decide(job.nodes[node_id])
         for node_id, spec in job.graph.specs.items()
         if not isinstance(spec, StartSpec | EndSpec)
     }
-    gone = [
+    removed = [
         ReuseDecision(node_id, ReuseKind.IMPOSSIBLE, f"version {job.graph.version} has no node `{node_id}`")
         for node_id, spec in before.graph.specs.items()
         if node_id not in job.graph.specs and not isinstance(spec, StartSpec | EndSpec)
     ]
-    return [*verdicts.values(), *gone]
+    return [*decisions.values(), *removed]
 
 
-class _Compared:
-    """A job that was rehearsed beside the one that it was resumed from."""
+class _Comparison:
+    """A job after a dry run, and the job that it is resumed from."""
 
-    def __init__(self, job: Job, before: Job, around: ResumeContext) -> None:
+    def __init__(self, job: Job, before: Job, context: ResumeContext) -> None:
         self.job = job
         self.before = before
-        self.around = around
-        self.redo = with_followers(job.graph, around.named)
+        self.context = context
+        self.redo = with_descendants(job.graph, context.named)
         self.known = {
             (node.top.id, node.fingerprint): node for node in before.nodes.values() if node.fingerprint is not None
         }
 
-    def verdict(self, node: Node) -> ReuseDecision:
-        """What becomes of a node of the graph."""
+    def decide(self, node: Node) -> ReuseDecision:
+        """Return what happens to a node of the graph."""
         if node.status is NodeStatus.FAILED:
             return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, (node.error or {}).get("message", "fails"))
         if node.status is NodeStatus.SKIPPED:
@@ -178,7 +178,7 @@ class _Compared:
             return self._fan_out(node)
         if node.status is NodeStatus.COMPLETED:
             return self._completed(node)
-        missing = _unserved(node, self.around)
+        missing = _missing_handler(node, self.context)
         if missing is not None:
             return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, missing)
         return ReuseDecision(node.id, ReuseKind.REDONE, self.why(node))
@@ -191,95 +191,99 @@ class _Compared:
                 return ReuseDecision(node.id, ReuseKind.REDONE, f"takes branch `{node.branch}`{was}")
             return ReuseDecision(node.id, ReuseKind.REUSED, f"takes branch `{node.branch}` again")
         if isinstance(node.spec, TaskSpec | WorkflowSpec | ApprovalSpec):
-            return ReuseDecision(node.id, ReuseKind.REUSED, "nothing that it depends on changed")
-        return ReuseDecision(node.id, ReuseKind.REUSED, "follows from what is reused")
+            return ReuseDecision(node.id, ReuseKind.REUSED, "nothing it depends on has changed")
+        return ReuseDecision(node.id, ReuseKind.REUSED, "follows from reused results")
 
     def _skipped(self, node: Node) -> ReuseDecision:
         if node.skip_reason is not SkipReason.NOT_TAKEN:
             leaf = next(
                 (each.node for each, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[each.node])), ""
             )
-            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, f"follows `{leaf}`, which is impossible")
+            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, f"depends on `{leaf}`, which is impossible")
         old = self.before.nodes.get(node.id)
         if old is not None and old.status is NodeStatus.COMPLETED:
-            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, "is not taken any more")
+            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, "is no longer taken")
         return ReuseDecision(node.id, ReuseKind.REUSED, "is not taken")
 
     def _pending(self, node: Node) -> ReuseDecision:
         leaves = [leaf for leaf, _ in self.job.leaves(node.id) if not self.job.nodes[leaf.node].is_terminal]
         first, old = leaves[0], self.before.nodes.get(node.id)
-        came = self.before.nodes.get(first.node)
+        earlier = self.before.nodes.get(first.node)
         if (
             old is not None
             and old.status is NodeStatus.COMPLETED
             and node.id not in self.redo
             and all(_failed_before(self.before.nodes.get(leaf.node)) for leaf in leaves)
         ):
-            # Whoever followed a failure that was allowed did so with that.
+            # A descendant of an allowed failure ran with that failure.
             return ReuseDecision(node.id, ReuseKind.REDONE, f"redone unless `{first.node}` fails again")
         waits = self.job.nodes[first.node].status is NodeStatus.WAITING and not isinstance(
             self.job.nodes[first.node].spec, ApprovalSpec
         )
         how = "which waits again" if waits else "which is redone"
-        taken = "" if first.branch is None or (came is not None and came.branch == first.branch) else ", if it is taken"
-        return ReuseDecision(node.id, ReuseKind.REDONE, f"follows `{first.node}`, {how}{taken}")
+        taken = (
+            ""
+            if first.branch is None or (earlier is not None and earlier.branch == first.branch)
+            else ", if it is taken"
+        )
+        return ReuseDecision(node.id, ReuseKind.REDONE, f"depends on `{first.node}`, {how}{taken}")
 
     def _fan_out(self, fan: FanOut) -> ReuseDecision:
         children = list(_last_children(fan))
         redone = [child for child in children if child.status is not NodeStatus.COMPLETED]
         kept = len(children) - len(redone)
         if not redone and fan.status is NodeStatus.COMPLETED:
-            all_of_them = f"all {counted(kept, 'child', 'children')}" if kept else "has no children"
-            return ReuseDecision(fan.id, ReuseKind.REUSED, all_of_them, (kept, 0))
-        missing = next((said for child in redone if (said := _unserved(child, self.around)) is not None), None)
+            reason = f"all {counted(kept, 'child', 'children')}" if kept else "has no children"
+            return ReuseDecision(fan.id, ReuseKind.REUSED, reason, (kept, 0))
+        missing = next((text for child in redone if (text := _missing_handler(child, self.context)) is not None), None)
         if missing is not None:
             return ReuseDecision(fan.id, ReuseKind.IMPOSSIBLE, missing, (kept, len(redone)))
         why = [(child.id, self.why(child)) for child in redone]
-        return ReuseDecision(fan.id, ReuseKind.REDONE, _of_children(kept, why), (kept, len(redone)))
+        return ReuseDecision(fan.id, ReuseKind.REDONE, _format_children(kept, why), (kept, len(redone)))
 
     def why(self, node: Node) -> str:
-        """Say why a node that was about to start found no result."""
+        """Return why a node that is about to start has no reusable result."""
         if node.status is NodeStatus.FAILED:
             return str((node.error or {}).get("message", "fails"))
         top = node.top.id
-        if top in self.around.named:
+        if top in self.context.named:
             return "named with --from"
         if top in self.redo:
-            return f"follows `{next(iter(self._leaves_in_redo(top)), '')}`, which is redone"
+            return f"depends on `{next(iter(self._leaves_in_redo(top)), '')}`, which is redone"
         same = self.known.get((top, node.fingerprint or b""))
         if same is not None:
-            # One that did not complete has no version: it is redone for how it ended.
-            is_whole = same.status is NodeStatus.COMPLETED
-            another = _other_version(node, same.handler_version, self.around) if is_whole else None
-            return another or _ended(row_of(same))
-        return self._changed(node)
+            # A node that did not complete has no version: it is redone because of its status.
+            is_completed = same.status is NodeStatus.COMPLETED
+            change = _version_change(node, same.handler_version, self.context) if is_completed else None
+            return change or _format_status(row_of(same))
+        return self._change(node)
 
     def _leaves_in_redo(self, node_id: str) -> Iterator[str]:
         return (leaf.node for leaf, _ in self.job.leaves(node_id) if leaf.node in self.redo)
 
-    def _changed(self, node: Node) -> str:
-        """Say what is another about a node whose fingerprint nobody had."""
+    def _change(self, node: Node) -> str:
+        """Return what changed about a node whose fingerprint is new."""
         old_top = self.before.nodes.get(node.top.id)
         if old_top is None:
             return f"is new in version {self.job.graph.version}"
         if node.parent is None and old_top.status is not NodeStatus.COMPLETED:
-            return _ended(row_of(old_top))
+            return _format_status(row_of(old_top))
         spec, was = node.spec, _innermost(old_top.spec)
         if isinstance(spec, TaskSpec) and isinstance(was, TaskSpec) and spec.handler != was.handler:
             return f"runs handler `{spec.handler}`, ran `{was.handler}`"
-        found = next(self._other_values(spec, was), None)
-        if found is not None:
-            return found
+        change = next(self._value_changes(spec, was), None)
+        if change is not None:
+            return change
         for leaf, _ in self.job.leaves(node.top.id):
             now, then = self.job.nodes[leaf.node], self.before.nodes.get(leaf.node)
             if then is None or outcome_digest(self.job, now) != outcome_digest(self.before, then):
-                return f"follows `{leaf.node}`, whose result is another"
-        return "is new" if node.parent is not None else "its params are others"
+                return f"depends on `{leaf.node}`, whose result changed"
+        return "is new" if node.parent is not None else "its params changed"
 
-    def _other_values(self, spec: Spec, was: Spec) -> Iterator[str]:
+    def _value_changes(self, spec: Spec, was: Spec) -> Iterator[str]:
         template, old = _template(spec), _template(was)
         refs = () if template is None else template.refs
-        for root, changed in (("inputs", self.around.inputs), ("env", self.around.env)):
+        for root, changed in (("inputs", self.context.inputs), ("env", self.context.env)):
             names = (
                 sorted(changed) if isinstance(spec, ApprovalSpec) and root == "inputs" else _named(refs, root, changed)
             )
@@ -287,23 +291,23 @@ class _Compared:
         if template is not None and old is not None and template.source != old.source:
             yield "its params are written differently"
         if ("job", "id") in refs:
-            yield "its params have job.id, which is another in a new job"
+            yield "its params use job.id, which is different in a new job"
 
 
-# ── Words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Sentences ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ended(row: NodeRow) -> str:
+def _format_status(row: NodeRow) -> str:
     if row.status is NodeStatus.FAILED:
         return "failed"
     if row.status is NodeStatus.CANCELLED:
         return "was cancelled"
     if row.status is NodeStatus.SKIPPED:
         return f"was skipped ({str(row.skip_reason).replace('_', ' ')})"
-    return "completed, and is made anew" if row.status is NodeStatus.COMPLETED else "did not run"
+    return "completed, and is redone" if row.status is NodeStatus.COMPLETED else "did not run"
 
 
-def _of_children(kept: int, why: list[tuple[str, str]]) -> str:
+def _format_children(kept: int, why: list[tuple[str, str]]) -> str:
     redone, first = len(why), why[:NAMED_CHILDREN]
     more = f" and {redone - NAMED_CHILDREN:,} more" if redone > NAMED_CHILDREN else ""
     reasons = {reason for _, reason in why}
@@ -314,19 +318,19 @@ def _of_children(kept: int, why: list[tuple[str, str]]) -> str:
     return f"{kept:,} of {kept + redone:,} children reused, {redone:,} redone: {named}"
 
 
-def _other_version(node: Node, was: str | None, around: ResumeContext) -> str | None:
+def _version_change(node: Node, was: str | None, context: ResumeContext) -> str | None:
     spec = _innermost(node.spec)
     if not isinstance(spec, TaskSpec) or isinstance(node, FanOut):
         return None
-    now = around.versions.get(spec.handler)
+    now = context.versions.get(spec.handler)
     if now is None or now == {was}:
         return None
     return f"handler `{spec.handler}` is version {' and '.join(sorted(now))} now, was {was}"
 
 
-def _unserved(node: Node, around: ResumeContext) -> str | None:
+def _missing_handler(node: Node, context: ResumeContext) -> str | None:
     spec = _innermost(node.spec)
-    if around.served is None or not isinstance(spec, TaskSpec) or spec.handler in around.served:
+    if context.served is None or not isinstance(spec, TaskSpec) or spec.handler in context.served:
         return None
     return f"no live worker has the handler `{spec.handler}`"
 
@@ -346,12 +350,12 @@ def _template(spec: Spec) -> Template | None:
 
 
 def _named(refs: Iterable[tuple[str | int, ...]], root: str, changed: frozenset[str]) -> list[str]:
-    found = {str(ref[1]) for ref in refs if len(ref) > 1 and ref[0] == root}
-    return sorted(found & changed)
+    names = {str(ref[1]) for ref in refs if len(ref) > 1 and ref[0] == root}
+    return sorted(names & changed)
 
 
 def _last_children(fan: FanOut) -> Iterator[Node]:
-    """Give the children that are no fan-outs themselves, at any depth."""
+    """Yield the children that are not fan-outs themselves, at any depth."""
     for child in fan.children[: fan.expanded]:
         if isinstance(child, FanOut):
             yield from _last_children(child)

@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again. Time and chance are arguments."""
+"""Retry policy and backoff of failed attempts. The jitter is an argument."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Backoff(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a node is tried, and how long it rests in between.
+    """How often a node is attempted, and how long it waits before a retry.
 
-    `max_attempts` counts the handler's failures; `max_lost` counts workers that died under it, which is not its fault.
+    `max_attempts` counts failures of the handler; `max_lost` counts attempts lost with their worker.
     """
 
     max_attempts: int = 3
@@ -32,12 +32,12 @@ class RetryPolicy:
 
 NO_RETRY = RetryPolicy(max_attempts=1)
 
-# 2**60 initial delays are past every maximum; a larger exponent would only overflow the float.
+# 2**60 initial delays exceed every maximum; a larger exponent would only overflow the float.
 _MAX_DOUBLINGS = 60
 
 
-def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> float:
-    """Seconds to rest after so many failures. `chance` in [0, 1) moves a jittered delay within its upper half."""
+def retry_delay(policy: RetryPolicy, failures: int, jitter: float) -> float:
+    """Return the delay in seconds after this many failures. `jitter` in [0, 1) varies it within its upper half."""
     if policy.backoff is Backoff.EXPONENTIAL:
         delay = policy.initial_delay_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
     elif policy.backoff is Backoff.LINEAR:
@@ -45,9 +45,9 @@ def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> float:
     else:
         delay = policy.initial_delay_seconds
     delay = min(delay, policy.max_delay_seconds)
-    return delay * (0.5 + 0.5 * chance) if policy.jitter else delay
+    return delay * (0.5 + 0.5 * jitter) if policy.jitter else delay
 
 
 def jitter_for(job_id: str, node_id: str, attempt: int) -> float:
-    """Give a number in [0, 1) that is the same in every process for the same attempt."""
+    """Return a number in [0, 1) that is the same in every process for the same attempt."""
     return zlib.crc32(f"{job_id}/{node_id}/{attempt}".encode()) / 2**32

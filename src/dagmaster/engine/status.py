@@ -1,4 +1,4 @@
-"""The words for where a job and a node stand. What may follow what is in `transitions`."""
+"""The statuses of jobs, nodes and attempts. The allowed transitions are in `transitions`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class JobStatus(StrEnum):
-    """Where a job stands. WAITING is never stored: a RUNNING job is shown so while only outsiders can move it."""
+    """The status of a job. WAITING is never stored: see `displayed_status`."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -17,7 +17,7 @@ class JobStatus(StrEnum):
 
 
 class NodeStatus(StrEnum):
-    """Where a node stands."""
+    """The status of a node."""
 
     PENDING = "PENDING"
     READY = "READY"
@@ -31,7 +31,7 @@ class NodeStatus(StrEnum):
 
 
 class AttemptStatus(StrEnum):
-    """How an attempt ended."""
+    """The status of a finished attempt."""
 
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -53,7 +53,7 @@ TERMINAL_JOB = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCE
 
 
 def displayed_status(status: JobStatus, *, waiting: int, active: int) -> JobStatus:
-    """Return WAITING for a RUNNING job of which only approvals, waits, signals or child jobs are open.
+    """Return WAITING for a RUNNING job whose open nodes are only approvals, waits, signals or child jobs.
 
     `waiting` counts its WAITING nodes, `active` those that are READY, DISPATCHED or RUNNING, without fan-outs. The SQL
     of the read store asks the same, and one conformance suite compares both.

@@ -1,6 +1,6 @@
-"""One step of the engine: the primitive moves, and the two lists that carry a step on.
+"""One step of the engine: the primitive moves, and the two work lists that drive a step.
 
-A move writes the node, says the decision, and queues the node as settled. Nothing here decides.
+A move writes the node, appends the decision, and queues the node as settled. Nothing here decides.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 def failure(kind: str, message: str, **details: Any) -> dict[str, Any]:
-    """Give an error as it is stored and shown: a kind for programs, a message for people."""
+    """Return an error as it is stored and shown: a kind for programs, a message for people."""
     return {"kind": kind, "message": message, **details}
 
 
-def loaded(scope: Mapping[str, Any], node_id: str, what: str) -> Any:
-    """Give what was loaded of a node; one that was opened again in the meantime has nothing to load."""
+def loaded(scope: Mapping[str, Any], node_id: str, field: str) -> Any:
+    """Return a loaded field of a node; raise `EvaluationFailed` for a node that was reopened in the meantime."""
     value = scope.get("nodes", {}).get(node_id, {})
-    if what not in value:
-        path = f"nodes.{node_id}.{what}"
+    if field not in value:
+        path = f"nodes.{node_id}.{field}"
         raise EvaluationFailed(f"`{path}` is missing", path=path)
-    return value[what]
+    return value[field]
 
 
 class Step:
-    """What one call of `advance` works on."""
+    """The working state of one call of `advance`."""
 
-    __slots__ = ("job", "now", "out", "ready", "settled", "sweep")
+    __slots__ = ("job", "needs_cancel_remaining", "now", "out", "ready", "settled")
 
     def __init__(self, job: Job, now: float, out: list[Decision]) -> None:
         self.job = job
@@ -45,10 +45,10 @@ class Step:
         self.out = out
         self.settled: list[Node] = []
         self.ready: list[Node] = []
-        self.sweep = False
+        self.needs_cancel_remaining = False
 
     def move(self, node: Node, move: Move) -> None:
-        """Take a node to its next status, which the table must allow."""
+        """Move a node to its next status; raise `InvalidTransition` if the table does not allow it."""
         status = NODE_MOVES[node.status].get(move)
         if status is None:
             raise InvalidTransition(f"node {node.id} is {node.status}: it cannot {move}")
@@ -65,13 +65,13 @@ class Step:
         self.settled.append(node)
 
     def complete(self, node: Node, output: Any, reused: ReusedFrom | None = None) -> None:
-        """COMPLETED, with an output. What failed on the way is told by the attempts, not by the node."""
+        """Complete a node with an output. Earlier failures are recorded with the attempts, not with the node."""
         node.error = None
         self._settle(node, Move.COMPLETE)
         self.out.append(Complete(node.id, output, reused))
 
     def fail(self, node: Node, error: dict[str, Any]) -> None:
-        """FAILED for good. A failure that the job does not allow ends it, as its `on_failure` says."""
+        """Fail a node permanently. Unless the failure is allowed, it ends the job as `on_failure` says."""
         node.error = error
         self._settle(node, Move.FAIL)
         self.out.append(Fail(node.id, error))
@@ -82,26 +82,26 @@ class Step:
                 self.end(stop=job.graph.on_failure is OnFailure.CANCEL_RUNNING)
 
     def skip(self, node: Node, reason: SkipReason) -> None:
-        """SKIPPED, and why."""
+        """Skip a node."""
         node.skip_reason = reason
         self._settle(node, Move.SKIP)
         self.out.append(Skip(node.id, reason))
-        for child in _left_behind(node):
+        for child in _open_children(node):
             self.skip(child, reason)
 
     def cancel(self, node: Node, error: dict[str, Any] | None = None) -> None:
-        """CANCELLED."""
+        """Cancel a node."""
         node.error = error
         self._settle(node, Move.CANCEL)
         self.out.append(Cancel(node.id))
-        for child in _left_behind(node):
+        for child in _open_children(node):
             self.cancel(child)
 
     def end(self, *, stop: bool) -> None:
-        """Let nothing new start, and if told so stop what runs. The rest of the job is swept within this step."""
+        """Start nothing new, and with `stop` stop running tasks. The rest of the job is cancelled within this step."""
         job = self.job
         if not job.ending or (stop and not job.stopping):
-            self.sweep = True
+            self.needs_cancel_remaining = True
         job.ending = True
         job.stopping = job.stopping or stop
 
@@ -112,13 +112,13 @@ class Step:
         self.out.append(WaitUntil(node.id, at))
 
     def ignore(self, reason: str, node: str | None = None) -> None:
-        """Say that the happening changes nothing."""
+        """Record that the event changes nothing."""
         self.out.append(Ignore(reason, node))
 
 
-def _left_behind(node: Node) -> list[Node]:
-    """Give the children that a new run opened, of a fan-out that is over before it started again."""
+def _open_children(node: Node) -> list[Node]:
+    """Close a fan-out that ends before its new run started; return the children that this run had reopened."""
     if not isinstance(node, FanOut) or node.open == 0:
         return []
-    node.shut()
+    node.close_admission()
     return [child for child in node.children[: node.expanded] if not child.is_terminal]

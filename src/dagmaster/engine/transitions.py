@@ -1,4 +1,4 @@
-"""The state machine: which move takes a job or a node from which status to which.
+"""The state machine: which move takes a job or a node from one status to another.
 
 The engine, the store's guards, the legend of the pages and the docs all read these two tables.
 """
@@ -12,7 +12,7 @@ from dagmaster.engine.status import JobStatus, NodeStatus
 
 
 class Move(StrEnum):
-    """What can be done to a node or a job."""
+    """The moves of a node or a job."""
 
     READY = "ready"
     DISPATCH = "dispatch"
@@ -61,7 +61,7 @@ NODE_MOVES: Final[dict[NodeStatus, dict[Move, NodeStatus]]] = {
         Move.SKIP: NodeStatus.SKIPPED,
         Move.CANCEL: NodeStatus.CANCELLED,
     },
-    # Terminal within a run. Only a new run opens them again, or leaves them behind with the list they came from.
+    # Terminal within a run. Only a new run reopens them, or supersedes them together with the list they came from.
     NodeStatus.COMPLETED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
     NodeStatus.FAILED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
     NodeStatus.SKIPPED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
@@ -84,6 +84,6 @@ JOB_MOVES: Final[dict[JobStatus, dict[Move, JobStatus]]] = {
 def mermaid(moves: dict[NodeStatus, dict[Move, NodeStatus]] | dict[JobStatus, dict[Move, JobStatus]]) -> str:
     """Draw one of the tables as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> PENDING"]
-    for leaves, steps in moves.items():
-        lines += [f"    {leaves} --> {reaches}: {move}" for move, reaches in steps.items()]
+    for source, steps in moves.items():
+        lines += [f"    {source} --> {target}: {move}" for move, target in steps.items()]
     return "\n".join(lines) + "\n"

@@ -1,1 +1,1 @@
-"""Orchestrators decide. They carry happenings to the engine, and decisions to the store."""
+"""Orchestrators own jobs: they pass events to the engine, and commit its decisions to the store."""

@@ -1,4 +1,4 @@
-"""What a turn tells: happenings and decisions become events, in the order in which they came."""
+"""The audit events of a turn: engine events and decisions, in their order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine import decisions as d
-from dagmaster.engine import events as h
-from dagmaster.engine.approvals_and_waits import rfc3339
+from dagmaster.engine import events as ev
 from dagmaster.engine.graph import EndSpec, StartSpec, WaitSpec
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,119 +22,126 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import TurnResult
 
 
-class _Known(NamedTuple):
-    """What is told with decisions: ids of child jobs and what was asked, by node; and what was not started at all."""
+class _Context(NamedTuple):
+    """Details of decisions: ids of child jobs and approval messages by node, and the nodes that reuse a result."""
 
     children: Mapping[str, str]
-    asked: Mapping[str, str]
+    messages: Mapping[str, str]
     reused: Collection[str]
 
 
-def events_of(job: Job, writes: TurnResult, children: Mapping[str, str], people: Mapping[int, str]) -> list[AuditEvent]:
-    """Tell a turn. `children`: ids of the jobs that were started, by node; `people`: who sent the n-th happening."""
-    told: list[AuditEvent] = []
-    decided, starts = writes.decisions, [place for place, _ in writes.happened]
-    known = _Known(children, {request.node: request.message for request in writes.approvals}, writes.reused)
-    for place in range(starts[0] if starts else len(decided)):
-        _tell(told, job, decided[place], known)
-    for number, (start, happening) in enumerate(writes.happened):
-        end = starts[number + 1] if number + 1 < len(starts) else len(decided)
-        # What is ignored is ignored at once, and nothing else comes of it.
-        if start < end and type(decided[start]) is d.Ignore:
-            told.append(_ignored(happening, decided[start], people.get(number)))
-        elif type(happening) not in _QUIET:
-            told += _happened(happening, decided[start:end], people.get(number))
-        before = len(told)
-        for place in range(start, end):
-            _tell(told, job, decided[place], known)
-        if isinstance(happening, h.ResumeRequested | h.RetryRequested):
-            for event in told[before:]:
-                if event.type is EventType.JOB_RESUMED:
-                    event.by = people.get(number)
-    told += _signal_waits(writes)
-    return told
+def to_audit_events(
+    job: Job, result: TurnResult, children: Mapping[str, str], senders: Mapping[int, str]
+) -> list[AuditEvent]:
+    """Return the audit events of a turn. `children`: ids of new child jobs by node; `senders`: of the n-th event."""
+    audit_events: list[AuditEvent] = []
+    decisions, starts = result.decisions, [index for index, _ in result.events]
+    context = _Context(children, {request.node: request.message for request in result.approvals}, result.reused)
+    for index in range(starts[0] if starts else len(decisions)):
+        _append(audit_events, job, decisions[index], context)
+    for number, (start, event) in enumerate(result.events):
+        end = starts[number + 1] if number + 1 < len(starts) else len(decisions)
+        # An ignored event has exactly one decision.
+        if start < end and type(decisions[start]) is d.Ignore:
+            audit_events.append(_ignored(event, decisions[start], senders.get(number)))
+        elif type(event) not in _FULLY_DECIDED:
+            audit_events += _of_event(event, decisions[start:end], senders.get(number))
+        before = len(audit_events)
+        for index in range(start, end):
+            _append(audit_events, job, decisions[index], context)
+        if isinstance(event, ev.ResumeRequested | ev.RetryRequested):
+            for audit_event in audit_events[before:]:
+                if audit_event.type is EventType.JOB_RESUMED:
+                    audit_event.by = senders.get(number)
+    audit_events += _signal_waits(result)
+    return audit_events
 
 
-# Their decisions say it all.
-_QUIET = frozenset({h.TaskSucceeded, h.ResultReused, h.TimerFired, h.ValuesLoaded, h.ResolutionFailed})
+# The decisions of these events say everything.
+_FULLY_DECIDED = frozenset({ev.TaskSucceeded, ev.ResultReused, ev.TimerFired, ev.ValuesLoaded, ev.ResolutionFailed})
 _COMMANDS = {
-    h.CancelRequested: CommandKind.CANCEL,
-    h.Approved: CommandKind.APPROVE,
-    h.Rejected: CommandKind.REJECT,
-    h.SignalReceived: CommandKind.SIGNAL,
-    h.RetryRequested: CommandKind.RETRY,
-    h.ResumeRequested: CommandKind.RESUME,
+    ev.CancelRequested: CommandKind.CANCEL,
+    ev.Approved: CommandKind.APPROVE,
+    ev.Rejected: CommandKind.REJECT,
+    ev.SignalReceived: CommandKind.SIGNAL,
+    ev.RetryRequested: CommandKind.RETRY,
+    ev.ResumeRequested: CommandKind.RESUME,
 }
 
 
-def _ignored(happening: EngineEvent, decision: Decision, by: str | None) -> AuditEvent:
-    command = _COMMANDS.get(type(happening))
+def _ignored(event: EngineEvent, decision: Decision, by: str | None) -> AuditEvent:
+    command = _COMMANDS.get(type(event))
     kind = EventType.STALE_REPORT_IGNORED if command is None else EventType.COMMAND_REJECTED
     data = _json({"command": command, "reason": getattr(decision, "reason", "")})
-    return AuditEvent(kind, getattr(happening, "node", None), getattr(happening, "attempt", None), data, by)
+    return AuditEvent(kind, getattr(event, "node", None), getattr(event, "attempt", None), data, by)
 
 
-def _happened(happening: EngineEvent, decided: list[Decision], by: str | None) -> Iterable[AuditEvent]:
-    match happening:
-        case h.JobStarted():
+def _of_event(event: EngineEvent, decisions: list[Decision], by: str | None) -> Iterable[AuditEvent]:
+    match event:
+        case ev.JobStarted():
             yield AuditEvent(EventType.JOB_STARTED)
-        case h.TaskFailed(node, attempt, error) | h.DispatchRejected(node, attempt, error):
-            data = {"error": error, **_retry(node, decided)}
+        case ev.TaskFailed(node, attempt, error) | ev.DispatchRejected(node, attempt, error):
+            data = {"error": error, **_retry(node, decisions)}
             yield AuditEvent(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
-        case h.TaskLost(node, attempt, worker):
-            yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, **_retry(node, decided)}))
-        case h.TaskReleased(node, attempt):
-            is_off = any(isinstance(each, d.Cancel) and each.node == node for each in decided)
-            yield AuditEvent(EventType.ATTEMPT_RELEASED, node, attempt, _json({"cancelled": True}) if is_off else None)
-        case h.ChildJobFinished(node, attempt, status):
+        case ev.TaskLost(node, attempt, worker):
+            yield AuditEvent(
+                EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, **_retry(node, decisions)})
+            )
+        case ev.TaskReleased(node, attempt):
+            is_cancelled = any(isinstance(decision, d.Cancel) and decision.node == node for decision in decisions)
+            yield AuditEvent(
+                EventType.ATTEMPT_RELEASED, node, attempt, _json({"cancelled": True}) if is_cancelled else None
+            )
+        case ev.ChildJobFinished(node, attempt, status):
             yield AuditEvent(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
-        case h.Approved(node, who, _, comment):
-            yield AuditEvent(EventType.APPROVED, node, data=_json({"comment": comment}), by=who)
-        case h.Rejected(node, who, _, comment):
-            yield AuditEvent(EventType.REJECTED, node, data=_json({"comment": comment}), by=who)
-        case h.SignalReceived(name):
+        case ev.Approved(node, by, _, comment):
+            yield AuditEvent(EventType.APPROVED, node, data=_json({"comment": comment}), by=by)
+        case ev.Rejected(node, by, _, comment):
+            yield AuditEvent(EventType.REJECTED, node, data=_json({"comment": comment}), by=by)
+        case ev.SignalReceived(name):
             yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}), by=by)
-        case h.CancelRequested():
+        case ev.CancelRequested():
             yield AuditEvent(EventType.CANCEL_REQUESTED, by=by)
-        case h.NodesAdded(specs):
+        case ev.NodesAdded(specs):
             yield AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}), by=by)
         case _:
             return
 
 
-def _signal_waits(writes: TurnResult) -> Iterable[AuditEvent]:
-    """A wait without an end has no timer, so no decision tells of it."""
-    for node in writes.changed:
+def _signal_waits(result: TurnResult) -> Iterable[AuditEvent]:
+    """Yield the waits for a signal: a wait without a timeout has no timer, so no decision records it."""
+    for node in result.changed:
         if isinstance(node.spec, WaitSpec) and node.spec.signal and node.status is NodeStatus.WAITING:
             yield AuditEvent(EventType.NODE_WAITING, node.id, data=_json({"signal": node.spec.signal}))
 
 
-def _retry(node: str, decided: Iterable[Decision]) -> dict[str, Any]:
-    at = next((each.at for each in decided if isinstance(each, d.WaitUntil) and each.node == node), None)
-    return {} if at is None else {"retry_at": rfc3339(at)}
+def _retry(node: str, decisions: Iterable[Decision]) -> dict[str, Any]:
+    waits = (decision for decision in decisions if isinstance(decision, d.WaitUntil) and decision.node == node)
+    at = next((wait.at for wait in waits), None)
+    return {} if at is None else {"retry_at": format_rfc3339(at)}
 
 
-def _tell(told: list[AuditEvent], job: Job, decision: Decision, known: _Known) -> None:
+def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, context: _Context) -> None:
     kind = type(decision)
     if kind is d.Complete:
         node = job.nodes[decision.node]  # type: ignore[union-attr, index]
         data = None if node.branch is None else _json({"branch": node.branch})
         reused, attempt = decision.reused, node.attempt or None  # type: ignore[union-attr]
         if reused is not None:
-            # No attempt of this job made it, the last one that was told least of all: that may be lost.
+            # No attempt of this job produced it; the last dispatched one may even be lost.
             attempt = None
             data = _json({"reused_from": {"job_id": reused.job_id, "node": reused.node, "attempt": reused.attempt}})
-        told.append(AuditEvent(EventType.NODE_COMPLETED, node.id, attempt, data))
+        audit_events.append(AuditEvent(EventType.NODE_COMPLETED, node.id, attempt, data))
     elif kind is d.Dispatch:
-        if decision.node not in known.reused:  # type: ignore[union-attr, operator]
-            told.append(AuditEvent(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
+        if decision.node not in context.reused:  # type: ignore[union-attr, operator]
+            audit_events.append(AuditEvent(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
     elif kind is not d.Need and kind is not d.Ignore:
-        event = _rarer(job, decision, known)
-        if event is not None:
-            told.append(event)
+        audit_event = _of_decision(job, decision, context)
+        if audit_event is not None:
+            audit_events.append(audit_event)
 
 
-def _rarer(job: Job, decision: Decision, known: _Known) -> AuditEvent | None:  # noqa: PLR0911 - one for each kind
+def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent | None:  # noqa: PLR0911 - one for each kind
     match decision:
         case d.Fail(node, error):
             return AuditEvent(EventType.NODE_FAILED, node, data=_json({"error": error}))
@@ -147,16 +154,18 @@ def _rarer(job: Job, decision: Decision, known: _Known) -> AuditEvent | None:  #
                 EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
             )
         case d.StartChildJob(node, attempt):
-            # One that was refused is told as a failed attempt.
-            data = _json({"job_id": known.children.get(node)})
-            return AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in known.children else None
-        case d.RequestApproval(node) if node not in known.reused:
-            return AuditEvent(EventType.APPROVAL_REQUESTED, node, data=_json({"message": known.asked.get(node, "")}))
+            # A rejected one is recorded as a failed attempt.
+            data = _json({"job_id": context.children.get(node)})
+            return AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in context.children else None
+        case d.RequestApproval(node) if node not in context.reused:
+            return AuditEvent(
+                EventType.APPROVAL_REQUESTED, node, data=_json({"message": context.messages.get(node, "")})
+            )
         case d.WaitUntil(node, at) if node is not None and isinstance(job.nodes[node].spec, WaitSpec):
             if job.nodes[node].status is NodeStatus.WAITING:
-                return AuditEvent(EventType.NODE_WAITING, node, data=_json({"until": rfc3339(at)}))
+                return AuditEvent(EventType.NODE_WAITING, node, data=_json({"until": format_rfc3339(at)}))
         case d.Reopen(run, nodes):
-            return AuditEvent(EventType.JOB_RESUMED, data=_json(_reopened(job, run, nodes)))
+            return AuditEvent(EventType.JOB_RESUMED, data=_json(_reopened_data(job, run, nodes)))
         case d.FinishJob(status, _, error):
             return AuditEvent(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
         case _:
@@ -164,8 +173,8 @@ def _rarer(job: Job, decision: Decision, known: _Known) -> AuditEvent | None:  #
     return None
 
 
-def _reopened(job: Job, run: int, nodes: Sequence[str]) -> dict[str, Any]:
-    """What runs again: the nodes that people named, and of fan-outs how many children."""
+def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> dict[str, Any]:
+    """Return the data of a resume: the reopened nodes, and how many nodes and children of fan-outs they are."""
     opened = [job.nodes[node] for node in nodes if node in job.nodes]
     count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec) for node in opened)
     children = sum(node.parent is not None for node in opened)

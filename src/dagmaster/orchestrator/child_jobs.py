@@ -1,4 +1,4 @@
-"""Child jobs: a workflow node starts another job, or is told why it cannot."""
+"""Child jobs: a workflow node starts another job, or fails with the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
+from dagmaster.engine.status import JobStatus
 from dagmaster.engine.step import failure
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.job_records import NewJob, ParentNode
@@ -27,106 +28,106 @@ MIN_SECRET_LENGTH: Final = 4
 
 
 class ChildJobs:
-    """Finds the workflows of child jobs and makes the jobs."""
+    """Finds the workflows of child jobs and creates the jobs."""
 
     def __init__(self, store: OrchestratorStore, graph: Callable[[str], Awaitable[Graph]]) -> None:
         self._store = store
         self._graph = graph
 
-    async def start(self, held: OwnedJob, writes: TurnResult) -> tuple[list[NewJob], list[EngineEvent]]:
-        """Make the child jobs of a turn, and say what happened to those that cannot be, or need not."""
-        made: list[NewJob] = []
-        happened: list[EngineEvent] = []
-        stopped = {(stop.node, stop.attempt) for stop in writes.stops}
-        recalled: dict[str, SourceNode] = {}
-        before = await self._before(held, writes.child_jobs)
-        for request in writes.child_jobs:
+    async def start(self, owned: OwnedJob, result: TurnResult) -> tuple[list[NewJob], list[EngineEvent]]:
+        """Create the child jobs of a turn; return them, and the events of those that are rejected or reused."""
+        created: list[NewJob] = []
+        events: list[EngineEvent] = []
+        stopped = {(stop.node, stop.attempt) for stop in result.stops}
+        reusable: dict[str, SourceNode] = {}
+        unfinished = await self._unfinished_children(owned, result.child_jobs)
+        for request in result.child_jobs:
             node, attempt = request.node, request.attempt
             if (node, attempt) in stopped:
-                # It was started and stopped in one turn: it never was.
+                # Started and stopped in one turn: it is never created.
                 error = failure("cancelled", "the child job was stopped before it started")
-                happened.append(ChildJobFinished(node, attempt, "CANCELLED", None, error))
+                events.append(ChildJobFinished(node, attempt, JobStatus.CANCELLED, None, error))
                 continue
-            child = await self._make(held, request, before)
+            child = await self._create(owned, request, unfinished)
             if isinstance(child, NewJob):
-                made.append(child)
-                self._look_up(held, node, child, recalled)
+                created.append(child)
+                self._find_reusable(owned, node, child, reusable)
             else:
-                happened.append(DispatchRejected(node, attempt, child))
-        writes.child_jobs.clear()
-        reused = await held.recall.fetch(recalled)
-        again = {each.node for each in reused}
-        made = [child for child in made if child.parent is None or child.parent.node_id not in again]
-        return made, [*happened, *reused]
+                events.append(DispatchRejected(node, attempt, child))
+        result.child_jobs.clear()
+        reused = await owned.reuse.fetch(reusable)
+        reused_nodes = {event.node for event in reused}
+        created = [child for child in created if child.parent is None or child.parent.node_id not in reused_nodes]
+        return created, [*events, *reused]
 
-    def _look_up(self, held: OwnedJob, node_id: str, child: NewJob, recalled: dict[str, SourceNode]) -> None:
-        node = held.job.nodes[node_id]
-        node.fingerprint = held.recall.of_child_job(node, child.content_hash, child.inputs)
-        found = held.recall.find(node)
-        if found is not None:
-            recalled[node_id] = found
+    def _find_reusable(self, owned: OwnedJob, node_id: str, child: NewJob, reusable: dict[str, SourceNode]) -> None:
+        node = owned.job.nodes[node_id]
+        node.fingerprint = owned.reuse.child_job_fingerprint(node, child.content_hash, child.inputs)
+        source = owned.reuse.find(node)
+        if source is not None:
+            reusable[node_id] = source
 
-    async def _before(self, held: OwnedJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
-        """The child jobs that nodes had before and that did not work out. What is done in them stays done."""
-        again = {(held.job.id, request.node) for request in requests if request.attempt > 1}
-        first = [held.recall.place_before(held.job.nodes[each.node]) for each in requests if each.attempt == 1]
-        asked = again | {place for place in first if place is not None}
-        found = await self._store.unfinished_children(asked) if asked else {}
-        return {node_id: child for (_, node_id), child in found.items()}
+    async def _unfinished_children(self, owned: OwnedJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
+        """Return the earlier, unsuccessful child jobs of nodes: the new child jobs reuse their results."""
+        retried = {(owned.job.id, request.node) for request in requests if request.attempt > 1}
+        resumed = [owned.reuse.source_node(owned.job.nodes[each.node]) for each in requests if each.attempt == 1]
+        nodes = retried | {node for node in resumed if node is not None}
+        children = await self._store.unfinished_children(nodes) if nodes else {}
+        return {node_id: child for (_, node_id), child in children.items()}
 
-    async def _make(
-        self, held: OwnedJob, request: ChildJobRequest, before: Mapping[str, str]
+    async def _create(
+        self, owned: OwnedJob, request: ChildJobRequest, unfinished: Mapping[str, str]
     ) -> NewJob | dict[str, Any]:
-        wanted = request.workflow
-        if held.depth + 1 >= MAX_DEPTH:
+        spec = request.workflow
+        if owned.depth + 1 >= MAX_DEPTH:
             return failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
         try:
-            graph = await self._find(held, wanted)
+            graph = await self._find(owned, spec)
             if graph is None:
-                version = f" version {wanted.version}" if wanted.version is not None else ""
-                return failure("unknown_workflow", f"no workflow {wanted.workflow_id!r}{version} was found")
+                version = f" version {spec.version}" if spec.version is not None else ""
+                return failure("unknown_workflow", f"no workflow {spec.workflow_id!r}{version} was found")
             try:
                 inputs = accept_inputs(graph, request.inputs)
             except DagmasterError as problem:
                 return failure("invalid_inputs", str(problem))
-            exposed = _exposed_inputs(held, graph, inputs)
+            exposed = _exposed_inputs(owned, graph, inputs)
             if exposed:
                 message = (
-                    f"secret values reach {', '.join(exposed)} of workflow {wanted.workflow_id!r}, which would show"
+                    f"secret values reach {', '.join(exposed)} of workflow {spec.workflow_id!r}, which would show"
                     " them: declare these inputs `secret: true` there"
                 )
                 return failure("invalid_inputs", message)
         except DatabaseUnavailable:
             raise
         except DagmasterError as problem:
-            return failure("invalid_workflow", f"workflow {wanted.workflow_id!r} cannot run: {problem}")
+            return failure("invalid_workflow", f"workflow {spec.workflow_id!r} cannot run: {problem}")
         return NewJob(
             id=self._store.ids.new(),
             workflow_id=graph.workflow_id,
             version=graph.version,
             content_hash=graph.content_hash,
             inputs=json.dumps(inputs),
-            parent=ParentNode(held.job.id, request.node, request.attempt),
-            depth=held.depth + 1,
-            resumed_from=before.get(request.node),
+            parent=ParentNode(owned.job.id, request.node, request.attempt),
+            depth=owned.depth + 1,
+            resumed_from=unfinished.get(request.node),
         )
 
-    async def _find(self, held: OwnedJob, wanted: WorkflowSpec) -> Graph | None:
-        brought = held.workflows.get(wanted.workflow_id)
-        if brought is not None:
-            graph = await self._graph(brought)
-            if wanted.version in (None, graph.version):
+    async def _find(self, owned: OwnedJob, spec: WorkflowSpec) -> Graph | None:
+        submitted = owned.workflows.get(spec.workflow_id)
+        if submitted is not None:
+            graph = await self._graph(submitted)
+            if spec.version in (None, graph.version):
                 return graph
-        found = await self._store.find_workflow(wanted.workflow_id, wanted.version)
-        return None if found is None else await self._graph(found.content_hash)
+        published = await self._store.find_workflow(spec.workflow_id, spec.version)
+        return None if published is None else await self._graph(published.content_hash)
 
 
-def _exposed_inputs(held: OwnedJob, graph: Graph, inputs: Mapping[str, Any]) -> list[str]:
+def _exposed_inputs(owned: OwnedJob, graph: Graph, inputs: Mapping[str, Any]) -> list[str]:
     """Return the inputs of a child that are not secret and contain a secret input of the parent.
 
     Short texts occur in any value, so they do not count: refusing them would fail jobs that expose nothing.
     """
-    secrets = [secret for secret in held.secrets if len(secret) >= MIN_SECRET_LENGTH]
+    secrets = [secret for secret in owned.secrets if len(secret) >= MIN_SECRET_LENGTH]
     if not secrets:
         return []
     redact = redactor(secrets)

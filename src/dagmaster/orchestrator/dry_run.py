@@ -1,6 +1,6 @@
-"""A new job tried out: it starts as it would, with nobody to run anything, and goes as far as results are reused.
+"""Dry run of a new job: it starts without workers, and advances as far as results can be reused.
 
-It takes the same turns as a real one, so that what it says is what would happen. Nothing is written.
+It uses the turns of a real job, so its outcome is what would happen. Nothing is written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.reusable_results import SourceJob
 
 
-async def rehearse(
+async def dry_run(
     store: OrchestratorStore,
     graph: Graph,
     *,
@@ -41,38 +41,38 @@ async def rehearse(
     past: SourceJob,
     redo: tuple[str, ...] = (),
 ) -> Job:
-    """Give the job as it stands when nothing more can be reused."""
+    """Return the job in the state in which no more results can be reused."""
     claimed = ClaimedJob(
         row=JobRow(id=""), workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
         inputs=inputs, env=env, priority=5, epoch=0, event_seq=0, depth=0, queue=None, workflows=workflows, parent=None,
         resumed_from=past.job_id, redo=redo,
     )  # fmt: skip
-    stage = _Stage(store)
-    held = OwnedJob(claimed, _all_at_once(graph), stage, past=past, pasts=store)
-    stage.job = held.job
+    values = _MemoryValues(store)
+    owned = OwnedJob(claimed, _unlimited_graph(graph), values, source=past, reusable=store)
+    values.job = owned.job
     children = ChildJobs(store, GraphCache(store).get)
-    happenings: list[EngineEvent] = [JobStarted()]
+    events: list[EngineEvent] = [JobStarted()]
     now = store.clock.now()
-    while happenings:
-        writes = await run_turn(
-            held.job, happenings, reported={}, scopes=held.scopes, values=held.values, now=now, recall=held.recall
+    while events:
+        result = await run_turn(
+            owned.job, events, reported={}, scopes=owned.scopes, values=owned.values, now=now, reuse=owned.reuse
         )
-        stage.keep(writes)
-        _, happenings = await children.start(held, writes)
-        due = [node for node in writes.changed if _passes_by_itself(node)]
+        values.keep(result)
+        _, events = await children.start(owned, result)
+        due = [node for node in result.changed if _is_time_only(node)]
         now = max([now, *(node.wake_at or now for node in due)])
-        happenings += [TimerFired(node.id) for node in due]
-    return held.job
+        events += [TimerFired(node.id) for node in due]
+    return owned.job
 
 
-def _passes_by_itself(node: Node) -> bool:
-    """Whether only time has to pass: until the next children are made, or until a wait is over."""
+def _is_time_only(node: Node) -> bool:
+    """Return whether a node waits only for time: until its next children are created, or until a wait ends."""
     is_wait = isinstance(node.spec, WaitSpec) and node.spec.signal is None and node.status is NodeStatus.WAITING
     return node.wake_at is not None and (is_wait or isinstance(node, FanOut))
 
 
-def _all_at_once(graph: Graph) -> Graph:
-    """A graph in which no child waits for another, and nothing ends because something cannot be."""
+def _unlimited_graph(graph: Graph) -> Graph:
+    """Return the graph without limits: no child waits for another, and no failure ends the job."""
     specs = {node_id: _unlimited(spec) for node_id, spec in graph.specs.items()}
     return replace(graph, specs=specs, on_failure=OnFailure.CONTINUE, deadline_seconds=None)
 
@@ -84,8 +84,8 @@ def _unlimited(spec: Spec) -> Spec:
     return replace(spec, max_parallel=None, fail_fast=False, child=child)  # type: ignore[arg-type]
 
 
-class _Stage:
-    """The values of the rehearsed job, in memory; what is reused stays where it is until it is asked for."""
+class _MemoryValues:
+    """The values of a dry run, in memory; reused outputs stay in the store until they are needed."""
 
     def __init__(self, store: OrchestratorStore) -> None:
         self.job: Job | None = None
@@ -93,35 +93,36 @@ class _Stage:
         self._outputs: dict[str, Any] = {}
         self._sources: dict[str, list[Any]] = {}
 
-    def keep(self, writes: TurnResult) -> None:
-        """Take what a turn made."""
-        self._outputs.update(writes.outputs)
-        self._sources.update(writes.sources)
+    def keep(self, result: TurnResult) -> None:
+        """Keep the values of a turn."""
+        self._outputs.update(result.outputs)
+        self._sources.update(result.sources)
 
     async def load(self, _job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Give the values that are there."""
-        found: dict[ValueKey, Any] = {}
+        """Return the values that exist."""
+        values: dict[ValueKey, Any] = {}
         for key in keys:
             if key.kind is ValueKind.ITEMS:
                 if key.node in self._sources:
-                    found[key] = self._sources[key.node]
+                    values[key] = self._sources[key.node]
             elif key.kind is ValueKind.OUTPUTS:
-                found[key] = await self._below(key.node)
+                values[key] = await self._child_outputs(key.node)
             elif key.node in self._outputs:
-                found[key] = await self._opened(key.node)
-        return found
+                values[key] = await self._resolve_output(key.node)
+        return values
 
     async def resolve_value(self, value: JsonText) -> Any:
         """Read a value: from its text, or from its blob."""
         return await self._store.resolve_value(value)
 
-    async def _below(self, fan_id: str) -> list[Any]:
+    async def _child_outputs(self, fan_id: str) -> list[Any]:
         fan = None if self.job is None else self.job.nodes[fan_id]
         children = fan.children[: fan.expanded] if isinstance(fan, FanOut) else []
         return [
-            await self._below(each.id) if isinstance(each, FanOut) else await self._opened(each.id) for each in children
+            await self._child_outputs(each.id) if isinstance(each, FanOut) else await self._resolve_output(each.id)
+            for each in children
         ]
 
-    async def _opened(self, node_id: str) -> Any:
+    async def _resolve_output(self, node_id: str) -> Any:
         value = self._outputs.get(node_id)
         return await self.resolve_value(value) if isinstance(value, JsonText) else value

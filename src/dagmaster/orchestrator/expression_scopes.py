@@ -1,4 +1,4 @@
-"""What an expression sees: the references of a node, turned into values to load, and those into a scope."""
+"""The scopes of expressions: references of a node become keys of values to load, and the values a scope."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExpressionScopes:
-    """The scopes of one job. What is the same for all children of a fan-out is put together once."""
+    """The scopes of one job. The part shared by all children of a fan-out is built once."""
 
     def __init__(self, job: Job, inputs: Mapping[str, Any], env: Mapping[str, str]) -> None:
         self.job = job
@@ -24,8 +24,8 @@ class ExpressionScopes:
         self.loaded: dict[ValueKey, Any] = {}
         self._shared: dict[tuple[str | None, tuple[Ref, ...]], dict[str, Any]] = {}
 
-    def wanted(self, node: Node | None, refs: Iterable[Ref]) -> Iterator[ValueKey]:
-        """Give the values that these references need and that are not here yet."""
+    def missing_keys(self, node: Node | None, refs: Iterable[Ref]) -> Iterator[ValueKey]:
+        """Yield the keys of the values that these references need and that are not loaded yet."""
         for ref in refs:
             key = self._key(node, ref)
             if key is not None and key not in self.loaded:
@@ -39,12 +39,12 @@ class ExpressionScopes:
             source = node.top.upstream
             return None if source is None else ValueKey(ValueKind.OUTPUT, source)
         if root in ("item", "outer") and ref[-1] == "item" and node is not None:
-            child = _outward(node, len(ref) - 1)
+            child = _ancestor(node, len(ref) - 1)
             return None if child.parent is None else ValueKey(ValueKind.ITEMS, child.parent.id)
         return None
 
     def scope(self, node: Node | None, refs: tuple[Ref, ...]) -> dict[str, Any]:
-        """Put together what these references name. What is missing is left out: the expression says so."""
+        """Return the scope of these references. Missing values are left out: the expression reports them."""
         top = None if node is None else node.top
         key = (None if top is None else top.id, refs)
         shared = self._shared.get(key)
@@ -54,8 +54,8 @@ class ExpressionScopes:
             return shared
         return {**shared, **self._of_child(node, refs)}
 
-    def forget(self) -> None:
-        """Drop every value: they belong to one turn."""
+    def clear(self) -> None:
+        """Drop every value: they are valid for one turn."""
         self.loaded.clear()
         self._shared.clear()
 
@@ -89,7 +89,7 @@ class ExpressionScopes:
         for ref in refs:
             if ref[0] not in ("item", "index", "outer"):
                 continue
-            child = _outward(node, len(ref) - 1)
+            child = _ancestor(node, len(ref) - 1)
             if child.parent is None:
                 continue
             into = scope
@@ -103,14 +103,14 @@ class ExpressionScopes:
 
 
 def failed_children(node: Node) -> list[dict[str, Any]]:
-    """Give `nodes.fan.failed`: the failed children in index order."""
+    """Return `nodes.fan.failed`: the failed children in index order."""
     if not isinstance(node, FanOut):
         return []
     children = node.children[: node.expanded]
     return [{"index": c.index, "error": c.error} for c in children if c.status is NodeStatus.FAILED]
 
 
-def _outward(node: Node, levels: int) -> Node:
+def _ancestor(node: Node, levels: int) -> Node:
     for _ in range(levels):
         if node.parent is None:
             break

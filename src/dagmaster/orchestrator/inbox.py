@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -21,29 +20,89 @@ from dagmaster.engine.events import (
     TaskSucceeded,
 )
 from dagmaster.engine.graph import ApprovalSpec
+from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import CommandRejected
+from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job
+    from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.turn_records import Command, TaskResult
 
 
-def of_result(result: TaskResult) -> EngineEvent:
-    """Return the event that a reported result is."""
+class PendingEvents:
+    """The events of one job since its last turn, with the results and commands that the turn consumes."""
+
+    __slots__ = (
+        "audit_events",
+        "commands",
+        "events",
+        "needs_recovery",
+        "notified",
+        "reported",
+        "results",
+        "senders",
+        "started",
+    )
+
+    def __init__(self) -> None:
+        self.events: list[EngineEvent] = []
+        self.reported: dict[tuple[str, int], JsonText] = {}
+        self.started: dict[str, float] = {}
+        self.results: list[int] = []
+        # Results that came with a notification and were not read from the store.
+        self.notified: list[TaskResult] = []
+        self.commands: list[int] = []
+        # The sender of the n-th event.
+        self.senders: dict[int, str] = {}
+        self.audit_events: list[AuditEvent] = []
+        # The job was just loaded: its unanswered needs must be answered.
+        self.needs_recovery = False
+
+    def add_result(self, result: TaskResult) -> None:
+        """Add the result that a worker reported."""
+        self.results.append(result.id)
+        self.events.append(result_event(result))
+        if result.output is not None:
+            self.reported[result.node_id, result.attempt] = result.output
+        if result.claimed_at is not None:
+            self.started[result.node_id] = result.claimed_at
+
+    def add_notified(self, result: TaskResult) -> None:
+        """Add a result that came with a notification: the commit checks it against the stored one."""
+        self.notified.append(result)
+        self.add_result(result)
+
+    def add_command(self, command: Command, job: Job) -> None:
+        """Add a command; record a rejection in the audit log if it is impossible."""
+        self.commands.append(command.id)
+        try:
+            event = command_event(job, command)
+        except (CommandRejected, KeyError, TypeError, ValueError) as error:
+            data = json.dumps({"command": command.kind, "reason": str(error)})
+            self.audit_events.append(AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None))
+            return
+        self.senders[len(self.events)] = command.sent_by
+        self.events.append(event)
+
+
+def result_event(result: TaskResult) -> EngineEvent:
+    """Return the event of a reported result."""
     node, attempt = result.node_id, result.attempt
-    if result.status == "COMPLETED":
+    if result.status == AttemptStatus.COMPLETED:
         return TaskSucceeded(node, attempt, result.handler_version)
-    if result.status == "FAILED":
+    if result.status == AttemptStatus.FAILED:
         error: dict[str, Any] = {"kind": "error", "message": "no reason was given"}
         return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
-    if result.status == "LOST":
+    if result.status == AttemptStatus.LOST:
         return TaskLost(node, attempt, json.loads(result.error).get("worker") if result.error else None)
     return TaskReleased(node, attempt)
 
 
-def of_command(job: Job, command: Command) -> EngineEvent:
-    """Return the event that a command is; raise `CommandRejected` if it cannot be applied."""
+def command_event(job: Job, command: Command) -> EngineEvent:
+    """Return the event of a command; raise `CommandRejected` if it cannot be applied."""
     body = command.body
     match command.kind:
         case CommandKind.CANCEL:
@@ -53,18 +112,18 @@ def of_command(job: Job, command: Command) -> EngineEvent:
         case CommandKind.APPROVE | CommandKind.REJECT:
             return _answer(job, command)
         case CommandKind.RETRY:
-            return RetryRequested(_known(job, body.get("node")))
+            return RetryRequested(_existing_node(job, body.get("node")))
         case CommandKind.RESUME:
-            return ResumeRequested(tuple(_known(job, node) for node in body.get("nodes", ())))
+            return ResumeRequested(tuple(_existing_node(job, node) for node in body.get("nodes", ())))
         case CommandKind.CHILD_FINISHED:
             return ChildJobFinished(
-                body["node"], body["attempt"], body["status"], body.get("result"), body.get("error")
+                body["node"], body["attempt"], JobStatus(body["status"]), body.get("result"), body.get("error")
             )
     raise CommandRejected(f"this version does not know the command {command.kind!r}")
 
 
 def _answer(job: Job, command: Command) -> EngineEvent:
-    node_id = _known(job, command.body.get("node"))
+    node_id = _existing_node(job, command.body.get("node"))
     spec = job.nodes[node_id].spec
     if not isinstance(spec, ApprovalSpec):
         raise CommandRejected(f"node {node_id} is not an approval")
@@ -74,10 +133,10 @@ def _answer(job: Job, command: Command) -> EngineEvent:
             f"{command.sent_by or 'an unknown sender'} may not answer {node_id}: its approvers are {allowed}"
         )
     answer = Approved if command.kind == CommandKind.APPROVE else Rejected
-    return answer(node_id, command.sent_by, rfc3339(command.at), str(command.body.get("comment", "")))
+    return answer(node_id, command.sent_by, format_rfc3339(command.at), str(command.body.get("comment", "")))
 
 
-def _known(job: Job, node_id: Any) -> str:
+def _existing_node(job: Job, node_id: Any) -> str:
     if not isinstance(node_id, str) or node_id not in job.nodes:
         raise CommandRejected(f"the job has no node {node_id!r}")
     return node_id

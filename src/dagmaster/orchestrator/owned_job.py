@@ -1,4 +1,4 @@
-"""A job in an orchestrator's hands: the engine's job, and what the shell keeps beside it."""
+"""A job that an orchestrator owns: the engine's job, and what the shell keeps beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OwnedJob:
-    """One owned job. On any doubt it is dropped, and loaded again from its rows."""
+    """One owned job. On any doubt it is dropped and loaded again from its rows."""
 
     __slots__ = (
         "depth",
@@ -33,7 +33,7 @@ class OwnedJob:
         "parent",
         "priority",
         "queue",
-        "recall",
+        "reuse",
         "scopes",
         "secrets",
         "sources",
@@ -49,13 +49,13 @@ class OwnedJob:
         graph: Graph,
         values: Values,
         *,
-        past: SourceJob | None = None,
-        pasts: ReusableResults | None = None,
+        source: SourceJob | None = None,
+        reusable: ReusableResults | None = None,
     ) -> None:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
         self.scopes = ExpressionScopes(self.job, claimed.inputs, claimed.env)
-        self.recall = ResultReuse(self.job, claimed.inputs, past=past, pasts=pasts, redo=claimed.redo)
+        self.reuse = ResultReuse(self.job, claimed.inputs, source=source, reusable=reusable, redo=claimed.redo)
         self.epoch = claimed.epoch
         self.event_seq = claimed.event_seq
         self.priority = claimed.priority
@@ -63,7 +63,7 @@ class OwnedJob:
         self.queue = claimed.queue
         self.workflows = claimed.workflows
         self.parent = claimed.parent
-        # Nodes that have a row, and the tasks that are out by node.
+        # Nodes that have a row, and the tasks in flight by node.
         self.stored = {row.id for row in claimed.nodes}
         self.tasks = dict(claimed.tasks)
         self.secrets = secret_texts(graph.inputs, claimed.inputs)
@@ -72,7 +72,7 @@ class OwnedJob:
         self.values = CachedValues(self, values)
 
     def timers(self) -> Iterator[tuple[float, str]]:
-        """Every timer that is set. The job's deadline is the one of node ''."""
+        """Yield every timer that is set. The node of the job's deadline is ''."""
         for node in self.job.nodes.values():
             if node.wake_at is not None:
                 yield node.wake_at, node.id
@@ -80,49 +80,49 @@ class OwnedJob:
             yield self.job.deadline_at, ""
 
     def is_due(self, node_id: str, now: float) -> bool:
-        """Whether a timer that was set is still there, and its time has come."""
+        """Return whether a timer is still set, and due."""
         if not node_id:
             return self.job.deadline_at is not None and self.job.deadline_at <= now
         node = self.job.nodes.get(node_id)
         return node is not None and node.wake_at is not None and node.wake_at <= now
 
     def keep_sources(self, sources: Mapping[str, list[Any]]) -> None:
-        """Remember lists that were just frozen, and forget those of fan-outs that are over."""
+        """Cache lists that were just frozen, and drop those of finished fan-outs."""
         self.sources.update(sources)
         if self.sources:
-            over = [fan for fan in self.sources if self.job.nodes[fan].is_terminal]
-            for fan in over:
+            finished = [fan for fan in self.sources if self.job.nodes[fan].is_terminal]
+            for fan in finished:
                 del self.sources[fan]
 
 
 class CachedValues:
-    """The values of one job: what is at hand, else what the store has."""
+    """The values of one job: from the cache, else from the store."""
 
-    __slots__ = ("_held", "_store")
+    __slots__ = ("_owned", "_store")
 
-    def __init__(self, held: OwnedJob, store: Values) -> None:
-        self._held = held
+    def __init__(self, owned: OwnedJob, store: Values) -> None:
+        self._owned = owned
         self._store = store
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Give the values that are there."""
-        sources = self._held.sources
-        found: dict[ValueKey, Any] = {
+        """Return the values that exist."""
+        sources = self._owned.sources
+        values: dict[ValueKey, Any] = {
             key: sources[key.node] for key in keys if key.kind is ValueKind.ITEMS and key.node in sources
         }
-        missing = [key for key in keys if key not in found]
+        missing = [key for key in keys if key not in values]
         if missing:
             loaded = await self._store.load(job_id, missing)
-            found.update(loaded)
-            self._keep(loaded)
-        return found
+            values.update(loaded)
+            self._cache(loaded)
+        return values
 
     async def resolve_value(self, value: JsonText) -> Any:
         """Read a value that is not stored yet."""
         return await self._store.resolve_value(value)
 
-    def _keep(self, loaded: Mapping[ValueKey, Any]) -> None:
-        nodes = self._held.job.nodes
+    def _cache(self, loaded: Mapping[ValueKey, Any]) -> None:
+        nodes = self._owned.job.nodes
         for key, value in loaded.items():
             if key.kind is ValueKind.ITEMS and isinstance(nodes[key.node], FanOut) and not nodes[key.node].is_terminal:
-                self._held.sources[key.node] = value
+                self._owned.sources[key.node] = value

@@ -1,4 +1,4 @@
-"""When an orchestrator looks for what: when it was woken, and now and then, because a wake-up may be lost."""
+"""When an orchestrator polls: when it is woken, and at intervals, because a notification may be lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAST_SECONDS: Final = 0.5
 
 
 class PollSchedule:
-    """Knows what to look for, and until when nothing is to be done. Its times stand: no wake-up moves them on."""
+    """Decides what to poll, and when next. A wake-up never postpones a poll."""
 
     def __init__(self, store: OrchestratorStore, poll_seconds: float) -> None:
         self._store = store
@@ -21,8 +21,8 @@ class PollSchedule:
         self._poll_at = 0.0
         self._recheck = self._recheck_at = inf
 
-    def waiting(self) -> set[str]:
-        """What to look for: what was heard of; and all of it once a poll, also when there is no quiet moment."""
+    def due(self) -> set[str]:
+        """Return the kinds to read now: those notified, and all of them once in a poll interval, however busy it is."""
         store, now = self._store, self._store.clock.now()
         store.wakeup.clear()
         waiting = set(store.pending_kinds)
@@ -34,11 +34,11 @@ class PollSchedule:
             waiting.add("jobs")
         return waiting
 
-    def has_claimed(self, *, some: bool) -> None:
-        """A job that was stored while a claim ran may have found another waiting, and woken nobody: look again soon."""
-        self._recheck = FIRST_SECONDS if some else (inf if self._recheck > LAST_SECONDS else self._recheck * 4)
+    def on_claim(self, *, has_jobs: bool) -> None:
+        """Schedule another claim soon: a job stored during a claim may have sent no notification."""
+        self._recheck = FIRST_SECONDS if has_jobs else (inf if self._recheck > LAST_SECONDS else self._recheck * 4)
         self._recheck_at = self._store.clock.now() + self._recheck
 
-    def until(self) -> float:
-        """When to look next, if nobody is woken."""
+    def next_poll_at(self) -> float:
+        """Return the time of the next poll if there is no wake-up."""
         return min(self._poll_at, self._recheck_at)

@@ -1,4 +1,4 @@
-"""What was reported of an orchestrator's jobs: pushed to it, or read. Each report is given once."""
+"""The results of an orchestrator's jobs, notified or read. Each result is delivered once."""
 
 from __future__ import annotations
 
@@ -12,69 +12,70 @@ if TYPE_CHECKING:
 
 MAX_RESULTS: Final = 4_000
 MANY_RESULTS: Final = 200
-"""With so many at once there are more in a moment: they are read while the turn is written."""
+"""With so many results at once, more are to be expected: they are prefetched while the turn is committed."""
 
 READS_AHEAD: Final = 5
 REMEMBERED: Final = 4_000
-"""So many reports that were given are remembered, and as many more."""
+"""The number of delivered results in each of two generations that are remembered for deduplication."""
 
 
 class ResultReader:
-    """Reads what was reported, and knows what it gave already: what is pushed may have been read a moment ago."""
+    """Reads results and deduplicates them: a notified result may have been read a moment ago."""
 
     def __init__(self, store: OrchestratorStore) -> None:
         self._store = store
-        self._ahead: list[TaskResult] = []
-        self._times_ahead = 0
-        self._given: set[int] = set()
-        self._given_before: set[int] = set()
+        self._prefetched: list[TaskResult] = []
+        self._full_reads = 0
+        self._delivered: set[int] = set()
+        self._delivered_before: set[int] = set()
 
-    def forget(self) -> None:
-        """Everything is read anew."""
-        self._ahead.clear()
+    def clear(self) -> None:
+        """Forget everything: all results are read again."""
+        self._prefetched.clear()
         self._store.notified_results.clear()
-        self._given.clear()
-        self._given_before.clear()
+        self._delivered.clear()
+        self._delivered_before.clear()
 
     def is_due(self, waiting: Collection[str]) -> bool:
-        """Whether there is something to take."""
+        """Return whether there are results to read or notified ones."""
         return "results" in waiting or bool(self._store.notified_results)
 
-    async def read(self, waiting: Collection[str], resting: Collection[str]) -> list[TaskResult]:
-        """What is stored, if it is time to read."""
+    async def read(self, waiting: Collection[str], quarantined: Collection[str]) -> list[TaskResult]:
+        """Return the stored results, if it is time to read."""
         if "results" not in waiting:
             return []
-        results, self._ahead = self._ahead, []
+        results, self._prefetched = self._prefetched, []
         if not results:
-            results = await self._store.read_results(MAX_RESULTS, resting)
+            results = await self._store.read_results(MAX_RESULTS, quarantined)
         self._remember(results)
         return results
 
     def take_notified(self) -> list[TaskResult]:
-        """What was pushed, and not given yet."""
-        waiting = self._store.notified_results
-        found = {each.id: each for each in waiting if each.id not in self._given and each.id not in self._given_before}
-        waiting.clear()
-        results = list(found.values())
+        """Return the notified results that were not delivered yet."""
+        inbox = self._store.notified_results
+        old, older = self._delivered, self._delivered_before
+        new = {result.id: result for result in inbox if result.id not in old and result.id not in older}
+        inbox.clear()
+        results = list(new.values())
         self._remember(results)
         return results
 
     def _remember(self, results: Sequence[TaskResult]) -> None:
-        if len(self._given) > REMEMBERED:
-            self._given, self._given_before = set(), self._given
-        self._given.update([result.id for result in results])
+        if len(self._delivered) > REMEMBERED:
+            self._delivered, self._delivered_before = set(), self._delivered
+        self._delivered.update([result.id for result in results])
 
-    def are_more(self, turns: Sequence[TurnCommit]) -> bool:
-        """Whether the next results are to be read while these turns are written.
+    def should_prefetch(self, turns: Sequence[TurnCommit]) -> bool:
+        """Return whether the next results are to be read while these turns are committed.
 
-        A number that was given earlier may be committed later, so every few times all are read again.
+        A smaller id may be committed later, so every few times all results are read again.
         """
-        in_hand = sum(len(turn.results) for turn in turns)
-        self._times_ahead = self._times_ahead + 1 if in_hand >= MANY_RESULTS else 0
-        return self._times_ahead % READS_AHEAD > 0
+        taken = sum(len(turn.results) for turn in turns)
+        self._full_reads = self._full_reads + 1 if taken >= MANY_RESULTS else 0
+        return self._full_reads % READS_AHEAD > 0
 
-    async def read_on(self, turns: Sequence[TurnCommit], resting: Collection[str]) -> bool:
-        """Read the results after the ones in hand. Whether there are any."""
+    async def prefetch(self, turns: Sequence[TurnCommit], quarantined: Collection[str]) -> bool:
+        """Read the results after those of these turns; return whether there are any."""
         last = max(result for turn in turns for result in turn.results)
-        self._ahead = await self._store.read_results(MAX_RESULTS, resting, after=last)
-        return bool(self._ahead)
+        self._prefetched = await self._store.read_results(MAX_RESULTS, quarantined, after=last)
+        return bool(self._prefetched)

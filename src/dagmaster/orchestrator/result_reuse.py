@@ -1,6 +1,6 @@
-"""Fingerprints of what a job starts; and, for a job that was resumed from another, the results that still fit.
+"""Fingerprints of the nodes of a job, and the reusable results of the job that it was resumed from.
 
-Nothing is reused on a guess: a result is looked for when its node is about to start, with the params it would get.
+A result is looked up when its node is about to start, with the params it would get: nothing is reused on a guess.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.events import ResultReused, ReusedFrom
 from dagmaster.engine.fingerprints import SIZE, digest, of_engine_node, upstream_digest
 from dagmaster.engine.graph import TaskSpec
-from dagmaster.engine.resume_plan import with_followers
+from dagmaster.engine.resume_plan import with_descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,99 +23,99 @@ if TYPE_CHECKING:
 
 
 class ResultReuse:
-    """The fingerprints of one job, and its past if it has one."""
+    """The fingerprints of one job, and the job that it was resumed from, if any."""
 
-    __slots__ = ("_found", "_inputs", "_job", "_past", "_pasts", "_prefixes", "_redo")
+    __slots__ = ("_candidates", "_inputs", "_job", "_prefixes", "_redo", "_reusable", "_source")
 
     def __init__(
         self,
         job: Job,
         inputs: Mapping[str, Any],
         *,
-        past: SourceJob | None = None,
-        pasts: ReusableResults | None = None,
+        source: SourceJob | None = None,
+        reusable: ReusableResults | None = None,
         redo: Iterable[str] = (),
     ) -> None:
         self._job = job
         self._inputs = inputs
-        self._past = past
-        self._pasts = pasts
-        self._redo = with_followers(job.graph, redo)
+        self._source = source
+        self._reusable = reusable
+        self._redo = with_descendants(job.graph, redo)
         self._prefixes: dict[tuple[str, str], Any] = {}
-        # Ids of children change with the list they come from: a result is looked for below its node of the graph.
-        self._found: dict[tuple[str, bytes], SourceNode] = {}
-        if past is not None:
-            self._found = {(each.node_id.partition("__")[0], each.fingerprint): each for each in past.nodes}
+        # Ids of children change with their list: a result is looked up by its node of the graph.
+        self._candidates: dict[tuple[str, bytes], SourceNode] = {}
+        if source is not None:
+            self._candidates = {(each.node_id.partition("__")[0], each.fingerprint): each for each in source.nodes}
 
     # ── Fingerprints ──
 
-    def of_task(self, node: Node, spec: TaskSpec, params: str, places: Sequence[Any]) -> bytes:
-        """Of a task. Secrets are in it by their names."""
+    def task_fingerprint(self, node: Node, spec: TaskSpec, params: str, places: Sequence[Any]) -> bytes:
+        """Return the fingerprint of a task. Secrets are included by name."""
         key = (node.top.id, spec.handler)
         prefix = self._prefixes.get(key)
         if prefix is None:
-            # All children of a fan-out begin alike: 1 µs each, in place of 4.
+            # All children of a fan-out share this prefix: 1 µs each instead of 4.
             start = digest(spec.kind, spec.handler, upstream_digest(self._job, node))
             prefix = self._prefixes[key] = blake2b(start, digest_size=SIZE)
-        made = prefix.copy()
-        made.update(params.encode())
+        hasher = prefix.copy()
+        hasher.update(params.encode())
         if places:
-            made.update(json.dumps(places).encode())
-        found: bytes = made.digest()
-        return found
+            hasher.update(json.dumps(places).encode())
+        fingerprint: bytes = hasher.digest()
+        return fingerprint
 
-    def of_child_job(self, node: Node, content_hash: str, inputs: str) -> bytes:
-        """Of a child job: the graph it has by now, and its inputs."""
+    def child_job_fingerprint(self, node: Node, content_hash: str, inputs: str) -> bytes:
+        """Return the fingerprint of a child job: its graph, and its inputs."""
         return digest(node.spec.kind, upstream_digest(self._job, node), content_hash, inputs)
 
-    def of_approval(self, node: Node, spec: ApprovalSpec, message: str) -> bytes:
-        """Of an answer: what was asked, of whom, and all that the job was then. Other inputs are another question."""
-        asked = json.dumps([message, spec.approvers, self._inputs], sort_keys=True)
-        return digest(node.spec.kind, upstream_digest(self._job, node), asked)
+    def approval_fingerprint(self, node: Node, spec: ApprovalSpec, message: str) -> bytes:
+        """Return the fingerprint of an approval: its message, its approvers, and all inputs of the job."""
+        request = json.dumps([message, spec.approvers, self._inputs], sort_keys=True)
+        return digest(node.spec.kind, upstream_digest(self._job, node), request)
 
-    def of_completed(self, node: Node) -> bytes:
-        """Of what the engine completed itself."""
+    def engine_fingerprint(self, node: Node) -> bytes:
+        """Return the fingerprint of a node that the engine completed itself."""
         return of_engine_node(self._job, node)
 
-    def forget(self) -> None:
-        """Drop what belongs to one turn."""
+    def clear(self) -> None:
+        """Drop the state of one turn."""
         self._prefixes.clear()
 
-    # ── The past ──
+    # ── Reusable results ──
 
     def find(self, node: Node) -> SourceNode | None:
-        """The result that this node would have again, if it was there and is to be used. `fetch` has the last word."""
-        if not self._found or self._job.run > 1 or node.fingerprint is None or node.top.id in self._redo:
+        """Return the reusable result of a node, if there is one. `fetch` confirms it."""
+        if not self._candidates or self._job.run > 1 or node.fingerprint is None or node.top.id in self._redo:
             return None
-        return self._found.get((node.top.id, node.fingerprint))
+        return self._candidates.get((node.top.id, node.fingerprint))
 
-    def place_before(self, node: Node) -> tuple[str, str] | None:
-        """Where this node was in the job that this one was resumed from, unless it is to be made anew."""
-        if self._past is None or self._job.run > 1 or node.top.id in self._redo:
+    def source_node(self, node: Node) -> tuple[str, str] | None:
+        """Return the job and node that this node was resumed from, unless it is to be redone."""
+        if self._source is None or self._job.run > 1 or node.top.id in self._redo:
             return None
-        return self._past.job_id, node.id
+        return self._source.job_id, node.id
 
-    async def fetch(self, wanted: Mapping[str, SourceNode]) -> list[ResultReused]:
-        """The results of the past for these nodes, less what is gone and what a handler would make otherwise now."""
-        if self._past is None or self._pasts is None or not wanted:
+    async def fetch(self, candidates: Mapping[str, SourceNode]) -> list[ResultReused]:
+        """Return the reusable results of these nodes, without those that are gone or whose handler has changed."""
+        if self._source is None or self._reusable is None or not candidates:
             return []
-        # Asked each time: what was so when the job was claimed depends on who claimed it, and when.
-        handlers = await self._pasts.known_handlers()
-        wanted = {node: each for node, each in wanted.items() if self._is_current(node, each, handlers)}
-        if not wanted:
+        # Read each time: the versions may have changed since the job was claimed.
+        handlers = await self._reusable.known_handlers()
+        candidates = {node: each for node, each in candidates.items() if self._is_current(node, each, handlers)}
+        if not candidates:
             return []
-        job_id = self._past.job_id
-        outputs = await self._pasts.load_source_outputs(
-            job_id, list({each.node_id: each for each in wanted.values()}.values())
+        job_id = self._source.job_id
+        outputs = await self._reusable.load_source_outputs(
+            job_id, list({each.node_id: each for each in candidates.values()}.values())
         )
         return [
             ResultReused(
                 node, outputs[each.node_id], ReusedFrom(job_id, each.node_id, each.attempt, each.handler_version)
             )
-            for node, each in wanted.items()
+            for node, each in candidates.items()
             if each.node_id in outputs
         ]
 
-    def _is_current(self, node_id: str, found: SourceNode, handlers: KnownHandlers) -> bool:
+    def _is_current(self, node_id: str, source: SourceNode, handlers: KnownHandlers) -> bool:
         spec = self._job.nodes[node_id].spec
-        return not isinstance(spec, TaskSpec) or handlers.is_current(spec.handler, found.handler_version)
+        return not isinstance(spec, TaskSpec) or handlers.is_current(spec.handler, source.handler_version)

@@ -1,8 +1,8 @@
-"""An orchestrator: it owns jobs, and takes turns with them until it is told to stop.
+"""The orchestrator service: it owns jobs, and runs turns on them until it is stopped.
 
-One loop decides: wait until woken, gather what happened, advance the engine, write everything in one transaction. Two
-duties beside it keep the owner alive and look after the dead. On any doubt jobs are dropped and loaded again: the rows
-are the truth, memory is only fast.
+One loop decides: wait for a wake-up, collect events, advance the engine, commit everything in one transaction. Three
+periodic tasks beside it renew the owner's lease, reclaim the jobs of dead orchestrators and expire dead workers. On any
+doubt jobs are dropped and loaded again: the database is the source of truth, memory is a cache.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted, TimerFired
+from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
-from dagmaster.orchestrator.audit_log import events_of
+from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
+from dagmaster.orchestrator.inbox import PendingEvents
 from dagmaster.orchestrator.owned_job import OwnedJob
-from dagmaster.orchestrator.pending_events import PendingEvents
 from dagmaster.orchestrator.poll_schedule import PollSchedule
 from dagmaster.orchestrator.result_reader import MANY_RESULTS, ResultReader
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
@@ -44,12 +45,12 @@ MAX_COMMANDS: Final = 500
 MAX_CLAIMS: Final = 500
 MAX_REPORTED: Final = 100
 QUARANTINE_SECONDS: Final = 30.0
-"""How long a job rests that could not be advanced, which is our mistake."""
+"""How long a job that could not be advanced, which is a bug, is quarantined before the next try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How often an orchestrator looks."""
+    """The intervals of an orchestrator's polls, heartbeats and scans."""
 
     poll_seconds: float = 1.0
     heartbeat_seconds: float = 5.0
@@ -59,14 +60,14 @@ class Timing:
 
 
 class TurnObserver(Protocol):
-    """Who watches turns. Called after the commit, in the loop: it must be quick."""
+    """An observer of turns. Called after the commit, in the loop: it must be quick."""
 
-    def turn(self, job: Job, writes: TurnResult) -> None:
-        """A turn was written."""
+    def turn(self, job: Job, result: TurnResult) -> None:
+        """Observe a committed turn."""
 
 
 class Orchestrator:
-    """Owns jobs. `queue`: only jobs of this queue, for a process that serves one job."""
+    """Owns jobs and advances them. `queue`: claim only jobs of this queue, for a process that serves one job."""
 
     def __init__(
         self,
@@ -90,366 +91,367 @@ class Orchestrator:
         self._graphs = GraphCache(store)
         self._children = ChildJobs(store, self._graphs.get)
         self._timers: list[tuple[float, str, str]] = []
-        # Jobs that could not be advanced (until when they rest, and over what), and those that are to be tried again.
+        # Jobs that could not be advanced: until when they are quarantined, and the error's type.
         self._quarantined: dict[str, tuple[float, str]] = {}
-        self._again: set[str] = set()
-        self._strange: set[str] = set()
-        self._reports = ResultReader(store)
-        self._lookout = PollSchedule(store, self.timing.poll_seconds)
+        self._to_reload: set[str] = set()
+        self._owned_but_unloaded: set[str] = set()
+        self._results = ResultReader(store)
+        self._schedule = PollSchedule(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
-        self._outage = ConnectionBackoff(_LOGGER, max_seconds=self.timing.most_backoff_seconds)
-        store.on_disconnect = self._outage.disconnected
+        self._backoff = ConnectionBackoff(_LOGGER, max_seconds=self.timing.most_backoff_seconds)
+        store.on_disconnect = self._backoff.disconnected
 
     @property
     def quarantined(self) -> dict[str, str]:
         """Jobs that could not be advanced and wait for a retry, each with the type of its error."""
         return {job_id: reason for job_id, (_, reason) in self._quarantined.items()}
 
-    # ── Living ──
+    # ── Lifecycle ──
 
     def stop(self) -> None:
-        """Stop after the turn that is under way."""
+        """Stop after the current turn."""
         self._stopping.set()
         self.store.wakeup.set()
 
     async def run(self) -> None:
-        """Live until stopped; then release every job. An outage of the database is waited for."""
-        outage = self._outage
+        """Run until stopped, then release every job. Reconnect with backoff when the database is unavailable."""
+        backoff = self._backoff
         registered = False
         while not self._stopping.is_set():
             try:
                 if not registered:
                     await self.store.register()
                     registered = True
-                await self._live()
+                await self._run_registered()
             except OwnershipLost as error:
-                _LOGGER.warning("%s: starting anew", error)
+                _LOGGER.warning("%s; registering again", error)
                 registered = False
             except (DatabaseUnavailable, StatementFailed) as error:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), outage.failed(error))
+                    await asyncio.wait_for(self._stopping.wait(), backoff.failed(error))
             finally:
-                self._forget()
+                self._drop_all()
         if registered:
             try:
                 await self.store.deregister()
             except DatabaseUnavailable as error:
-                _LOGGER.warning("%s; its jobs are claimed by others when its lease is over", error)
+                _LOGGER.warning("%s; other orchestrators claim its jobs when its lease expires", error)
 
-    async def _live(self) -> None:
-        """Take turns, with the duties beside; until stopped, or until one of them fails."""
-        await self._beat()
+    async def _run_registered(self) -> None:
+        """Run turns and the periodic tasks until stopped, or until one of them fails."""
+        await self._heartbeat()
         for claimed in await self.store.load_owned():
-            await self._hold(claimed)
-        self._outage.recovered()
+            await self._load_owned(claimed)
+        self._backoff.recovered()
         self.store.pending_kinds.update(("results", "commands", "jobs"))
-        fresh = self._take_all_up()
-        work = [
-            asyncio.create_task(self._turns(fresh)),
-            asyncio.create_task(self._duty(self.timing.heartbeat_seconds, self._stay)),
-            asyncio.create_task(self._duty(self.timing.scan_seconds, self._reclaim)),
-            asyncio.create_task(self._duty(self.timing.worker_scan_seconds, self._bury_workers)),
+        initial = self._enqueue_all()
+        tasks = [
+            asyncio.create_task(self._turn_loop(initial)),
+            asyncio.create_task(self._every(self.timing.heartbeat_seconds, self._renew)),
+            asyncio.create_task(self._every(self.timing.scan_seconds, self._reclaim)),
+            asyncio.create_task(self._every(self.timing.worker_scan_seconds, self._expire_workers)),
         ]
         self.ready.set()
         try:
-            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in work:
-                each.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
-        for each in work:
-            if each in done:
-                each.result()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if task in done:
+                task.result()
 
-    async def _duty(self, seconds: float, once: Callable[[], Any]) -> None:
+    async def _every(self, seconds: float, run_once: Callable[[], Any]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await once()
+            await run_once()
 
-    async def _stay(self) -> None:
-        await self._beat()
-        self._outage.recovered()
+    async def _renew(self) -> None:
+        await self._heartbeat()
+        self._backoff.recovered()
 
-    async def _beat(self) -> None:
-        # Why a job stands still is asked of the database, not of this process.
-        told = dict(islice(self._quarantined.items(), MAX_REPORTED))
-        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "quarantined": told})
+    async def _heartbeat(self) -> None:
+        # `jobs why` reads the quarantined jobs from the database, not from this process.
+        quarantined = dict(islice(self._quarantined.items(), MAX_REPORTED))
+        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "quarantined": quarantined})
 
     async def _reclaim(self) -> None:
         count = await self.store.reclaim()
         if count:
-            _LOGGER.warning("jobs of dead orchestrators that can be claimed: %d", count)
+            _LOGGER.warning("released %d jobs of dead orchestrators; they can be claimed", count)
             self._wake("jobs")
-        # The answer to a claim may have been lost: a job that is ours and unknown twice in a row is loaded.
-        strange = await self.store.owned_job_ids() - self.jobs.keys() - self._quarantined.keys()
-        self._again |= strange & self._strange
-        self._strange = strange
-        if self._again:
+        # The response to a claim may have been lost: a job that is owned but not loaded in two scans is loaded.
+        unloaded = await self.store.owned_job_ids() - self.jobs.keys() - self._quarantined.keys()
+        self._to_reload |= unloaded & self._owned_but_unloaded
+        self._owned_but_unloaded = unloaded
+        if self._to_reload:
             self._wake("jobs")
 
-    async def _bury_workers(self) -> None:
+    async def _expire_workers(self) -> None:
         count = await self.store.mark_lost_tasks()
         if count:
-            _LOGGER.warning("tasks of dead workers that are lost, and tried again: %d", count)
+            _LOGGER.warning("marked %d tasks of dead workers as lost; their nodes decide on a retry", count)
         await self.store.release_stopped()
 
-    def _wake(self, what: str) -> None:
-        self.store.pending_kinds.add(what)
+    def _wake(self, kind: str) -> None:
+        self.store.pending_kinds.add(kind)
         self.store.wakeup.set()
 
     # ── Turns ──
 
-    async def _turns(self, gathered: dict[str, PendingEvents]) -> None:
+    async def _turn_loop(self, pending: dict[str, PendingEvents]) -> None:
         while not self._stopping.is_set():
-            waiting = self._lookout.waiting()
-            claimed = "jobs" in waiting and await self._claim(gathered)
+            waiting = self._schedule.due()
+            claimed = "jobs" in waiting and await self._claim(pending)
             full = False
-            if self._reports.is_due(waiting):
-                full = await self._gather_results(waiting, gathered)
+            if self._results.is_due(waiting):
+                full = await self._collect_results(waiting, pending)
             if "commands" in waiting or claimed:
-                await self._gather_commands(gathered)
-            self._gather_timers(gathered)
-            if self._again:
-                await self._load_again(gathered)
-            if gathered:
-                turn, gathered = gathered, {}
-                await self._take_turns(turn)
+                await self._collect_commands(pending)
+            self._collect_timers(pending)
+            if self._to_reload:
+                await self._reload(pending)
+            if pending:
+                turn, pending = pending, {}
+                await self._run_turns(turn)
                 if full:
                     self._wake("results")
-                # Duties, handlers and the screen may be waiting.
+                # Yield to the periodic tasks, and to handlers and displays in the same process.
                 await asyncio.sleep(0)
             if not self.store.wakeup.is_set():
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        """Wait until woken, or a timer is due; the poll is the net."""
+        """Wait until woken or until a timer is due; polling is the fallback."""
         clock = self.store.clock
-        until = min(self._lookout.until(), self._timers[0][0] if self._timers else inf)
+        until = min(self._schedule.next_poll_at(), self._timers[0][0] if self._timers else inf)
         if until > clock.now():
             await clock.wait(self.store.wakeup, until, idle=not self.jobs)
 
-    async def _take_turns(self, gathered: dict[str, PendingEvents]) -> None:
+    async def _run_turns(self, pending: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()
         turns: list[tuple[TurnCommit, OwnedJob, TurnResult]] = []
-        for job_id, what in gathered.items():
-            held = self.jobs.get(job_id)
-            if held is None:
+        for job_id, job_events in pending.items():
+            owned = self.jobs.get(job_id)
+            if owned is None:
                 continue
             try:
-                turns.append(await self._advance(held, what, now))
+                turns.append(await self._advance(owned, job_events, now))
             except DatabaseUnavailable:
                 raise
             except Exception as error:
-                # One job that cannot be advanced must not hold up the others; its rows are as they were.
-                _LOGGER.exception("job %s could not be advanced; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
-                self._rest(job_id, error)
+                # One job that cannot be advanced must not block the others; its rows are unchanged.
+                _LOGGER.exception("could not advance job %s; quarantined for %g s", job_id, QUARANTINE_SECONDS)
+                self._quarantine(job_id, error)
         if not turns:
             return
-        work = [turn for turn, _, _ in turns]
-        written = await (self._write_and_read if self._reports.are_more(work) else self._write)(work, now)
+        commits = [commit for commit, _, _ in turns]
+        commit_turns = self._commit_and_prefetch if self._results.should_prefetch(commits) else self._commit
+        committed = await commit_turns(commits, now)
         self.counters["turns"] += 1
-        swept = False
-        for turn, held, writes in turns:
-            job_id = held.job.id
-            if job_id not in written:
+        has_stops = False
+        for commit, owned, result in turns:
+            job_id = owned.job.id
+            if job_id not in committed:
                 if self.jobs.pop(job_id, None) is not None:
-                    self._refused(turn)
+                    self._on_fenced(commit)
                 continue
-            swept = swept or bool(turn.stops or turn.stopped_at_dispatch)
-            if turn.withdrawals:
+            has_stops = has_stops or bool(commit.stops or commit.stopped_at_dispatch)
+            if commit.withdrawals:
                 self._wake("results")
-            self._settle(turn, held, writes)
-        if swept:
+            self._after_commit(commit, owned, result)
+        if has_stops:
             await self.store.release_stopped()
             self._wake("results")
 
-    def _refused(self, turn: TurnCommit) -> None:
-        job_id = turn.job.id
-        if turn.notified_results:
-            # Taken already, or never said. What the rows say counts, if the job is still ours.
-            _LOGGER.warning("what was pushed of job %s is not what is stored: it is loaded again", job_id)
-            self._again.add(job_id)
+    def _on_fenced(self, commit: TurnCommit) -> None:
+        job_id = commit.job.id
+        if commit.notified_results:
+            # A notified result was processed already, or never stored. The rows decide, if the job is still owned.
+            _LOGGER.warning("notified results of job %s do not match the stored ones; reloading the job", job_id)
+            self._to_reload.add(job_id)
             self._wake("jobs")
         else:
-            _LOGGER.warning("job %s is not ours any more", job_id)
+            _LOGGER.warning("lost ownership of job %s; turn rejected by fence", job_id)
 
-    async def _write_and_read(self, turns: list[TurnCommit], now: float) -> set[str]:
-        """Write turns, and read the results of the next meanwhile."""
-        reading = asyncio.create_task(self._reports.read_on(turns, self._quarantined))
+    async def _commit_and_prefetch(self, turns: list[TurnCommit], now: float) -> set[str]:
+        """Commit turns, and meanwhile read the results of the next ones."""
+        prefetch = asyncio.create_task(self._results.prefetch(turns, self._quarantined))
         try:
-            written = await self._write(turns, now)
-            if await reading:
+            committed = await self._commit(turns, now)
+            if await prefetch:
                 self._wake("results")
         finally:
-            # Nothing is read on when this turn was not written.
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-        return written
+            # Do not prefetch past a turn that was not committed.
+            prefetch.cancel()
+            await asyncio.gather(prefetch, return_exceptions=True)
+        return committed
 
-    async def _write(self, turns: list[TurnCommit], now: float) -> set[str]:
-        """Write turns together; if the database refuses that, one by one, so that one bad job does not hold up all."""
+    async def _commit(self, turns: list[TurnCommit], now: float) -> set[str]:
+        """Commit turns together; if the database rejects that, one by one, so that one bad job does not block all."""
         try:
             return await self.store.commit_turns(turns, now)
         except StatementFailed as error:
             if len(turns) > 1:
-                return {job_id for turn in turns for job_id in await self._write([turn], now)}
+                return {job_id for turn in turns for job_id in await self._commit([turn], now)}
             job_id = turns[0].job.id
-            _LOGGER.exception("a turn of job %s was refused; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
+            _LOGGER.exception("the database rejected a turn of job %s; retry in %g s", job_id, QUARANTINE_SECONDS)
             if not turns[0].notified_results:
-                self._rest(job_id, error)
+                self._quarantine(job_id, error)
             return set()
 
     async def _advance(
-        self, held: OwnedJob, what: PendingEvents, now: float
+        self, owned: OwnedJob, pending: PendingEvents, now: float
     ) -> tuple[TurnCommit, OwnedJob, TurnResult]:
-        job, scopes, values, recall = held.job, held.scopes, held.values, held.recall
-        writes = TurnResult()
-        if what.takes_up:
-            writes = await recover(job, scopes=scopes, values=values, now=now, recall=recall)
-        if what.happenings:
+        job, scopes, values, reuse = owned.job, owned.scopes, owned.values, owned.reuse
+        result = TurnResult()
+        if pending.needs_recovery:
+            result = await recover(job, scopes=scopes, values=values, now=now, reuse=reuse)
+        if pending.events:
             more = await run_turn(
-                job, what.happenings, reported=what.reported, scopes=scopes, values=values, now=now, recall=recall
+                job, pending.events, reported=pending.reported, scopes=scopes, values=values, now=now, reuse=reuse
             )
-            writes = writes.then(more)
+            result = result.merge(more)
         jobs: list[NewJob] = []
-        while writes.child_jobs:
-            made, over = await self._children.start(held, writes)
-            jobs += made
-            more = await run_turn(job, over, reported={}, scopes=scopes, values=values, now=now, recall=recall)
-            writes = writes.then(more)
+        while result.child_jobs:
+            created, events = await self._children.start(owned, result)
+            jobs += created
+            more = await run_turn(job, events, reported={}, scopes=scopes, values=values, now=now, reuse=reuse)
+            result = result.merge(more)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
-        redact_secret_inputs(held, writes, self._redact)
-        turn = await to_commit(held, writes, ids=self.store.ids, blobs=self._blobs, now=now)
-        turn.children = jobs
-        turn.results, turn.notified_results, turn.commands = what.results, what.notified_results, what.commands
-        turn.started |= what.started
-        turn.events = [*what.events, *events_of(job, writes, children, what.people)]
-        held.event_seq += len(turn.events)
-        turn.event_seq = held.event_seq
-        held.keep_sources(writes.sources)
-        return turn, held, writes
+        redact_secret_inputs(owned, result, self._redact)
+        commit = await to_commit(owned, result, ids=self.store.ids, blobs=self._blobs, now=now)
+        commit.children = jobs
+        commit.results, commit.notified_results, commit.commands = pending.results, pending.notified, pending.commands
+        commit.started |= pending.started
+        commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending.senders)]
+        owned.event_seq += len(commit.events)
+        commit.event_seq = owned.event_seq
+        owned.keep_sources(result.sources)
+        return commit, owned, result
 
-    def _settle(self, turn: TurnCommit, held: OwnedJob, writes: TurnResult) -> None:
-        """The turn is written: set its timers, and let go of a job that is over."""
-        job_id = held.job.id
-        if held.job.status.value in ("COMPLETED", "FAILED", "CANCELLED"):
+    def _after_commit(self, commit: TurnCommit, owned: OwnedJob, result: TurnResult) -> None:
+        """Set the timers of a committed turn, and drop a finished job."""
+        job_id = owned.job.id
+        if owned.job.status in TERMINAL_JOB:
             self.jobs.pop(job_id, None)
-            self.counters["jobs_finished"] += turn.finished is not None
+            self.counters["jobs_finished"] += commit.finished is not None
         else:
-            for node in writes.changed:
+            for node in result.changed:
                 if node.wake_at is not None:
                     heapq.heappush(self._timers, (node.wake_at, job_id, node.id))
-            if held.is_fresh and held.job.deadline_at is not None:
-                heapq.heappush(self._timers, (held.job.deadline_at, job_id, ""))
-            held.is_fresh = False
+            if owned.is_fresh and owned.job.deadline_at is not None:
+                heapq.heappush(self._timers, (owned.job.deadline_at, job_id, ""))
+            owned.is_fresh = False
         if self.observer is not None:
-            self.observer.turn(held.job, writes)
+            self.observer.turn(owned.job, result)
 
-    # ── Gathering ──
+    # ── Collecting events ──
 
-    async def _claim(self, gathered: dict[str, PendingEvents]) -> bool:
+    async def _claim(self, pending: dict[str, PendingEvents]) -> bool:
         claimed = await self.store.claim(MAX_CLAIMS, self.queue)
         self.counters["jobs_claimed"] += len(claimed)
-        for each in claimed:
-            held = await self._hold(each)
-            if held is not None:
-                self._begin(held, gathered)
-        self._lookout.has_claimed(some=bool(claimed))
+        for claimed_job in claimed:
+            owned = await self._load_owned(claimed_job)
+            if owned is not None:
+                self._enqueue_initial(owned, pending)
+        self._schedule.on_claim(has_jobs=bool(claimed))
         if claimed:
             self._wake("jobs")
         return bool(claimed)
 
-    async def _load_again(self, gathered: dict[str, PendingEvents]) -> None:
-        again, self._again = self._again, set()
-        for claimed in await self.store.load_owned(again):
-            held = await self._hold(claimed)
-            if held is not None:
-                self._begin(held, gathered)
+    async def _reload(self, pending: dict[str, PendingEvents]) -> None:
+        job_ids, self._to_reload = self._to_reload, set()
+        for claimed in await self.store.load_owned(job_ids):
+            owned = await self._load_owned(claimed)
+            if owned is not None:
+                self._enqueue_initial(owned, pending)
 
-    def _take_all_up(self) -> dict[str, PendingEvents]:
-        gathered: dict[str, PendingEvents] = {}
-        for held in self.jobs.values():
-            self._begin(held, gathered)
-        return gathered
+    def _enqueue_all(self) -> dict[str, PendingEvents]:
+        pending: dict[str, PendingEvents] = {}
+        for owned in self.jobs.values():
+            self._enqueue_initial(owned, pending)
+        return pending
 
-    def _begin(self, held: OwnedJob, gathered: dict[str, PendingEvents]) -> None:
-        what = gathered.setdefault(held.job.id, PendingEvents())
-        if held.is_fresh:
-            what.happenings.append(JobStarted())
+    def _enqueue_initial(self, owned: OwnedJob, pending: dict[str, PendingEvents]) -> None:
+        job_events = pending.setdefault(owned.job.id, PendingEvents())
+        if owned.is_fresh:
+            job_events.events.append(JobStarted())
         else:
-            what.takes_up = True
-            for at, node_id in held.timers():
-                heapq.heappush(self._timers, (at, held.job.id, node_id))
-            # It may have results and commands that came while nobody owned it.
+            job_events.needs_recovery = True
+            for at, node_id in owned.timers():
+                heapq.heappush(self._timers, (at, owned.job.id, node_id))
+            # Results and commands may have arrived while the job had no owner.
             self._wake("results")
             self._wake("commands")
 
-    async def _hold(self, claimed: ClaimedJob) -> OwnedJob | None:
+    async def _load_owned(self, claimed: ClaimedJob) -> OwnedJob | None:
         job_id = claimed.row.id
         try:
             graph = await self._graphs.get(claimed.content_hash)
-            # Only the first run looks back: who opens another says what is to be made anew.
-            looks_back = claimed.resumed_from is not None and claimed.row.run == 1
-            past = await self.store.load_source_job(claimed.resumed_from or "") if looks_back else None
-            held = self.jobs[job_id] = OwnedJob(claimed, graph, self.store, past=past, pasts=self.store)
+            # Only the first run reuses results: a later run is opened with the nodes to redo.
+            reuses = claimed.resumed_from is not None and claimed.row.run == 1
+            source = await self.store.load_source_job(claimed.resumed_from or "") if reuses else None
+            owned = self.jobs[job_id] = OwnedJob(claimed, graph, self.store, source=source, reusable=self.store)
         except DatabaseUnavailable:
             raise
         except Exception as error:
-            # One job whose rows make no sense must not keep this owner, and the next, from all others.
-            _LOGGER.exception("job %s cannot be read; it is tried again in %g s", job_id, QUARANTINE_SECONDS)
-            self._rest(job_id, error)
+            # One job with invalid rows must not keep this owner, and the next, from all others.
+            _LOGGER.exception("could not load job %s; quarantined for %g s", job_id, QUARANTINE_SECONDS)
+            self._quarantine(job_id, error)
             return None
-        return held
+        return owned
 
-    def _rest(self, job_id: str, error: Exception) -> None:
-        """Leave a job alone for a while."""
+    def _quarantine(self, job_id: str, error: Exception) -> None:
+        """Drop a job, and load it again after `QUARANTINE_SECONDS`."""
         self.jobs.pop(job_id, None)
         until = self.store.clock.now() + QUARANTINE_SECONDS
-        # What it says may be secret.
+        # Only the type: the message may contain a secret.
         self._quarantined[job_id] = (until, type(error).__name__)
         heapq.heappush(self._timers, (until, job_id, ""))
 
-    async def _gather_results(self, waiting: set[str], gathered: dict[str, PendingEvents]) -> bool:
-        read = await self._reports.read(waiting, self._quarantined)
-        for result in read:
+    async def _collect_results(self, waiting: set[str], pending: dict[str, PendingEvents]) -> bool:
+        stored = await self._results.read(waiting, self._quarantined)
+        for result in stored:
             if result.job_id in self.jobs:
-                what = gathered.get(result.job_id)
-                if what is None:
-                    what = gathered[result.job_id] = PendingEvents()
-                what.take_result(result)
-        pushed = self._reports.take_notified()
-        for result in pushed:
-            held = self.jobs.get(result.job_id)
-            if held is not None and result.node_id in held.job.nodes:
-                gathered.setdefault(result.job_id, PendingEvents()).take_pushed(result)
-        self.counters["results"] += len(read) + len(pushed)
-        return len(read) >= MANY_RESULTS
+                job_events = pending.get(result.job_id)
+                if job_events is None:
+                    job_events = pending[result.job_id] = PendingEvents()
+                job_events.add_result(result)
+        notified = self._results.take_notified()
+        for result in notified:
+            owned = self.jobs.get(result.job_id)
+            if owned is not None and result.node_id in owned.job.nodes:
+                pending.setdefault(result.job_id, PendingEvents()).add_notified(result)
+        self.counters["results"] += len(stored) + len(notified)
+        return len(stored) >= MANY_RESULTS
 
-    async def _gather_commands(self, gathered: dict[str, PendingEvents]) -> None:
+    async def _collect_commands(self, pending: dict[str, PendingEvents]) -> None:
         for command in await self.store.read_commands(MAX_COMMANDS, self._quarantined):
-            held = self.jobs.get(command.job_id)
-            if held is not None:
-                gathered.setdefault(command.job_id, PendingEvents()).take_command(command, held.job)
+            owned = self.jobs.get(command.job_id)
+            if owned is not None:
+                pending.setdefault(command.job_id, PendingEvents()).add_command(command, owned.job)
 
-    def _gather_timers(self, gathered: dict[str, PendingEvents]) -> None:
+    def _collect_timers(self, pending: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()
         while self._timers and self._timers[0][0] <= now:
             _, job_id, node_id = heapq.heappop(self._timers)
-            held = self.jobs.get(job_id)
-            if held is None:
+            owned = self.jobs.get(job_id)
+            if owned is None:
                 if self._quarantined.get(job_id, (now + 1,))[0] <= now:
                     del self._quarantined[job_id]
-                    self._again.add(job_id)
+                    self._to_reload.add(job_id)
                 continue
-            if held.is_due(node_id, now):
-                what = gathered.setdefault(job_id, PendingEvents())
-                what.happenings.append(TimerFired(node_id or None))
+            if owned.is_due(node_id, now):
+                job_events = pending.setdefault(job_id, PendingEvents())
+                job_events.events.append(TimerFired(node_id or None))
 
-    def _forget(self) -> None:
-        """Drop every job: memory may not be what the rows are."""
+    def _drop_all(self) -> None:
+        """Drop every job: memory may differ from the rows."""
         self.jobs.clear()
         self._timers.clear()
-        self._reports.forget()
+        self._results.clear()
         self._quarantined.clear()
-        self._again.clear()
+        self._to_reload.clear()
         self.ready.clear()

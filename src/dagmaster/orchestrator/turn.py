@@ -1,7 +1,7 @@
-"""One turn of an orchestrator on one job: happenings in, everything that is to be written out.
+"""One turn of an orchestrator on one job: events in, everything to commit out.
 
-Load, advance, resolve, save: the engine decides, this carries. Needs are answered for all nodes at once, so that a turn
-costs a few loads however many nodes it touches.
+Load, advance, resolve: the engine decides, this module executes. Needs are answered for all nodes at once, so that a
+turn costs a few loads however many nodes it touches.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ResolvedTask:
-    """A task that is ready for a worker. Secrets in `params` are still names."""
+    """A task ready for dispatch. Secrets in `params` are still names."""
 
     node: str
     attempt: int
     task: TaskSpec
     params: dict[str, Any]
-    # As they are stored, where they are to be: the params without secrets, and the places of those.
+    # The stored form, if the task is to be stored: the params without secrets, and the places of the secrets.
     text: str = ""
     places: list[Any] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class ChildJobRequest:
 
 @dataclass(slots=True)
 class ApprovalRequest:
-    """People to ask."""
+    """An approval to request."""
 
     node: str
     approval: ApprovalSpec
@@ -80,12 +80,12 @@ class ApprovalRequest:
 
 @dataclass(slots=True)
 class TurnResult:
-    """What a turn decided, ready to be written."""
+    """The decisions of a turn, ready to be committed."""
 
     changed: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    # What happened, each with the number of decisions that were made before it.
-    happened: list[tuple[int, EngineEvent]] = field(default_factory=list)
+    # The applied events, each with the number of decisions made before it.
+    events: list[tuple[int, EngineEvent]] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, list[Any]] = field(default_factory=dict)
     tasks: list[ResolvedTask] = field(default_factory=list)
@@ -94,22 +94,22 @@ class TurnResult:
     stops: list[Stop] = field(default_factory=list)
     withdrawals: list[Withdraw] = field(default_factory=list)
     finished: FinishJob | None = None
-    # Nodes that have the result of another job: nothing was started for them.
+    # Nodes that reuse the result of another job: nothing was started for them.
     reused: set[str] = field(default_factory=set)
 
     @property
     def is_reopened(self) -> bool:
-        """Whether the job was opened again in this turn."""
+        """Whether the job was reopened in this turn."""
         return any(isinstance(each, Reopen) for each in self.decisions)
 
-    def then(self, more: TurnResult) -> TurnResult:
-        """Add what was decided after it, in the same turn."""
+    def merge(self, more: TurnResult) -> TurnResult:
+        """Return this result followed by a later one of the same turn."""
         done = len(self.decisions)
         changed = list(dict.fromkeys([*self.changed, *more.changed]))
         return TurnResult(
             changed=changed,
             decisions=self.decisions + more.decisions,
-            happened=self.happened + [(done + place, happening) for place, happening in more.happened],
+            events=self.events + [(done + place, event) for place, event in more.events],
             outputs={**self.outputs, **more.outputs},
             sources={**self.sources, **more.sources},
             tasks=self.tasks + more.tasks,
@@ -124,65 +124,65 @@ class TurnResult:
 
 async def run_turn(
     job: Job,
-    happenings: Iterable[EngineEvent],
+    events: Iterable[EngineEvent],
     *,
     reported: Mapping[tuple[str, int], Any],
     scopes: ExpressionScopes,
     values: Values,
     now: float,
-    recall: ResultReuse | None = None,
+    reuse: ResultReuse | None = None,
 ) -> TurnResult:
-    """Apply happenings to a job and work out everything that follows from them.
+    """Apply events to a job and resolve everything that follows from them.
 
-    `reported` has the output of each attempt that succeeded: it becomes the node's only if the engine says so. It is
-    `JsonText` where it was read from a store, and then stays text unless an expression asks for it. `recall` makes
-    fingerprints, and finds results that need not be made again; without it there is neither.
+    `reported` has the output of each successful attempt: it becomes the node's only if the engine accepts it. It is
+    `JsonText` where it was read from a store, and stays text unless an expression needs it. `reuse` computes
+    fingerprints and finds reusable results; without it there are neither.
     """
-    turn = _Turn(job, reported, scopes, values, now, recall)
-    for happening in happenings:
-        turn.writes.happened.append((len(turn.writes.decisions), happening))
-        turn.take(advance(job, happening, now))
-    await turn.settle()
-    return turn.writes
+    turn = _Turn(job, reported, scopes, values, now, reuse)
+    for event in events:
+        turn.result.events.append((len(turn.result.decisions), event))
+        turn.collect(advance(job, event, now))
+    await turn.resolve_all()
+    return turn.result
 
 
 async def recover(
-    job: Job, *, scopes: ExpressionScopes, values: Values, now: float, recall: ResultReuse | None = None
+    job: Job, *, scopes: ExpressionScopes, values: Values, now: float, reuse: ResultReuse | None = None
 ) -> TurnResult:
-    """Answer what a job that was just loaded still waits for."""
-    turn = _Turn(job, {}, scopes, values, now, recall)
-    turn.take(pending_needs(job))
-    await turn.settle()
-    return turn.writes
+    """Answer the open needs of a job that was just loaded."""
+    turn = _Turn(job, {}, scopes, values, now, reuse)
+    turn.collect(pending_needs(job))
+    await turn.resolve_all()
+    return turn.result
 
 
 class _Turn:
     """The state of one turn."""
 
-    def __init__(  # noqa: PLR0917 - what a turn is taken with
+    def __init__(  # noqa: PLR0917 - the inputs of a turn
         self,
         job: Job,
         reported: Mapping[tuple[str, int], Any],
         scopes: ExpressionScopes,
         values: Values,
         now: float,
-        recall: ResultReuse | None,
+        reuse: ResultReuse | None,
     ) -> None:
         self.job = job
         self.reported = reported
         self.scopes = scopes
         self.values = values
         self.now = now
-        self.recall = recall
-        self.writes = TurnResult()
+        self.reuse = reuse
+        self.result = TurnResult()
         self.needs: deque[Need] = deque()
         self.unresolved: list[Dispatch | StartChildJob | RequestApproval] = []
-        # What the past has a result for, and what is to be started if that is gone.
-        self.recalled: dict[str, tuple[SourceNode, ResolvedTask | ApprovalRequest]] = {}
+        # Reusable results by node, and the request to start instead if the result is gone.
+        self.reusable: dict[str, tuple[SourceNode, ResolvedTask | ApprovalRequest]] = {}
 
-    def take(self, decisions: list[Decision]) -> None:
-        """Sort decisions into what is written as it is and what needs values first."""
-        writes = self.writes
+    def collect(self, decisions: list[Decision]) -> None:
+        """Sort decisions into those that are committed as they are and those that need values first."""
+        result = self.result
         for decision in decisions:
             if isinstance(decision, Complete):
                 self._complete(decision)
@@ -192,31 +192,31 @@ class _Turn:
                 self.needs.append(decision)
             elif isinstance(decision, Expand):
                 if decision.source is not None:
-                    writes.sources[decision.node] = decision.source
+                    result.sources[decision.node] = decision.source
             elif isinstance(decision, Stop):
-                writes.stops.append(decision)
+                result.stops.append(decision)
             elif isinstance(decision, Withdraw):
-                writes.withdrawals.append(decision)
+                result.withdrawals.append(decision)
             elif isinstance(decision, FinishJob):
-                writes.finished = decision
+                result.finished = decision
             elif isinstance(decision, Reopen):
-                # It ended in this turn, and goes on in it.
-                writes.finished = None
-        writes.decisions += decisions
+                # The job finished and was reopened in the same turn.
+                result.finished = None
+        result.decisions += decisions
 
     def _complete(self, decision: Complete) -> None:
-        """Keep an output; and say what it is the output of, where that was not known before it was there."""
+        """Keep an output; compute the fingerprint of a node that the engine completed itself."""
         node, output = self.job.nodes[decision.node], decision.output
         if output is REPORTED:
             output = self.reported[node.id, node.attempt]
-        self.writes.outputs[node.id] = output
+        self.result.outputs[node.id] = output
         if decision.reused is not None:
-            self.writes.reused.add(node.id)
-        if self.recall is not None and node.fingerprint is None:
-            node.fingerprint = self.recall.of_completed(node)
+            self.result.reused.add(node.id)
+        if self.reuse is not None and node.fingerprint is None:
+            node.fingerprint = self.reuse.engine_fingerprint(node)
 
-    async def settle(self) -> None:
-        """Answer needs and resolve params until nothing is left to do."""
+    async def resolve_all(self) -> None:
+        """Answer needs and resolve params until nothing is left."""
         while self.needs or self.unresolved:
             needs, self.needs = self.needs, deque()
             unresolved, self.unresolved = self.unresolved, []
@@ -227,81 +227,81 @@ class _Turn:
             for need in needs:
                 node = None if need.node is None else self.job.nodes[need.node]
                 scope = self.scopes.scope(node, need.refs)
-                self.take(advance(self.job, ValuesLoaded(need.node, scope), self.now))
+                self.collect(advance(self.job, ValuesLoaded(need.node, scope), self.now))
             for decision in unresolved:
                 self._resolve(decision)
-            if self.recalled:
-                await self._use_again()
-        self.writes.changed = self.job.drain_changed()
-        self.scopes.forget()
-        if self.recall is not None:
-            self.recall.forget()
+            if self.reusable:
+                await self._reuse_results()
+        self.result.changed = self.job.drain_changed()
+        self.scopes.clear()
+        if self.reuse is not None:
+            self.reuse.clear()
 
-    async def _use_again(self) -> None:
-        """Complete nodes with results of the past, all at once; what is gone meanwhile is started."""
-        recalled, self.recalled = self.recalled, {}
-        assert self.recall is not None  # noqa: S101 - for mypy; who recalls nothing finds nothing
-        for happening in await self.recall.fetch({node: past for node, (past, _) in recalled.items()}):
-            del recalled[happening.node]
-            self.take(advance(self.job, happening, self.now))
-        for _, request in recalled.values():
+    async def _reuse_results(self) -> None:
+        """Complete nodes with reusable results, all in one read; start those whose result is gone."""
+        reusable, self.reusable = self.reusable, {}
+        assert self.reuse is not None  # noqa: S101 - for mypy; without reuse nothing is reusable
+        for event in await self.reuse.fetch({node: source for node, (source, _) in reusable.items()}):
+            del reusable[event.node]
+            self.collect(advance(self.job, event, self.now))
+        for _, request in reusable.values():
             self._start(request)
 
     def _start(self, request: ResolvedTask | ApprovalRequest) -> None:
         if isinstance(request, ResolvedTask):
-            self.writes.tasks.append(request)
+            self.result.tasks.append(request)
         else:
-            self.writes.approvals.append(request)
+            self.result.approvals.append(request)
 
     async def _load_one_by_one(
         self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]
     ) -> tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]]:
-        """A value is gone for good: who needs it fails, and the others go on."""
-        sound: tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]] = (deque(), [])
+        """Fail the nodes that need a missing blob, and return the needs and decisions that can be resolved."""
+        loadable: tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]] = (deque(), [])
         for need in needs:
             try:
                 await self._load([need], [])
-                sound[0].append(need)
+                loadable[0].append(need)
             except BlobNotFound as error:
-                self.take(advance(self.job, ResolutionFailed(need.node, "", str(error)), self.now))
+                self.collect(advance(self.job, ResolutionFailed(need.node, "", str(error)), self.now))
         for decision in unresolved:
             try:
                 await self._load([], [decision])
-                sound[1].append(decision)
+                loadable[1].append(decision)
             except BlobNotFound as error:
-                self.take(advance(self.job, ResolutionFailed(decision.node, "", str(error)), self.now))
-        return sound
+                self.collect(advance(self.job, ResolutionFailed(decision.node, "", str(error)), self.now))
+        return loadable
 
     async def _load(self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]) -> None:
         nodes = self.job.nodes
-        wanted = {
+        keys = {
             key
             for need in needs
-            for key in self.scopes.wanted(None if need.node is None else nodes[need.node], need.refs)
+            for key in self.scopes.missing_keys(None if need.node is None else nodes[need.node], need.refs)
         }
         for decision in unresolved:
-            wanted.update(self.scopes.wanted(nodes[decision.node], _template(decision).refs))
-        # What this very turn decided is in no store yet.
-        fresh = {ValueKind.OUTPUT: self.writes.outputs, ValueKind.ITEMS: self.writes.sources, ValueKind.OUTPUTS: {}}
-        here = {key: await self._opened(fresh[key.kind][key.node]) for key in wanted if key.node in fresh[key.kind]}
-        self.scopes.loaded.update(here)
-        missing = wanted - here.keys()
+            keys.update(self.scopes.missing_keys(nodes[decision.node], _template(decision).refs))
+        # Outputs of this turn are not stored yet.
+        fresh = {ValueKind.OUTPUT: self.result.outputs, ValueKind.ITEMS: self.result.sources, ValueKind.OUTPUTS: {}}
+        unstored = [key for key in keys if key.node in fresh[key.kind]]
+        self.scopes.loaded.update({key: await self._resolve_value(fresh[key.kind][key.node]) for key in unstored})
+        missing = keys.difference(unstored)
         if missing:
             self.scopes.loaded.update(await self.values.load(self.job.id, missing))
         await self._add_fresh_outputs(missing)
 
     async def _add_fresh_outputs(self, keys: Iterable[ValueKey]) -> None:
-        """Complete the outputs of fan-outs with those of children that ended in this turn."""
+        """Add the outputs of children that completed in this turn to the outputs of fan-outs."""
         for key in keys:
             fan = self.job.nodes[key.node]
             if key.kind is ValueKind.OUTPUTS and isinstance(fan, FanOut):
                 stored = self.scopes.loaded.get(key, [])
                 below = f"{fan.id}__"
-                outputs = self.writes.outputs
-                fresh = {each: await self._opened(outputs[each]) for each in outputs if each.startswith(below)}
+                outputs = self.result.outputs
+                fresh = {each: await self._resolve_value(outputs[each]) for each in outputs if each.startswith(below)}
                 self.scopes.loaded[key] = _outputs(fan, stored, fresh)
 
-    async def _opened(self, value: Any) -> Any:
+    async def _resolve_value(self, value: Any) -> Any:
         return await self.values.resolve_value(value) if isinstance(value, JsonText) else value
 
     def _resolve(self, decision: Dispatch | StartChildJob | RequestApproval) -> None:
@@ -312,54 +312,54 @@ class _Turn:
         try:
             value = template.resolve({} if template.is_constant else self.scopes.scope(node, template.refs))
         except EvaluationFailed as error:
-            self.take(advance(self.job, ResolutionFailed(decision.node, error.path, str(error)), self.now))
+            self.collect(advance(self.job, ResolutionFailed(decision.node, error.path, str(error)), self.now))
             return
         if isinstance(decision, StartChildJob):
-            # Its fingerprint is known when its workflow was found: see `children`.
+            # Its fingerprint depends on the graph of its workflow: see `child_jobs`.
             child = ChildJobRequest(decision.node, decision.attempt, decision.workflow, value)
-            self.writes.child_jobs.append(child)
+            self.result.child_jobs.append(child)
             return
         request: ResolvedTask | ApprovalRequest
         if isinstance(decision, Dispatch):
             request = ResolvedTask(decision.node, decision.attempt, decision.task, value)
         else:
             request = ApprovalRequest(decision.node, decision.approval, str(value))
-        past = None if self.recall is None else _looked_up(self.recall, node, request)
-        if past is None:
+        source = None if self.reuse is None else _find_reusable(self.reuse, node, request)
+        if source is None:
             self._start(request)
         else:
-            self.recalled[decision.node] = (past, request)
+            self.reusable[decision.node] = (source, request)
 
 
-def _looked_up(recall: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest) -> SourceNode | None:
-    """Give what is about to start its fingerprint, and the result that the past has for it."""
+def _find_reusable(reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest) -> SourceNode | None:
+    """Set the fingerprint of a node that is about to start; return a reusable result for it, if there is one."""
     if isinstance(request, ResolvedTask):
         params, spec = request.params, request.task
-        if names_secrets(spec.params):
+        if uses_secrets(spec.params):
             params, request.places = detach_secrets(params)
         request.text = json.dumps(params)
-        node.fingerprint = recall.of_task(node, spec, request.text, request.places)
+        node.fingerprint = reuse.task_fingerprint(node, spec, request.text, request.places)
     else:
-        node.fingerprint = recall.of_approval(node, request.approval, request.message)
-    return recall.find(node)
+        node.fingerprint = reuse.approval_fingerprint(node, request.approval, request.message)
+    return reuse.find(node)
 
 
-def names_secrets(template: Template) -> bool:
-    """Whether a template has a secret in it."""
+def uses_secrets(template: Template) -> bool:
+    """Return whether a template refers to a secret."""
     return any(use.keys[:1] == ("secrets",) for _, use in template.uses)
 
 
 def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[Any]:
-    found: list[Any] = []
+    outputs: list[Any] = []
     for child in fan.children[: fan.expanded]:
         before = stored[child.index] if child.index < len(stored) else None
         if child.status is not NodeStatus.COMPLETED:
-            found.append(None)
+            outputs.append(None)
         elif isinstance(child, FanOut):
-            found.append(_outputs(child, before or [], fresh))
+            outputs.append(_outputs(child, before or [], fresh))
         else:
-            found.append(fresh.get(child.id, before))
-    return found
+            outputs.append(fresh.get(child.id, before))
+    return outputs
 
 
 def _template(decision: Dispatch | StartChildJob | RequestApproval) -> Template:

@@ -1,4 +1,4 @@
-"""From what a turn decided to what the store writes."""
+"""Turn the result of a turn into the rows to commit, without secret inputs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.decisions import Fail, Reopen
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.turn_records import NewTask, TurnCommit, Withdrawal
 
@@ -20,100 +21,106 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
 
 
-async def to_commit(held: OwnedJob, writes: TurnResult, *, ids: Ids, blobs: OutputBlobs, now: float) -> TurnCommit:
-    """Put a turn into the form in which it is stored. Events are added by who knows what happened."""
-    turn = TurnCommit(held.job, held.epoch, held.event_seq, held.priority, parent=held.parent, finished=writes.finished)
-    stored = held.stored
-    for node in writes.changed:
+async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: OutputBlobs, now: float) -> TurnCommit:
+    """Return the commit of a turn. The caller adds results, commands, child jobs and audit events."""
+    commit = TurnCommit(
+        owned.job, owned.epoch, owned.event_seq, owned.priority, parent=owned.parent, finished=result.finished
+    )
+    stored = owned.stored
+    for node in result.changed:
         if node.id in stored:
-            turn.changed.append(node)
+            commit.changed.append(node)
         else:
             stored.add(node.id)
-            turn.added.append(node)
+            commit.added.append(node)
             if not isinstance(node.spec, TaskSpec):
-                # No worker says when it started: it is now.
-                turn.started[node.id] = now
-    turn.reopened = [node for each in writes.decisions if isinstance(each, Reopen) for node in each.nodes]
-    tasks = held.tasks
-    for task in writes.tasks:
-        # In this very turn it may have been stopped again.
-        if held.job.nodes[task.node].attempt == task.attempt:
+                # No worker reports a start: it starts now.
+                commit.started[node.id] = now
+    commit.reopened = [node for each in result.decisions if isinstance(each, Reopen) for node in each.nodes]
+    tasks = owned.tasks
+    for task in result.tasks:
+        # The same turn may have stopped it again.
+        if owned.job.nodes[task.node].attempt == task.attempt:
             task_id = ids.new()
-            turn.task_ids[task.node] = tasks[task.node] = task_id
-            turn.tasks.append(_task(held, task, task_id))
-    _cancel_in_flight(held, writes, turn)
-    for node_id, output in writes.outputs.items():
-        turn.outputs[node_id] = output if isinstance(output, JsonText) else await _stored(held, node_id, output, blobs)
+            commit.task_ids[task.node] = tasks[task.node] = task_id
+            commit.tasks.append(_task(owned, task, task_id))
+    _cancel_in_flight(owned, result, commit)
+    for node_id, output in result.outputs.items():
+        commit.outputs[node_id] = (
+            output if isinstance(output, JsonText) else await _store_value(owned, node_id, output, blobs)
+        )
         tasks.pop(node_id, None)
-    for node_id, source in writes.sources.items():
-        turn.sources[node_id] = json.dumps(source)
-    if writes.finished is not None and writes.finished.result is not None:
-        turn.result = await _stored(held, "result", writes.finished.result, blobs)
-    return turn
+    for node_id, source in result.sources.items():
+        commit.sources[node_id] = json.dumps(source)
+    if result.finished is not None and result.finished.result is not None:
+        commit.result = await _store_value(owned, "result", result.finished.result, blobs)
+    return commit
 
 
-def _cancel_in_flight(held: OwnedJob, writes: TurnResult, turn: TurnCommit) -> None:
-    """Withdraw and stop what is out."""
-    tasks = held.tasks
-    for withdrawal in writes.withdrawals:
+def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -> None:
+    """Withdraw queued tasks, and stop running tasks and child jobs."""
+    tasks = owned.tasks
+    for withdrawal in result.withdrawals:
         task_id = tasks.get(withdrawal.node, "")
         if task_id:
             then = withdrawal.then
             failed = isinstance(then, TaskFailed)
             error = json.dumps(then.error) if isinstance(then, TaskFailed) else None
-            turn.withdrawals.append(Withdrawal(task_id, "FAILED" if failed else "RELEASED", error))
-    for stop in writes.stops:
-        if isinstance(held.job.nodes[stop.node].spec, WorkflowSpec):
-            turn.cancelled_children.append((stop.node, stop.attempt))
-        elif stop.node in turn.task_ids:
+            commit.withdrawals.append(
+                Withdrawal(task_id, AttemptStatus.FAILED if failed else AttemptStatus.RELEASED, error)
+            )
+    for stop in result.stops:
+        if isinstance(owned.job.nodes[stop.node].spec, WorkflowSpec):
+            commit.cancelled_children.append((stop.node, stop.attempt))
+        elif stop.node in commit.task_ids:
             # Dispatched and stopped in one turn: no worker gets it.
-            turn.stopped_at_dispatch.add(tasks[stop.node])
+            commit.stopped_at_dispatch.add(tasks[stop.node])
         elif stop.node in tasks:
-            turn.stops.append(tasks[stop.node])
+            commit.stops.append(tasks[stop.node])
 
 
-def redact_secret_inputs(held: OwnedJob, writes: TurnResult, redact: Callable[[Any, Collection[str]], Any]) -> None:
+def redact_secret_inputs(owned: OwnedJob, result: TurnResult, redact: Callable[[Any, Collection[str]], Any]) -> None:
     """Redact the secret inputs in everything that the engine made of them: errors, messages, outputs, the result.
 
     Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay: ADR 0015.
     """
-    if not held.secrets:
+    if not owned.secrets:
         return
-    for node in writes.changed:
+    for node in result.changed:
         if node.error is not None:
-            node.error = redact(node.error, held.secrets)
-    for node_id, output in writes.outputs.items():
+            node.error = redact(node.error, owned.secrets)
+    for node_id, output in result.outputs.items():
         if not isinstance(output, JsonText):
-            writes.outputs[node_id] = redact(output, held.secrets)
-    for decision in writes.decisions:
+            result.outputs[node_id] = redact(output, owned.secrets)
+    for decision in result.decisions:
         if isinstance(decision, Fail):
-            decision.error = redact(decision.error, held.secrets)
-            held.job.nodes[decision.node].error = decision.error
-    for _, happening in writes.happened:
-        if isinstance(happening, DispatchRejected | TaskFailed | ChildJobFinished) and happening.error is not None:
-            happening.error = redact(happening.error, held.secrets)
-    for request in writes.approvals:
-        request.message = redact(request.message, held.secrets)
-    if writes.finished is not None:
-        writes.finished.error = redact(writes.finished.error, held.secrets)
-        writes.finished.result = redact(writes.finished.result, held.secrets)
+            decision.error = redact(decision.error, owned.secrets)
+            owned.job.nodes[decision.node].error = decision.error
+    for _, event in result.events:
+        if isinstance(event, DispatchRejected | TaskFailed | ChildJobFinished) and event.error is not None:
+            event.error = redact(event.error, owned.secrets)
+    for request in result.approvals:
+        request.message = redact(request.message, owned.secrets)
+    if result.finished is not None:
+        result.finished.error = redact(result.finished.error, owned.secrets)
+        result.finished.result = redact(result.finished.result, owned.secrets)
 
 
-def _task(held: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
+def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     spec, secrets = task.task, None
-    if task.places or held.secrets:
-        secrets = json.dumps({"places": task.places, "hide": held.secrets})
+    if task.places or owned.secrets:
+        secrets = json.dumps({"places": task.places, "hide": owned.secrets})
     return NewTask(
-        task_id, task.node, task.attempt, held.queue or spec.queue, spec.handler, task.text, secrets,
+        task_id, task.node, task.attempt, owned.queue or spec.queue, spec.handler, task.text, secrets,
         spec.timeout_seconds,
     )  # fmt: skip
 
 
-async def _stored(held: OwnedJob, what: str, value: Any, blobs: OutputBlobs) -> JsonText:
-    """A value that the engine made: short ones stand in the row, long ones are blobs."""
+async def _store_value(owned: OwnedJob, path: str, value: Any, blobs: OutputBlobs) -> JsonText:
+    """Return a value of the engine for its row: short ones as text, long ones as a reference to a new blob."""
     text = json.dumps(value)
     if len(text) <= MAX_INLINE:
         return JsonText(text)
-    name = f"jobs/{held.job.id}/{what}/{held.epoch}-{held.event_seq}.json"
+    name = f"jobs/{owned.job.id}/{path}/{owned.epoch}-{owned.event_seq}.json"
     await blobs.write(name, text.encode())
     return JsonText(ref=name)

@@ -1,4 +1,4 @@
-"""The audit trail: what is told of a job, in order and without gaps. One catalogue for all who read it."""
+"""The audit log of a job, in order and without gaps: the catalogue of its events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class EventType(StrEnum):
-    """What can be told."""
+    """The type of an audit event."""
 
     JOB_SUBMITTED = "JobSubmitted"
     JOB_CLAIMED = "JobClaimed"
@@ -38,41 +38,41 @@ class EventType(StrEnum):
 
 
 MEANING: Final[dict[EventType, str]] = {
-    EventType.JOB_SUBMITTED: "The job was accepted. `resumed_from`: the job whose results it uses where they fit.",
-    EventType.JOB_CLAIMED: "The job has an owner, at `where`. `epoch` counts them; `after`: the one `before` died, or"
-    " released it.",
+    EventType.JOB_SUBMITTED: "The job was accepted. `resumed_from`: the job whose results it reuses.",
+    EventType.JOB_CLAIMED: "The job has an owner, at `where`. `epoch` counts owners; `after`: the owner `before` died"
+    " or released it.",
     EventType.JOB_STARTED: "The first nodes may start.",
-    EventType.NODE_DISPATCHED: "The attempt waits in a queue for a worker.",
-    EventType.NODE_COMPLETED: "The node has its output. `branch`: the way a conditional took. `reused_from`: whose it"
-    " is, where no attempt made it.",
-    EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next one may start, if there is one.",
+    EventType.NODE_DISPATCHED: "The attempt is queued for a worker.",
+    EventType.NODE_COMPLETED: "The node completed. `branch`: taken by a conditional. `reused_from`: the source of"
+    " a reused result.",
+    EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next attempt may start, if there is one.",
     EventType.ATTEMPT_LOST: "The `worker` that held the attempt died.",
-    EventType.ATTEMPT_RELEASED: "The attempt came back unfinished; no retry was used up. `cancelled`: it was to"
-    " stop, and does not start again.",
-    EventType.NODE_FAILED: "The node failed for good.",
-    EventType.NODE_SKIPPED: "The node does not run in this run, and why.",
-    EventType.NODE_CANCELLED: "The node was stopped because the job was.",
+    EventType.ATTEMPT_RELEASED: "The attempt was released unfinished; it uses up no retry. `cancelled`: it was asked to"
+    " stop and does not start again.",
+    EventType.NODE_FAILED: "The node failed permanently.",
+    EventType.NODE_SKIPPED: "The node is skipped in this run, for `reason`.",
+    EventType.NODE_CANCELLED: "The node was cancelled with its job.",
     EventType.NODE_WAITING: "The node waits until `until`, or for `signal`.",
     EventType.NODE_EXPANDED: "A fan-out has `count` more children from `first` on, of `total`.",
     EventType.NODES_ADDED: "A running task added nodes.",
-    EventType.APPROVAL_REQUESTED: "The node waits for a person.",
-    EventType.APPROVED: "A person said yes.",
-    EventType.REJECTED: "A person said no.",
-    EventType.SIGNAL_RECEIVED: "A signal came.",
-    EventType.CHILD_JOB_STARTED: "Another job was started for the node.",
-    EventType.CHILD_JOB_FINISHED: "The job that was started for the node is over.",
-    EventType.CANCEL_REQUESTED: "Somebody asked for the job to stop.",
-    EventType.JOB_RESUMED: "The job is in a new run; `nodes` are open again: `count` of the workflow, and"
+    EventType.APPROVAL_REQUESTED: "The node waits for an approval.",
+    EventType.APPROVED: "A person approved.",
+    EventType.REJECTED: "A person rejected.",
+    EventType.SIGNAL_RECEIVED: "A signal arrived.",
+    EventType.CHILD_JOB_STARTED: "A child job was started for the node.",
+    EventType.CHILD_JOB_FINISHED: "The child job of the node finished.",
+    EventType.CANCEL_REQUESTED: "A cancel of the job was requested.",
+    EventType.JOB_RESUMED: "The job is in a new run; `nodes` are reopened: `count` of the workflow, and"
     " `children` of fan-outs.",
-    EventType.COMMAND_REJECTED: "Somebody asked for something that cannot be, and why.",
-    EventType.STALE_REPORT_IGNORED: "A report of an attempt that does not count any more changed nothing.",
-    EventType.JOB_FINISHED: "The job is over.",
+    EventType.COMMAND_REJECTED: "A command was rejected, for `reason`.",
+    EventType.STALE_REPORT_IGNORED: "A stale report of an earlier attempt was ignored.",
+    EventType.JOB_FINISHED: "The job finished.",
 }
 
 
 @dataclass(slots=True)
 class AuditEvent:
-    """One line of the trail. `data` is JSON text."""
+    """An event to append to the audit log. `data` is JSON text."""
 
     type: EventType
     node: str | None = None
@@ -83,7 +83,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
-    """An event as it is read back."""
+    """An event as it is read from the store."""
 
     seq: int
     type: str

@@ -109,7 +109,7 @@ def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> Adv
     until, error = entry
     remaining = until - now
     # The next heartbeat of the owner removes an entry that is past.
-    return AdvanceFailure(error=error, again_in_seconds=remaining) if remaining > -_LATE_HEARTBEAT_SECONDS else None
+    return AdvanceFailure(error=error, retry_in_seconds=remaining) if remaining > -_LATE_HEARTBEAT_SECONDS else None
 
 
 # ── Queues ──
@@ -128,7 +128,7 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
     serving = serving or [row for row in alive if not row.queues]
     return QueueState(
         workers=len(serving),
-        seats=sum(row.concurrency for row in serving),
+        slots=sum(row.concurrency for row in serving),
         busy=sum(row.running for row in serving),
         processes=sum(int(row.counters.get("processes") or 0) for row in serving),
         processes_busy=sum(int(row.counters.get("processes_busy") or 0) for row in serving),

@@ -31,7 +31,7 @@ from dagmaster.engine.events import (
     ValuesLoaded,
 )
 from dagmaster.engine.model import FanOut, Job, JobRow, Node, NodeRow, row_of
-from dagmaster.engine.status import NodeStatus, SkipReason
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,11 +52,11 @@ class Driver:
         self.items: dict[str, list[Any]] = {}
         self.stored: dict[str, NodeRow] = {node.id: row_of(node) for node in job.nodes.values()}
 
-    # ── One happening ──
+    # ── One event ──
 
-    def happens(self, happening: EngineEvent, *, output: Any = None) -> list[Decision]:
-        """Apply a happening, answer every need that follows from it, and give all that was decided."""
-        decided = self.step(happening, output=output)
+    def happens(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
+        """Apply an event, answer every need that follows from it, and give all that was decided."""
+        decided = self.step(event, output=output)
         answered = 0
         while answered < len(decided):
             decision = decided[answered]
@@ -65,9 +65,9 @@ class Driver:
                 decided += self.step(self.answer(decision))
         return decided
 
-    def step(self, happening: EngineEvent, *, output: Any = None) -> list[Decision]:
-        """Apply a happening and nothing else. Needs stay open."""
-        decided = advance(self.job, happening, self.now)
+    def step(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
+        """Apply an event and nothing else. Needs stay open."""
+        decided = advance(self.job, event, self.now)
         self.decisions += decided
         for decision in decided:
             if isinstance(decision, Complete):
@@ -185,7 +185,7 @@ class Driver:
 
     def child_job_ends(self, node_id: str, status: str = "COMPLETED", result: Any = None) -> list[Decision]:
         """The child job of a node is over."""
-        return self.happens(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, status, result))
+        return self.happens(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result))
 
     def cancels(self) -> list[Decision]:
         """Somebody asks for the job to stop."""

@@ -397,7 +397,7 @@ class World:
             while True:
                 # A child of a fan-out is not there from the beginning.
                 with contextlib.suppress(KeyError):
-                    reason = (await self.why(job_id)).of(node)
+                    reason = (await self.why(job_id)).reason_for(node)
                     if reason.code == code:
                         return reason.sentence
                 self._look_after()
@@ -409,7 +409,7 @@ class World:
             for (job_id,) in await self.rows("SELECT id FROM dag_jobs ORDER BY id DESC LIMIT 5"):
                 why = await self.why(str(job_id))
                 assert why.head().sentence
-                assert all(why.of(node.id).sentence and why.chain(node.id) for node in why.nodes())
+                assert all(why.reason_for(node.id).sentence and why.chain(node.id) for node in why.nodes())
 
     # ── What is promised of all jobs ──
 

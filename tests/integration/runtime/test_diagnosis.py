@@ -39,7 +39,7 @@ async def fleet_of(world: World) -> Fleet:
 async def test_a_job_without_an_orchestrator_says_so(world: World):
     job = await world.submit(ECHO)
     why = await world.why(job)
-    assert (why.head().code, why.of("a").code) == (ReasonCode.NO_ORCHESTRATOR, ReasonCode.NOT_STARTED)
+    assert (why.head().code, why.reason_for("a").code) == (ReasonCode.NO_ORCHESTRATOR, ReasonCode.NOT_STARTED)
 
 
 async def test_a_job_without_a_worker_names_the_queue(world: World):
@@ -47,10 +47,10 @@ async def test_a_job_without_a_worker_names_the_queue(world: World):
     job = await world.submit(
         "{name: n, nodes: {a: {handler: echo, queue: container-tasks, next: b}, b: {handler: echo}}}"
     )
-    assert "in queue container-tasks: no live worker serves it" in await world.until_reason(job, "a", "no_worker")
+    assert "queued on container-tasks for" in await world.until_reason(job, "a", "no_worker")
     why = await world.why(job)
     assert [link.subject for link in why.chain("b")] == ["b", "a"]
-    assert why.head().sentence.startswith("a has waited")
+    assert why.head().sentence.startswith("a has been queued on container-tasks")
     await world.worker()
     await world.over(job)
 
@@ -66,10 +66,10 @@ async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world
     # What was claimed long before the last heartbeat was either begun, or not.
     await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
     # It has run since it began, not since it was claimed.
-    assert "has run for 9 s" not in await world.until_reason(job, "f__0", "running")
-    assert "has not begun in 9 s" in await world.until_reason(job, "f__1", "prefetched")
+    assert "has been running for 9 s" not in await world.until_reason(job, "f__0", "running")
+    assert "9 s ago and has not started" in await world.until_reason(job, "f__1", "prefetched")
     queued = await world.until_reason(job, "f__4", "queued")
-    assert "behind 1 other task in queue q: 1 worker is alive, 1 of 1 places busy" in queued
+    assert "position 2; 1 live worker, 1 of 1 slots busy" in queued
     (found,) = (await fleet_of(world)).workers
     assert (found["running"], found["prefetched"], found["concurrency"]) == (1, 2, 1)
     gate.open()
@@ -137,11 +137,11 @@ async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_flee
     await world.kill(owner)
     await world.kill(first)
     await world.silence(first)
-    assert (await world.why(job)).of("a").code is ReasonCode.WORKER_DIED
+    assert (await world.why(job)).reason_for("a").code is ReasonCode.WORKER_DIED
     await world.silence(owner)
     assert (await world.why(job)).head().code is ReasonCode.NO_ORCHESTRATOR
     await world.orchestrator()
-    assert "no live worker serves it" in await world.until_reason(job, "a", "no_worker")
+    assert "no live worker serves this queue" in await world.until_reason(job, "a", "no_worker")
     # They are long dead by now: only that of the last hour is shown.
     await world.rows("UPDATE dag_workers SET heartbeat_at = clock() - interval '10 min'")
     await world.rows(
@@ -210,12 +210,12 @@ async def test_a_retry_tells_when_and_after_what(world: World):
         "{name: n, nodes: {a: {handler: fail, retry: {max_attempts: 3, initial_delay_seconds: 600, max_delay_seconds: 600, jitter: false}}}}"
     )
     said = await world.until_reason(job, "a", "retry")
-    assert said.startswith("rests: try 2 of 3 in ")
+    assert said.startswith("waits for a retry: try 2 of 3 in ")
     await world.send(job, "cancel", by="alice")
     await world.over(job)
     why = await world.why(job)
     assert why.head().sentence.startswith("was cancelled by alice ")
-    assert why.of("a").code is ReasonCode.CANCELLED
+    assert why.reason_for("a").code is ReasonCode.CANCELLED
 
 
 async def test_a_branch_that_was_not_taken_tells_its_value_without_secrets(world: World):
@@ -230,11 +230,11 @@ async def test_a_branch_that_was_not_taken_tells_its_value_without_secrets(world
     job = await world.submit(text, {"word": "hunter2hunter2"})
     await world.over(job)
     why = await world.why(job)
-    assert why.of("b").sentence == "skipped: value = 150, branch small (< 100) was false; r took default"
-    everything = json.dumps([why.of(node.id).document() for node in why.nodes()])
-    assert "branch known (== 'x') was false" in why.of("d").sentence
+    assert why.reason_for("b").sentence == "was skipped: value = 150, branch small (< 100) was false; r took default"
+    everything = json.dumps([why.reason_for(node.id).to_dict() for node in why.nodes()])
+    assert "branch known (== 'x') was false" in why.reason_for("d").sentence
     assert "hunter2" not in everything
-    assert why.of("a").sentence.startswith("completed on worker ")
+    assert why.reason_for("a").sentence.startswith("completed on worker ")
 
 
 async def test_pauses_and_child_jobs_are_followed(world: World):
@@ -245,7 +245,7 @@ async def test_pauses_and_child_jobs_are_followed(world: World):
         brings=[child],
     )
     await world.until_reason(job, "w", "child_job")
-    inner = (await world.why(job)).of("w").data["job_id"]
+    inner = (await world.why(job)).reason_for("w").data["job_id"]
     assert await world.until_reason(inner, "ask", "approval") == "waits for approval by ada: Go on?"
     await world.send(inner, "approve", node="ask")
     assert await world.until_reason(job, "s", "signal") == "waits for signal go"
@@ -257,7 +257,7 @@ async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypat
     async def stumble(*_: Any, **__: Any) -> None:
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr(service, "take_turn", stumble)
+    monkeypatch.setattr(service, "run_turn", stumble)
     await world.orchestrator()
     job = await world.submit(ECHO)
     await world.until("SELECT jsonb_exists(counters -> 'quarantined', $1) FROM dag_orchestrators", job)

@@ -133,7 +133,7 @@ VALUES ($1, 'h', 1, '1', $2, 4, clock(), clock())
 """
         await world.rows(insert, 1, [])
         assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
-        assert (await world.why(job)).of("a").code is ReasonCode.QUEUED
+        assert (await world.why(job)).reason_for("a").code is ReasonCode.QUEUED
         await world.rows(insert, 2, ["run:7"])
         await world.rows(insert, 3, ["other"])
         assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]

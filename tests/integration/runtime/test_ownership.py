@@ -13,7 +13,7 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.events import CancelRequested
 from dagmaster.orchestrator import service
-from dagmaster.orchestrator.pending_events import PendingEvents
+from dagmaster.orchestrator.inbox import PendingEvents
 from tests.integration.runtime.runtime_world import Gate, owner_of, read
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ async def test_who_was_paused_past_its_lease_writes_nothing_and_starts_anew(worl
     assert (await world.over(job)).status == "COMPLETED"
     # Now its heart beats again: others may have taken over, and it learns so.
     with pytest.raises(Exception, match="too late"):
-        await paused._beat()
+        await paused._heartbeat()
     assert f"orchestrator {before}" not in {
         event["by"] for event in await world.events(job, "NodeCompleted", "JobFinished")
     }
@@ -139,7 +139,7 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
     await owned_by(world, job, second)
     before = await world.everything()
     # What it would do to cancel the job.
-    await paused._take_turns({job: _cancelling()})
+    await paused._run_turns({job: _cancelling()})
     after = await world.everything()
     changed = {line for line in after.splitlines() if line not in before.splitlines()}
     assert not [line for line in changed if not line.startswith(("dag_orchestrators", "dag_workers", "dag_leases"))]
@@ -150,9 +150,9 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
 
 
 def _cancelling() -> Any:
-    what = PendingEvents()
-    what.happenings.append(CancelRequested())
-    return what
+    pending = PendingEvents()
+    pending.events.append(CancelRequested())
+    return pending
 
 
 async def test_an_owner_whose_heart_stood_still_comes_back_as_somebody_else(world: World):

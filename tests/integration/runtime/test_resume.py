@@ -11,8 +11,8 @@ import pytest
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.model import Job
-from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job
-from dagmaster.orchestrator.dry_run import rehearse
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job
+from dagmaster.orchestrator.dry_run import dry_run
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from tests.integration.runtime.runtime_world import Gate, read
 
@@ -85,11 +85,11 @@ async def plan(
         assert stored is not None
         definition = await store.definition(stored.content_hash)
         past, graph = await store.load_source_job(old), world.graph(text)
-        job = await rehearse(store, graph, inputs=inputs, env={}, workflows={}, past=past)
+        job = await dry_run(store, graph, inputs=inputs, env={}, workflows={}, past=past)
         before = Job.rebuild(world.graph(json.dumps(definition)), stored.row, stored.nodes)
     finally:
         await store.close()
-    return {each.node: (each.fate.value, each.reason) for each in plan_of_new_job(job, before, around)}
+    return {each.node: (each.kind.value, each.reason) for each in plan_new_job(job, before, around)}
 
 
 async def ran(world: World, version: int = 1) -> Ran:
@@ -356,10 +356,10 @@ async def test_the_dry_run_says_what_then_happens(world: World):
     around = ResumeContext(inputs=frozenset({"tiles"}), versions={"tile": frozenset({"1"})})
     said = await plan(world, TILES, before.job_id, inputs, around)
     assert said == {
-        "list": ("reused", "nothing that it depends on changed"),
+        "list": ("reused", "nothing it depends on has changed"),
         "tiles": ("redone", "3 of 5 children reused, 2 redone: tiles__1 is new, tiles__3 failed"),
-        "all": ("redone", "follows `tiles`, which is redone"),
-        "last": ("redone", "follows `all`, which is redone"),
+        "all": ("redone", "depends on `tiles`, which is redone"),
+        "last": ("redone", "depends on `all`, which is redone"),
     }
     it.took()
     await resumed(world, TILES, before.job_id, inputs)
@@ -373,9 +373,9 @@ SMALL = "{name: small, version: 2, inputs: {year: {type: integer, default: 1}}, 
     ("edit", "inputs", "node", "fate", "reason"),
     [
         (("", ""), {"year": 2}, "a", "redone", "inputs.year changed"),
-        (("", ""), {"year": 2}, "b", "redone", "follows `a`, which is redone"),
+        (("", ""), {"year": 2}, "b", "redone", "depends on `a`, which is redone"),
         (("of: 0}", "of: 3}"), {"year": 1}, "b", "redone", "its params are written differently"),
-        (("of: 0}", "of: 3}"), {"year": 1}, "a", "reused", "nothing that it depends on changed"),
+        (("of: 0}", "of: 3}"), {"year": 1}, "a", "reused", "nothing it depends on has changed"),
         (
             ("c: {handler: count, params: {of", "c: {handler: tile, params: {tile"),
             {"year": 1},

@@ -23,14 +23,14 @@ def test_a_queue_that_no_worker_serves_is_named():
         QueueBacklog("fine", 9, 1.0, 1),
     )
     light, heavy = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
-    assert light == "3 tasks wait in queue light: no live worker serves it → dagmaster worker --queue light"
-    assert heavy.startswith("1 task has waited 1 min in queue heavy: 2 workers are alive, 7 of 8")
+    assert light == "3 tasks are queued on light; no live worker serves this queue → dagmaster worker --queue light"
+    assert heavy.startswith("1 task has been queued on heavy for 1 min; 2 live workers, 7 of 8")
 
 
 def test_a_job_without_a_live_orchestrator_says_so():
     around = {"fleet": FleetCounts(0, 1)}
     (sentence,) = blocking_reasons(a_snapshot(around=around, owner=None, status=JobStatus.PENDING))
-    assert "no orchestrator is alive" in sentence
+    assert "none is alive" in sentence
     assert sentence.endswith(" → dagmaster orchestrator")
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from dagmaster.engine import events as h
+from dagmaster.engine import events as ev
 from dagmaster.engine import fanout
 from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
@@ -51,8 +51,8 @@ class Proof:
         self.reloaded = self.driver.rebuilt()
         self.reference = Reference(graph, batch=batch)
         self.needs: dict[str | None, Need] = {}
-        self.withdrawn: list[h.EngineEvent] = []
-        self.history: list[h.EngineEvent] = []
+        self.withdrawn: list[ev.EngineEvent] = []
+        self.history: list[ev.EngineEvent] = []
 
     @property
     def job(self) -> Job:
@@ -64,14 +64,14 @@ class Proof:
 
     # ── One step, and what must hold after it ──
 
-    def step(self, happening: h.EngineEvent, output: Any = None) -> list[Decision]:
-        self.history.append(happening)
+    def step(self, event: ev.EngineEvent, output: Any = None) -> list[Decision]:
+        self.history.append(event)
         twin = self.reloaded
         before = max((node.finished_seq or 0 for node in self.job.nodes.values()), default=0)
         self.check_outstanding(twin)
-        decided = self.driver.step(happening, output=output)
-        again = advance(twin, happening, self.driver.now)
-        wanted = self.reference.advance(happening, self.driver.now, self.order_of(decided))
+        decided = self.driver.step(event, output=output)
+        again = advance(twin, event, self.driver.now)
+        wanted = self.reference.advance(event, self.driver.now, self.order_of(decided))
         self.check_decisions(decided, wanted)
         self.check_states()
         self.check_order(decided, before)
@@ -156,83 +156,83 @@ class Proof:
 
     # ── What can happen next ──
 
-    def sensible(self, chance: Chance) -> list[tuple[h.EngineEvent, float]]:
+    def sensible(self, chance: Chance) -> list[tuple[ev.EngineEvent, float]]:
         """Return the events that the world owes this job, each with its time."""
         now = self.driver.now
-        found: list[tuple[h.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
+        found: list[tuple[ev.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
         if self.job.status is JobStatus.PENDING:
-            found.append((h.JobStarted(), now))
+            found.append((ev.JobStarted(), now))
         if self.job.deadline_at is not None and happens(chance, 5):
-            found.append((h.TimerFired(), self.job.deadline_at))
+            found.append((ev.TimerFired(), self.job.deadline_at))
         for node in self.job.nodes.values():
             if node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut):
                 found.append((reports(chance, node.id, node.spec, node.attempt), now))
             elif node.status is NodeStatus.WAITING and _has_outsiders(node.spec):
                 found.append((answers(chance, node.id, node.spec), now))
             if node.wake_at is not None:
-                found.append((h.TimerFired(node.id), max(now, node.wake_at)))
-        found += [(happening, now) for happening in self.withdrawn]
+                found.append((ev.TimerFired(node.id), max(now, node.wake_at)))
+        found += [(event, now) for event in self.withdrawn]
         return found
 
-    def answer(self, chance: Chance, need: Need) -> h.EngineEvent:
+    def answer(self, chance: Chance, need: Need) -> ev.EngineEvent:
         if happens(chance, 8):
-            return h.ResolutionFailed(need.node, "source.x", "missing")
+            return ev.ResolutionFailed(need.node, "source.x", "missing")
         return self.driver.answer(need)
 
-    def odd(self, chance: Chance) -> tuple[h.EngineEvent, float]:
+    def odd(self, chance: Chance) -> tuple[ev.EngineEvent, float]:
         """Return an event that should never be sent, or rarely."""
         now = self.driver.now
         node = pick(chance, list(self.job.nodes.values()))
         attempt = max(0, node.attempt + pick(chance, [-1, 0, 1]))
         is_attempted = isinstance(node.spec, TaskSpec | WorkflowSpec)
-        options: list[h.EngineEvent] = [
-            h.CancelRequested(),
-            h.RetryRequested(node.id),
-            h.RetryRequested(node.id),
-            h.ResumeRequested(),
-            h.JobStarted(),
-            h.TimerFired(node.id),
-            h.TimerFired(),
-            h.SignalReceived(pick(chance, ["go", "stop", "other"]), {"n": chance.number(0, 2)}),
+        options: list[ev.EngineEvent] = [
+            ev.CancelRequested(),
+            ev.RetryRequested(node.id),
+            ev.RetryRequested(node.id),
+            ev.ResumeRequested(),
+            ev.JobStarted(),
+            ev.TimerFired(node.id),
+            ev.TimerFired(),
+            ev.SignalReceived(pick(chance, ["go", "stop", "other"]), {"n": chance.number(0, 2)}),
             answers(chance, node.id, node.spec),
-            reports(chance, node.id, node.spec, attempt) if is_attempted else h.TaskSucceeded(node.id, attempt),
-            reports(chance, node.id, node.spec, attempt) if is_attempted else h.TaskReleased(node.id, attempt),
-            h.ValuesLoaded(None, self.driver.scope(None)),
-            h.ItemsReinjected(node.id, (0,)),
-            h.TaskFailed("nobody", 1, BOOM),
-            h.ResolutionFailed(None, "outputs", "missing"),
+            reports(chance, node.id, node.spec, attempt) if is_attempted else ev.TaskSucceeded(node.id, attempt),
+            reports(chance, node.id, node.spec, attempt) if is_attempted else ev.TaskReleased(node.id, attempt),
+            ev.ValuesLoaded(None, self.driver.scope(None)),
+            ev.ItemsReinjected(node.id, (0,)),
+            ev.TaskFailed("nobody", 1, BOOM),
+            ev.ResolutionFailed(None, "outputs", "missing"),
         ]
         if self.job.status is JobStatus.RUNNING:
             specs = {each.id: each.spec for each in self.job.nodes.values() if each.parent is None}
-            options += [h.NodesAdded(Workflows(chance).added(specs))] if len(specs) < 10 else []
+            options += [ev.NodesAdded(Workflows(chance).added(specs))] if len(specs) < 10 else []
         if not is_dormant(node):
-            options.append(h.ValuesLoaded(node.id, self.driver.scope(node.id)))
-        options.append(h.ResolutionFailed(node.id, "params", "missing"))
+            options.append(ev.ValuesLoaded(node.id, self.driver.scope(node.id)))
+        options.append(ev.ResolutionFailed(node.id, "params", "missing"))
         if self.history:
             options.append(pick(chance, self.history))
         return pick(chance, options), now
 
-    def reopening(self, chance: Chance) -> h.EngineEvent:
+    def reopening(self, chance: Chance) -> ev.EngineEvent:
         """Return an event that opens a new run."""
         nodes = [node for node in self.job.nodes.values() if not is_dormant(node)]
         failed = [node for node in nodes if node.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
         fans = [node for node in nodes if isinstance(node, FanOut) and node.expanded]
-        options: list[h.EngineEvent] = [h.ResumeRequested()]
-        options.append(h.ResumeRequested((pick(chance, nodes).id,)))
-        options.append(h.ResumeRequested((pick(chance, nodes).id, pick(chance, nodes).id)))
-        options += [h.RetryRequested(pick(chance, failed).id)] * 3 if failed else []
+        options: list[ev.EngineEvent] = [ev.ResumeRequested()]
+        options.append(ev.ResumeRequested((pick(chance, nodes).id,)))
+        options.append(ev.ResumeRequested((pick(chance, nodes).id, pick(chance, nodes).id)))
+        options += [ev.RetryRequested(pick(chance, failed).id)] * 3 if failed else []
         if fans:
             fan = pick(chance, fans)
             assert isinstance(fan, FanOut)
             indexes = {chance.number(0, fan.expanded - 1) for _ in range(chance.number(1, 2))}
-            options += [h.ItemsReinjected(fan.id, tuple(sorted(indexes)))] * 2
+            options += [ev.ItemsReinjected(fan.id, tuple(sorted(indexes)))] * 2
         return pick(chance, options)
 
     # ── Histories ──
 
     def live(self, chance: Chance, *, steps: int) -> None:
-        """So many random happenings."""
-        self.happen(h.JobStarted(), self.driver.now, chance)
+        """So many random events."""
+        self.happen(ev.JobStarted(), self.driver.now, chance)
         for _ in range(steps):
             options = self.sensible(chance)
             if self.is_over:
@@ -245,10 +245,10 @@ class Proof:
             else:
                 self.happen(*pick(chance, options), chance)
 
-    def happen(self, happening: h.EngineEvent, at: float, chance: Chance) -> None:
+    def happen(self, event: ev.EngineEvent, at: float, chance: Chance) -> None:
         self.driver.now = at
         output = {"n": chance.number(0, 3), "l": list(range(chance.number(0, 3)))}
-        self.step(happening, output)
+        self.step(event, output)
         if happens(chance, 15):
             self.crash()
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from dagmaster.engine import events as h
+from dagmaster.engine import events as ev
 from dagmaster.engine.graph import ConditionalSpec, FanOutSpec, Gate, GateKind, Graph, Leaf, Spec, TaskSpec, WaitSpec
 from dagmaster.engine.retry import Backoff, RetryPolicy
+from dagmaster.engine.status import JobStatus
 from dagmaster.testing import factories as make
 
 if TYPE_CHECKING:
@@ -232,39 +233,39 @@ BOOM = {"kind": "error", "message": "boom"}
 AT = "2026-01-01T00:00:00Z"
 
 
-def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> h.EngineEvent:
+def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> ev.EngineEvent:
     """Return a report about an attempt."""
     if not isinstance(spec, TaskSpec):
-        ends: list[h.EngineEvent] = [
-            h.ChildJobFinished(node_id, attempt, "COMPLETED", {"n": chance.number(0, 2), "l": [1]}),
-            h.ChildJobFinished(node_id, attempt, "FAILED", None, BOOM),
-            h.ChildJobFinished(node_id, attempt, "CANCELLED"),
-            h.DispatchRejected(node_id, attempt, BOOM),
+        ends: list[ev.EngineEvent] = [
+            ev.ChildJobFinished(node_id, attempt, JobStatus.COMPLETED, {"n": chance.number(0, 2), "l": [1]}),
+            ev.ChildJobFinished(node_id, attempt, JobStatus.FAILED, None, BOOM),
+            ev.ChildJobFinished(node_id, attempt, JobStatus.CANCELLED),
+            ev.DispatchRejected(node_id, attempt, BOOM),
             reused(node_id),
         ]
         return pick(chance, ends)
-    options: list[h.EngineEvent] = [
-        h.TaskSucceeded(node_id, attempt),
-        h.TaskFailed(node_id, attempt, BOOM),
-        h.TaskFailed(node_id, attempt, BOOM, permanent=True),
-        h.TaskLost(node_id, attempt),
-        h.TaskReleased(node_id, attempt),
-        h.DispatchRejected(node_id, attempt, BOOM),
-        h.ResolutionFailed(node_id, "params.x", "missing"),
+    options: list[ev.EngineEvent] = [
+        ev.TaskSucceeded(node_id, attempt),
+        ev.TaskFailed(node_id, attempt, BOOM),
+        ev.TaskFailed(node_id, attempt, BOOM, permanent=True),
+        ev.TaskLost(node_id, attempt),
+        ev.TaskReleased(node_id, attempt),
+        ev.DispatchRejected(node_id, attempt, BOOM),
+        ev.ResolutionFailed(node_id, "params.x", "missing"),
         reused(node_id),
     ]
     return pick(chance, [*options[:1] * 5, *options[:2] * 2, *options])
 
 
-def answers(chance: Chance, node_id: str, spec: Spec) -> h.EngineEvent:
+def answers(chance: Chance, node_id: str, spec: Spec) -> ev.EngineEvent:
     """Return what a person or another system may send to a waiting node."""
     if isinstance(spec, WaitSpec):
-        return h.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
+        return ev.SignalReceived(spec.signal or "go", {"n": chance.number(0, 2), "l": [1, 2]})
     by = pick(chance, ["ada", "bob", "eve"])
-    says: list[h.EngineEvent] = [h.Approved(node_id, by, AT), h.Rejected(node_id, by, AT), reused(node_id)]
+    says: list[ev.EngineEvent] = [ev.Approved(node_id, by, AT), ev.Rejected(node_id, by, AT), reused(node_id)]
     return pick(chance, says)
 
 
-def reused(node_id: str) -> h.EngineEvent:
+def reused(node_id: str) -> ev.EngineEvent:
     """Return the event that a previous job has the result."""
-    return h.ResultReused(node_id, {"n": 1, "l": [1, 2]}, h.ReusedFrom("0", node_id, 1, "7"))
+    return ev.ResultReused(node_id, {"n": 1, "l": [1, 2]}, ev.ReusedFrom("0", node_id, 1, "7"))

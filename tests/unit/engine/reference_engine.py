@@ -1,7 +1,7 @@
 """A naive engine, written from docs/explanation/semantics.md and nothing else.
 
-It keeps a dict of states, remembers no counter, and after each happening rescans everything until nothing changes. It
-shares with the real engine the specs, the happenings, the decisions and the words for a status: no line of logic.
+It keeps a dict of states, remembers no counter, and after each event rescans everything until nothing changes. It
+shares with the real engine the specs, the events, the decisions and the words for a status: no line of logic.
 
 Where the documents leave an order open (which of several ready nodes starts first in one step), it follows the order it
 is given; whatever that is, the outcome must be one that the documents allow.
@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine import decisions as d
-from dagmaster.engine import events as h
+from dagmaster.engine import events as ev
 from dagmaster.engine import graph as g
 from dagmaster.engine.retry import Backoff
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
@@ -88,7 +88,7 @@ class Reference:
 
     # ── The step ──
 
-    def advance(self, happening: h.EngineEvent, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
+    def advance(self, event: ev.EngineEvent, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
         """Return what `advance` must decide; `order` says which of several ready nodes starts first."""
         self.now, self.out, self.at_once, self.began, self.sweep_due = now, [], set(), [], False
         self.rank = {}
@@ -96,11 +96,11 @@ class Reference:
             parts = node_id.split("__")
             for depth in range(1, len(parts) + 1):
                 self.rank.setdefault("__".join(parts[:depth]), place)
-        reopening = isinstance(happening, h.ResumeRequested | h.RetryRequested | h.ItemsReinjected)
+        reopening = isinstance(event, ev.ResumeRequested | ev.RetryRequested | ev.ItemsReinjected)
         if self.status in JOB_OVER and not reopening:
             self.ignore()
             return self.out
-        self.react(happening)
+        self.react(event)
         while self.something_follows():
             pass
         ignored = any(isinstance(decision, d.Ignore) for decision in self.out)
@@ -159,7 +159,7 @@ class Reference:
             elif node.status in HELD and self.stopping:
                 self.stop_attempt(node)
             elif node.status is NodeStatus.DISPATCHED:
-                self.out.append(d.Withdraw(node.id, node.attempt, h.TaskReleased(node.id, node.attempt)))
+                self.out.append(d.Withdraw(node.id, node.attempt, ev.TaskReleased(node.id, node.attempt)))
         return True
 
     def start_one(self) -> bool:
@@ -237,13 +237,13 @@ class Reference:
                 choices.add(min((leaf.node for leaf in counting), key=lambda each: seqs[each]))
         return choices
 
-    # ── Happenings ──
+    # ── Events ──
 
-    def react(self, happening: h.EngineEvent) -> None:
-        words = re.findall("[A-Z][a-z]*", type(happening).__name__)
-        getattr(self, "on_" + "_".join(words).lower())(happening)
+    def react(self, event: ev.EngineEvent) -> None:
+        words = re.findall("[A-Z][a-z]*", type(event).__name__)
+        getattr(self, "on_" + "_".join(words).lower())(event)
 
-    def on_job_started(self, _: h.JobStarted) -> None:
+    def on_job_started(self, _: ev.JobStarted) -> None:
         if self.status is not JobStatus.PENDING:
             self.ignore()
             return
@@ -266,12 +266,12 @@ class Reference:
     def was_asked_to_stop(self, node: State) -> bool:
         return (node.id, node.attempt) in self.asked_to_stop
 
-    def on_task_succeeded(self, happening: h.TaskSucceeded) -> None:
-        if node := self.current(happening.node, happening.attempt):
+    def on_task_succeeded(self, event: ev.TaskSucceeded) -> None:
+        if node := self.current(event.node, event.attempt):
             self.complete(node, d.REPORTED)
 
-    def on_result_reused(self, happening: h.ResultReused) -> None:
-        node = self.nodes.get(happening.node)
+    def on_result_reused(self, event: ev.ResultReused) -> None:
+        node = self.nodes.get(event.node)
         if node is None or isinstance(node.spec, g.FanOutSpec) or node.status not in {*HELD, NodeStatus.WAITING}:
             self.ignore()
             return
@@ -280,10 +280,10 @@ class Reference:
             self.asked_to_stop.discard((node.id, node.attempt))
             node.attempt -= 1
         node.error = None
-        self.over(node, NodeStatus.COMPLETED, d.Complete(node.id, happening.output, happening.source))
+        self.over(node, NodeStatus.COMPLETED, d.Complete(node.id, event.output, event.source))
 
-    def on_task_failed(self, happening: h.TaskFailed) -> None:
-        node = self.current(happening.node, happening.attempt)
+    def on_task_failed(self, event: ev.TaskFailed) -> None:
+        node = self.current(event.node, event.attempt)
         if node is None:
             return
         assert isinstance(node.spec, g.TaskSpec)
@@ -291,8 +291,8 @@ class Reference:
         policy = node.spec.retry
         if self.was_asked_to_stop(node):
             self.cancel(node)
-        elif happening.permanent or node.failed_attempts >= policy.max_attempts or self.ending:
-            self.fail(node, happening.error["kind"])
+        elif event.permanent or node.failed_attempts >= policy.max_attempts or self.ending:
+            self.fail(node, event.error["kind"])
         else:
             node.status = NodeStatus.READY
             assert not policy.jitter
@@ -304,8 +304,8 @@ class Reference:
             delay = min(policy.initial_delay_seconds * growth[policy.backoff], policy.max_delay_seconds)
             self.wait_until(node, self.now + delay)
 
-    def on_task_lost(self, happening: h.TaskLost) -> None:
-        node = self.current(happening.node, happening.attempt)
+    def on_task_lost(self, event: ev.TaskLost) -> None:
+        node = self.current(event.node, event.attempt)
         if node is None:
             return
         assert isinstance(node.spec, g.TaskSpec)
@@ -317,8 +317,8 @@ class Reference:
         else:
             self.again(node)
 
-    def on_task_released(self, happening: h.TaskReleased) -> None:
-        node = self.current(happening.node, happening.attempt)
+    def on_task_released(self, event: ev.TaskReleased) -> None:
+        node = self.current(event.node, event.attempt)
         if node is None:
             return
         if self.was_asked_to_stop(node):
@@ -333,17 +333,17 @@ class Reference:
         node.wake_at = None
         self.at_once.add(node.id)
 
-    def on_dispatch_rejected(self, happening: h.DispatchRejected) -> None:
-        node = self.current(happening.node, happening.attempt)
+    def on_dispatch_rejected(self, event: ev.DispatchRejected) -> None:
+        node = self.current(event.node, event.attempt)
         if node is not None:
-            self.fail_or_cancel(node, happening.error["kind"])
+            self.fail_or_cancel(node, event.error["kind"])
 
-    def on_child_job_finished(self, happening: h.ChildJobFinished) -> None:
-        node = self.current(happening.node, happening.attempt)
+    def on_child_job_finished(self, event: ev.ChildJobFinished) -> None:
+        node = self.current(event.node, event.attempt)
         if node is None:
             return
-        if happening.status == "COMPLETED":
-            self.complete(node, happening.result)
+        if event.status == "COMPLETED":
+            self.complete(node, event.result)
         else:
             self.fail_or_cancel(node, "child_job")
 
@@ -353,15 +353,15 @@ class Reference:
         else:
             self.fail(node, kind)
 
-    def on_timer_fired(self, happening: h.TimerFired) -> None:
-        if happening.node is None:
+    def on_timer_fired(self, event: ev.TimerFired) -> None:
+        if event.node is None:
             if self.deadline_at is None or self.now < self.deadline_at:
                 self.ignore()
                 return
             self.deadline_at, self.deadline_passed = None, True
             self.end(stop=True)
             return
-        node = self.nodes.get(happening.node)
+        node = self.nodes.get(event.node)
         if node is None or node.wake_at is None or self.now < node.wake_at:
             self.ignore()
             return
@@ -372,7 +372,7 @@ class Reference:
         elif isinstance(spec, g.FanOutSpec):
             self.expand(node, None)
         elif isinstance(spec, g.TaskSpec):
-            report = h.TaskFailed(node.id, node.attempt, {"kind": "dispatch_timeout"})
+            report = ev.TaskFailed(node.id, node.attempt, {"kind": "dispatch_timeout"})
             self.out.append(d.Withdraw(node.id, node.attempt, report))
         else:
             self.time_is_over(node)
@@ -381,7 +381,7 @@ class Reference:
         spec = node.spec
         if isinstance(spec, g.ApprovalSpec):
             if spec.on_timeout is g.OnTimeout.APPROVE:
-                self.complete(node, {"approved_by": None, "at": self.said(), "comment": "nobody answered in time"})
+                self.complete(node, {"approved_by": None, "at": self.said(), "comment": "approved by timeout"})
             else:
                 self.fail(node, "approval_timeout")
         elif isinstance(spec, g.WaitSpec) and spec.signal is None:
@@ -394,74 +394,74 @@ class Reference:
     def said(self) -> str:
         return datetime.fromtimestamp(self.now, UTC).isoformat().replace("+00:00", "Z")
 
-    def on_values_loaded(self, happening: h.ValuesLoaded) -> None:
-        if happening.node is None:
+    def on_values_loaded(self, event: ev.ValuesLoaded) -> None:
+        if event.node is None:
             if self.all_over() and self.status is JobStatus.RUNNING:
-                self.give_result(happening.scope)
+                self.give_result(event.scope)
             else:
                 self.ignore()
             return
-        node = self.nodes.get(happening.node)
+        node = self.nodes.get(event.node)
         if node is None or node.status is not NodeStatus.READY or node.wake_at is not None:
             self.ignore()
         else:
-            self.decide(node, happening.scope)
+            self.decide(node, event.scope)
 
-    def on_resolution_failed(self, happening: h.ResolutionFailed) -> None:
-        if happening.node is None:
+    def on_resolution_failed(self, event: ev.ResolutionFailed) -> None:
+        if event.node is None:
             if self.all_over() and self.status is JobStatus.RUNNING:
                 self.finish(JobStatus.FAILED, kind="expression")
             else:
                 self.ignore()
             return
-        node = self.nodes.get(happening.node)
+        node = self.nodes.get(event.node)
         running_fan = node is not None and isinstance(node.spec, g.FanOutSpec) and node.status is NodeStatus.RUNNING
         if node is None or node.status in OVER or node.status is NodeStatus.PENDING or running_fan:
             self.ignore()
         else:
             self.fail_or_cancel(node, "expression")
 
-    def on_approved(self, happening: h.Approved) -> None:
-        if node := self.asked_for_approval(happening):
-            self.complete(node, {"approved_by": happening.by, "at": happening.at, "comment": happening.comment})
+    def on_approved(self, event: ev.Approved) -> None:
+        if node := self.asked_for_approval(event):
+            self.complete(node, {"approved_by": event.by, "at": event.at, "comment": event.comment})
 
-    def on_rejected(self, happening: h.Rejected) -> None:
-        if node := self.asked_for_approval(happening):
+    def on_rejected(self, event: ev.Rejected) -> None:
+        if node := self.asked_for_approval(event):
             self.fail(node, "rejected")
 
-    def asked_for_approval(self, happening: h.Approved | h.Rejected) -> State | None:
-        node = self.nodes.get(happening.node)
+    def asked_for_approval(self, event: ev.Approved | ev.Rejected) -> State | None:
+        node = self.nodes.get(event.node)
         spec = None if node is None else node.spec
         is_open = node is not None and node.status is NodeStatus.WAITING
-        may_answer = isinstance(spec, g.ApprovalSpec) and happening.by in (spec.approvers or [happening.by])
+        may_answer = isinstance(spec, g.ApprovalSpec) and event.by in (spec.approvers or [event.by])
         if is_open and may_answer:
             return node
         self.ignore()
         return None
 
-    def on_signal_received(self, happening: h.SignalReceived) -> None:
+    def on_signal_received(self, event: ev.SignalReceived) -> None:
         interested = [
             node
             for node in self.top_level()
-            if isinstance(node.spec, g.WaitSpec) and node.spec.signal == happening.name and node.status not in OVER
+            if isinstance(node.spec, g.WaitSpec) and node.spec.signal == event.name and node.status not in OVER
         ]
         waiting = [node for node in interested if node.status is NodeStatus.WAITING]
         for node in waiting:
-            self.complete(node, happening.payload)
+            self.complete(node, event.payload)
         if interested and not waiting:
-            self.signals[happening.name] = happening.payload
+            self.signals[event.name] = event.payload
         if not interested:
             self.ignore()
 
-    def on_nodes_added(self, happening: h.NodesAdded) -> None:
-        new = [spec for spec in happening.specs if spec.id not in self.nodes]
+    def on_nodes_added(self, event: ev.NodesAdded) -> None:
+        new = [spec for spec in event.specs if spec.id not in self.nodes]
         if self.ending or not new:
             self.ignore()
             return
         for spec in new:
             self.nodes[spec.id] = State(spec.id, spec)
 
-    def on_cancel_requested(self, _: h.CancelRequested) -> None:
+    def on_cancel_requested(self, _: ev.CancelRequested) -> None:
         if self.cancel_requested:
             self.ignore()
             return
@@ -716,20 +716,20 @@ class Reference:
 
     # ── New runs ──
 
-    def on_resume_requested(self, happening: h.ResumeRequested) -> None:
-        if self.status not in JOB_OVER or any(name not in self.nodes for name in happening.nodes):
+    def on_resume_requested(self, event: ev.ResumeRequested) -> None:
+        if self.status not in JOB_OVER or any(name not in self.nodes for name in event.nodes):
             self.ignore()
             return
         opened: dict[str, None] = {}
         for node in self.top_level():
             if self.did_not_work_out(node):
                 self.open_what_failed(node, opened)
-        for name in happening.nodes:
+        for name in event.nodes:
             self.open_from_the_beginning(self.nodes[name], opened)
         self.open_run(opened)
 
-    def on_retry_requested(self, happening: h.RetryRequested) -> None:
-        node = self.nodes.get(happening.node)
+    def on_retry_requested(self, event: ev.RetryRequested) -> None:
+        node = self.nodes.get(event.node)
         if node is None:
             self.ignore()
             return
@@ -756,16 +756,16 @@ class Reference:
                 self.open_what_failed(each, opened)
         self.open_run(opened)
 
-    def on_items_reinjected(self, happening: h.ItemsReinjected) -> None:
-        fan = self.nodes.get(happening.node)
+    def on_items_reinjected(self, event: ev.ItemsReinjected) -> None:
+        fan = self.nodes.get(event.node)
         if fan is None or self.status not in JOB_OVER or not isinstance(fan.spec, g.FanOutSpec):
             self.ignore()
             return
-        if fan.status not in OVER or not all(0 <= index < fan.expanded for index in happening.indexes):
+        if fan.status not in OVER or not all(0 <= index < fan.expanded for index in event.indexes):
             self.ignore()
             return
         opened: dict[str, None] = {}
-        for index in happening.indexes:
+        for index in event.indexes:
             self.open_from_the_beginning(self.nodes[f"{fan.id}__{index}"], opened)
         self.open_run(opened)
 

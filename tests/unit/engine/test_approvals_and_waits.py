@@ -73,7 +73,7 @@ def test_an_approval_that_nobody_answers_does_what_it_says(on_timeout, status):
 def test_an_approval_by_the_clock_names_nobody():
     driver = a_pause(approval(timeout_seconds=60.0, on_timeout="approve"))
     assert driver.wakes("p")[0] == Complete(
-        "p", {"approved_by": None, "at": "1970-01-01T00:17:40Z", "comment": "nobody answered in time"}
+        "p", {"approved_by": None, "at": "1970-01-01T00:17:40Z", "comment": "approved by timeout"}
     )
 
 

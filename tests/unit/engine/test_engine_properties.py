@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.engine import events as h
+from dagmaster.engine import events as ev
 from dagmaster.engine.graph import ApprovalSpec, Graph, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.model import Job, Node
-from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
+from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.testing import Driver
 from tests.unit.engine.engine_proof import Proof, batches_of
 from tests.unit.engine.random_workflows import AT, BOOM, Chance, Drawn, Seeded, Workflows, pick
@@ -60,32 +60,34 @@ def fates_in_some_order(graph: Graph, salt: int, chance: Chance) -> dict[str, An
     driver.starts()
     while driver.job.status not in TERMINAL_JOB:
         options = [found for node in driver.job.nodes.values() if (found := fate(node, salt)) is not None]
-        happening, output = pick(chance, options)
-        if isinstance(happening, h.TimerFired) and happening.node is not None:
-            driver.now = max(driver.now, driver.job.nodes[happening.node].wake_at or 0.0)
-        driver.happens(happening, output=output)
+        event, output = pick(chance, options)
+        if isinstance(event, ev.TimerFired) and event.node is not None:
+            driver.now = max(driver.now, driver.job.nodes[event.node].wake_at or 0.0)
+        driver.happens(event, output=output)
     ended: dict[str, Any] = {
         node.id: (node.status, node.skip_reason, node.branch) for node in driver.job.nodes.values()
     }
     return ended | {"the job": driver.job.status}
 
 
-def fate(node: Node, salt: int) -> tuple[h.EngineEvent, Any] | None:
+def fate(node: Node, salt: int) -> tuple[ev.EngineEvent, Any] | None:
     """Return the next event of this node: always the same for the same node."""
     luck = zlib.crc32(f"{salt} {node.id}".encode())
     output = {"n": luck % 4, "l": list(range(luck % 3))}
     spec = node.spec
     if node.wake_at is not None:
-        return h.TimerFired(node.id), None
+        return ev.TimerFired(node.id), None
     if node.status is NodeStatus.DISPATCHED and isinstance(spec, TaskSpec):
         if luck % 5 == 0:
-            return h.TaskFailed(node.id, node.attempt, BOOM, permanent=luck % 2 == 0), None
-        return h.TaskSucceeded(node.id, node.attempt), output
+            return ev.TaskFailed(node.id, node.attempt, BOOM, permanent=luck % 2 == 0), None
+        return ev.TaskSucceeded(node.id, node.attempt), output
     if node.status is NodeStatus.RUNNING and isinstance(spec, WorkflowSpec):
-        return h.ChildJobFinished(node.id, node.attempt, "FAILED" if luck % 5 == 0 else "COMPLETED", output), None
+        return ev.ChildJobFinished(
+            node.id, node.attempt, JobStatus.FAILED if luck % 5 == 0 else JobStatus.COMPLETED, output
+        ), None
     if node.status is NodeStatus.WAITING and isinstance(spec, ApprovalSpec):
-        answer = h.Rejected if luck % 3 == 0 else h.Approved
+        answer = ev.Rejected if luck % 3 == 0 else ev.Approved
         return answer(node.id, "ada", AT), None
     if node.status is NodeStatus.WAITING and isinstance(spec, WaitSpec) and spec.signal is not None:
-        return h.SignalReceived(spec.signal, {"n": 1, "l": [1]}), None
+        return ev.SignalReceived(spec.signal, {"n": 1, "l": [1]}), None
     return None

@@ -1,4 +1,4 @@
-"""Every promise can be broken, and is then told; a healthy job breaks none."""
+"""Every invariant can be violated, and the violation is reported; a healthy job violates none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.engine import invariants as promises
-from dagmaster.engine.invariants import PROMISES, violations
+from dagmaster.engine import invariants
+from dagmaster.engine.invariants import INVARIANTS, violations
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.testing import Driver, a_job, approval, conditional, fan_out, task, wait
@@ -49,52 +49,54 @@ def stuck(job: Job) -> None:
         node.status = NodeStatus.PENDING
 
 
-def over_with_a_deadline(job: Job) -> None:
+def finished_with_a_deadline(job: Job) -> None:
     job.status, job.deadline_at = JobStatus.FAILED, 1.0
 
 
-BROKEN: dict[Callable[..., object], Callable[[Job], object]] = {
-    promises.over_means_all_over: lambda job: setattr(job, "status", JobStatus.FAILED),
-    promises.something_can_happen: stuck,
-    promises.every_pause_ends: lambda job: setattr(job.nodes["pause"], "wake_at", None),
-    promises.ending_starts_nothing: lambda job: setattr(job, "ending", True),
-    promises.stopping_is_ending: lambda job: setattr(job, "stopping", True),
-    promises.only_open_jobs_have_deadlines: over_with_a_deadline,
-    promises.job_counters_are_exact: lambda job: setattr(job, "open", job.open + 1),
-    promises.skipped_for_a_reason: lambda job: setattr(job.nodes["b"], "skip_reason", SkipReason.NOT_TAKEN),
-    promises.finished_once: lambda job: setattr(job.nodes["done"], "finished_seq", job.nodes["route"].finished_seq),
-    promises.only_open_nodes_wake: lambda job: setattr(job.nodes["last"], "wake_at", 1.0),
-    promises.budgets_are_attempts: lambda job: setattr(job.nodes["rests"], "lost_attempts", 1),
-    promises.held_means_an_attempt: lambda job: setattr(job.nodes["b"], "attempt", 0),
-    promises.failed_with_an_error: lambda job: setattr(job.nodes["done"], "error", {"kind": "x"}),
-    promises.branches_are_taken_by_conditionals: lambda job: setattr(job.nodes["route"], "branch", "no_way"),
-    promises.upstream_is_a_leaf: lambda job: setattr(job.nodes["b"], "upstream", "route"),
-    promises.settled_gates_act: lambda job: setattr(job.nodes["b"], "status", NodeStatus.PENDING),
-    promises.children_have_their_places: lambda job: fan(job).children.reverse(),
-    promises.fan_out_counters_are_exact: lambda job: setattr(fan(job), "active", 1),
-    promises.no_child_is_passed_over: lambda job: setattr(fan(job), "cursor", 3),
-    promises.completed_means_children_completed: lambda job: setattr(
+VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
+    invariants._finished_jobs_have_finished_nodes: lambda job: setattr(job, "status", JobStatus.FAILED),
+    invariants._running_jobs_can_advance: stuck,
+    invariants._timed_waits_have_timers: lambda job: setattr(job.nodes["pause"], "wake_at", None),
+    invariants._ending_jobs_start_nothing: lambda job: setattr(job, "ending", True),
+    invariants._stopping_is_ending: lambda job: setattr(job, "stopping", True),
+    invariants._only_open_jobs_have_deadlines: finished_with_a_deadline,
+    invariants._job_counters_are_exact: lambda job: setattr(job, "open", job.open + 1),
+    invariants._skipped_nodes_have_a_reason: lambda job: setattr(job.nodes["b"], "skip_reason", SkipReason.NOT_TAKEN),
+    invariants._finished_seqs_are_unique: lambda job: setattr(
+        job.nodes["done"], "finished_seq", job.nodes["route"].finished_seq
+    ),
+    invariants._only_active_nodes_have_timers: lambda job: setattr(job.nodes["last"], "wake_at", 1.0),
+    invariants._budgets_are_within_attempts: lambda job: setattr(job.nodes["rests"], "lost_attempts", 1),
+    invariants._in_flight_nodes_have_an_attempt: lambda job: setattr(job.nodes["b"], "attempt", 0),
+    invariants._failed_nodes_have_an_error: lambda job: setattr(job.nodes["done"], "error", {"kind": "x"}),
+    invariants._only_conditionals_have_branches: lambda job: setattr(job.nodes["route"], "branch", "no_way"),
+    invariants._upstream_is_a_leaf: lambda job: setattr(job.nodes["b"], "upstream", "route"),
+    invariants._settled_gates_move_their_node: lambda job: setattr(job.nodes["b"], "status", NodeStatus.PENDING),
+    invariants._children_are_indexed: lambda job: fan(job).children.reverse(),
+    invariants._fan_out_counters_are_exact: lambda job: setattr(fan(job), "active", 1),
+    invariants._cursor_skips_no_pending_child: lambda job: setattr(fan(job), "cursor", 3),
+    invariants._completed_fan_outs_have_finished_children: lambda job: setattr(
         fan(job, "g").children[0], "status", NodeStatus.CANCELLED
     ),
-    promises.over_fan_outs_have_no_open_children: lambda job: setattr(fan(job), "status", NodeStatus.FAILED),
-    promises.children_wait_for_their_fan_out: lambda job: setattr(fan(job), "status", NodeStatus.PENDING),
-    promises.max_parallel_holds: lambda job: setattr(fan(job).children[2], "status", NodeStatus.DISPATCHED),
-    promises.no_place_stays_free: lambda job: setattr(fan(job), "active", 0),
-    promises.stopped_fan_outs_start_nothing: lambda job: setattr(fan(job), "stopped", True),
-    promises.dormant_children_are_superseded: lambda job: setattr(fan(job, "g"), "expanded", 1),
+    invariants._finished_fan_outs_have_no_open_children: lambda job: setattr(fan(job), "status", NodeStatus.FAILED),
+    invariants._active_children_have_a_running_fan_out: lambda job: setattr(fan(job), "status", NodeStatus.PENDING),
+    invariants._max_parallel_is_respected: lambda job: setattr(fan(job).children[2], "status", NodeStatus.DISPATCHED),
+    invariants._no_slot_stays_free: lambda job: setattr(fan(job), "active", 0),
+    invariants._stopped_fan_outs_start_nothing: lambda job: setattr(fan(job), "stopped", True),
+    invariants._dormant_children_are_superseded: lambda job: setattr(fan(job, "g"), "expanded", 1),
 }
 
 
-def test_a_healthy_job_breaks_no_promise():
+def test_a_healthy_job_violates_no_invariant():
     assert violations(a_healthy_job()) == []
 
 
-def test_every_promise_is_broken_below():
-    assert [check for _, check in PROMISES] == list(BROKEN)
+def test_every_invariant_is_violated_below():
+    assert [check for _, check in INVARIANTS] == list(VIOLATIONS)
 
 
-@pytest.mark.parametrize("check", BROKEN, ids=[check.__name__ for check in BROKEN])
-def test_a_broken_promise_is_told_in_its_own_words(check):
+@pytest.mark.parametrize(("sentence", "check"), INVARIANTS, ids=[check.__name__ for _, check in INVARIANTS])
+def test_a_violation_is_reported_with_the_sentence_of_its_invariant(sentence, check):
     job = a_healthy_job()
-    BROKEN[check](job)
-    assert any(said.startswith(f"{check.__doc__} Not so: ") for said in violations(job))
+    VIOLATIONS[check](job)
+    assert any(violation.startswith(f"{sentence} Violated by: ") for violation in violations(job))

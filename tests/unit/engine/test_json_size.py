@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagmaster.engine import json_size
-from dagmaster.engine.json_size import check_size, shown
+from dagmaster.engine.json_size import check_size, preview
 from dagmaster.errors import EvaluationFailed
 
 scalars = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=20)
@@ -65,5 +65,5 @@ def test_a_part_that_was_measured_higher_up_is_not_too_deep_by_chance():
 
 
 def test_only_the_beginning_of_a_value_is_shown():
-    assert shown("a" * 1000) == repr("a" * 200)
-    assert len(shown(list(range(1_000_000)))) <= 200
+    assert preview("a" * 1000) == repr("a" * 200)
+    assert len(preview(list(range(1_000_000)))) <= 200

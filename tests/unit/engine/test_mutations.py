@@ -50,18 +50,18 @@ class Bug(NamedTuple):
 
 
 BUGS = [
-    Bug("the attempt of a report is not looked at", apply._held, "node.attempt != attempt or ", ""),
-    Bug("a report about a fan-out counts", apply._held, " or isinstance(node, FanOut)", ""),
-    Bug("all_of is any_of", gates._judge, "if kind is GateKind.ANY:", "if kind is not GateKind.JOIN:"),
+    Bug("the attempt of a report is not looked at", apply._in_flight, "node.attempt != attempt or ", ""),
+    Bug("a report about a fan-out counts", apply._in_flight, " or isinstance(node, FanOut)", ""),
+    Bug("all_of is any_of", gates._outcome, "if kind is GateKind.ANY:", "if kind is not GateKind.JOIN:"),
     Bug(
         "all_of does not wait for open leaves",
-        gates._judge,
+        gates._outcome,
         "if satisfied + not_taken < size:",
         "if not satisfied:",
     ),
     Bug(
         "edges want everything",
-        gates._judge,
+        gates._outcome,
         "return SATISFIED if satisfied else NOT_TAKEN",
         "return NOT_TAKEN if not_taken else SATISFIED",
     ),
@@ -83,7 +83,7 @@ BUGS = [
         "False",
     ),
     Bug("a stopped fan-out is not stored as such", fanout.stop_children, "step.job.changed.append(fan)", "pass"),
-    Bug("an ending fan-out keeps its timer", job_completion.cancel_remaining, "node.shut()", "pass"),
+    Bug("an ending fan-out keeps its timer", job_completion.cancel_remaining, "node.close_admission()", "pass"),
     Bug("one attempt more than max_attempts", apply._task_failed, "failed_attempts >= spec", "failed_attempts > spec"),
     Bug("an ending job tries again", apply._task_failed, "or step.job.ending\n", "\n"),
     Bug(
@@ -104,16 +104,16 @@ BUGS = [
     Bug("finish_running stops", step.Step.fail, "is OnFailure.CANCEL_RUNNING", "is not OnFailure.CONTINUE"),
     Bug("a deadline lets what runs finish", apply._timer_fired, "step.end(stop=True)", "step.end(stop=False)"),
     Bug("a signal is taken twice", approvals_and_waits.wait_for_signal, "signals.pop(name)", "signals[name]"),
-    Bug("upstream is the last", node_start._upstream, "min(found", "max(found"),
-    Bug("upstream is any leaf", node_start._upstream, "counts_for(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
+    Bug("upstream is the last", node_start._upstream, "min(satisfied", "max(satisfied"),
+    Bug("upstream is any leaf", node_start._upstream, "is_satisfied(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
     Bug(
         "resume runs completed nodes again",
-        reruns._did_not_work_out,
+        reruns._needs_rerun,
         "node.status is NodeStatus.CANCELLED",
         "node.is_terminal",
     ),
-    Bug("attempts restart", fanout.forget, "node.failed_attempts = 0", "node.failed_attempts = node.attempt = 0"),
-    Bug("budgets are kept", fanout.forget, "node.failed_attempts = 0", "pass"),
+    Bug("attempts restart", fanout.reset, "node.failed_attempts = 0", "node.failed_attempts = node.attempt = 0"),
+    Bug("budgets are kept", fanout.reset, "node.failed_attempts = 0", "pass"),
     Bug(
         "a new run is still ending",
         reruns._open_run,
@@ -122,8 +122,8 @@ BUGS = [
     ),
     Bug(
         "retry opens the fan-out's other failures",
-        reruns._Plan._open_parent,
-        "self.opened[fan] = None",
+        reruns._Plan._reopen_parent,
+        "self.reopened[fan] = None",
         "self.reopen(fan)",
     ),
     Bug(

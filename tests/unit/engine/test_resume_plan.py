@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from dagmaster.engine.events import ResumeRequested, RetryRequested
-from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_run, with_followers
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_rerun, with_descendants
 from dagmaster.testing import Driver, a_job, conditional, fan_in, fan_out, join, task
 
 SAME = ResumeContext()
 
 
 def plan(
-    driver: Driver, happening: ResumeRequested | RetryRequested | None = None, around: ResumeContext = SAME
+    driver: Driver, event: ResumeRequested | RetryRequested | None = None, around: ResumeContext = SAME
 ) -> dict[str, tuple[str, str]]:
     """Return the planned fate of every node; the job itself does not change."""
-    found = plan_of_run(driver.rebuilt(), happening or ResumeRequested(), 0.0, around)
+    found = plan_rerun(driver.rebuilt(), event or ResumeRequested(), 0.0, around)
     assert not isinstance(found, str), found
-    return {each.node: (each.fate.value, each.reason) for each in found}
+    return {each.node: (each.kind.value, each.reason) for each in found}
 
 
 def failed() -> Driver:
@@ -33,7 +33,7 @@ def test_what_failed_is_redone_and_what_follows_and_the_rest_is_reused():
     assert plan(failed()) == {
         "a": ("reused", "completed"),
         "b": ("redone", "failed"),
-        "c": ("redone", "follows `b`, which is redone"),
+        "c": ("redone", "depends on `b`, which is redone"),
         "d": ("reused", "completed"),
     }
 
@@ -43,8 +43,8 @@ def test_what_is_named_is_redone_with_all_that_follows():
     assert found == {
         "a": ("redone", "named with --from"),
         "b": ("redone", "failed"),
-        "c": ("redone", "follows `b`, which is redone"),
-        "d": ("redone", "follows `a`, which is redone"),
+        "c": ("redone", "depends on `b`, which is redone"),
+        "d": ("redone", "depends on `a`, which is redone"),
     }
 
 
@@ -62,7 +62,7 @@ def test_one_failed_child_of_a_hundred_is_named_and_the_others_are_counted():
     driver.fails("tiles__47", permanent=True)
     wanted = {
         "tiles": ("redone", "99 of 100 children reused, 1 redone: tiles__47 failed"),
-        "all": ("redone", "follows `tiles`, which is redone"),
+        "all": ("redone", "depends on `tiles`, which is redone"),
     }
     assert plan(driver) == plan(driver, RetryRequested("tiles__47")) == wanted
 
@@ -80,7 +80,7 @@ def test_a_retry_leaves_other_failures_as_they_are():
     driver.starts()
     driver.fails("a", permanent=True)
     driver.fails("b", permanent=True)
-    assert plan(driver, RetryRequested("a"))["b"] == ("reused", "stays as it is: FAILED")
+    assert plan(driver, RetryRequested("a"))["b"] == ("reused", "is kept as FAILED")
 
 
 def test_what_was_not_taken_stays_so_and_a_failure_that_is_allowed_is_settled():
@@ -124,15 +124,15 @@ def test_why_there_is_no_new_run(status: str):
     driver.starts()
     if status == "completed":
         driver.succeeds("a")
-    said = plan_of_run(driver.rebuilt(), ResumeRequested(), 0.0, SAME)
+    said = plan_rerun(driver.rebuilt(), ResumeRequested(), 0.0, SAME)
     assert isinstance(said, str)
-    assert ("not over" if status == "running" else "nothing to run again") in said
+    assert ("not finished" if status == "running" else "nothing to rerun") in said
 
 
 def test_all_that_follows_is_found_at_any_distance():
     graph = a_job(a="", b="a", c="b", d="").graph
-    assert with_followers(graph, ["a"]) == {"a", "b", "c"}
-    assert with_followers(graph, []) == set()
+    assert with_descendants(graph, ["a"]) == {"a", "b", "c"}
+    assert with_descendants(graph, []) == set()
 
 
 def test_children_that_are_made_anew_are_counted():
@@ -143,10 +143,10 @@ def test_children_that_are_made_anew_are_counted():
     driver.succeeds("tiles__1")
     driver.fails("tiles__2", permanent=True)
     around = ResumeContext(named=frozenset({"plan"}))
-    found = plan_of_run(driver.rebuilt(), ResumeRequested(("plan",)), 0.0, around)
+    found = plan_rerun(driver.rebuilt(), ResumeRequested(("plan",)), 0.0, around)
     assert not isinstance(found, str)
     tiles = next(each for each in found if each.node == "tiles")
-    assert tiles.reason == "failed: all children are made anew (3 before)"
+    assert tiles.reason == "failed: all children are redone (3 before)"
     assert tiles.children == (0, 3)
 
 
@@ -155,4 +155,4 @@ def test_a_node_that_rests_is_tried_at_once():
     driver.starts()
     driver.fails("a")
     found = plan(driver, RetryRequested("a"), ResumeContext(named=frozenset({"a"})))
-    assert found == {"a": ("redone", "rests between attempts: tried at once")}
+    assert found == {"a": ("redone", "waits for a retry: retried at once")}

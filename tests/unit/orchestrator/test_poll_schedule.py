@@ -18,37 +18,37 @@ def a_store() -> Any:
 
 def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
     store = a_store()
-    lookout = PollSchedule(store, 1.0)
-    assert lookout.waiting() == ALL
+    schedule = PollSchedule(store, 1.0)
+    assert schedule.due() == ALL
     looked = 0
     for _ in range(100):
         store.clock.move(0.1)
         store.pending_kinds.add("results")
         store.wakeup.set()
-        looked += lookout.waiting() == ALL
+        looked += schedule.due() == ALL
     assert looked in (9, 10)
 
 
 def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_somebody_is_woken():
     store = a_store()
-    lookout = PollSchedule(store, 1000.0)
-    lookout.waiting()
-    lookout.has_claimed(some=True)
+    schedule = PollSchedule(store, 1000.0)
+    schedule.due()
+    schedule.on_claim(has_jobs=True)
     found = []
     for step in range(200):
         store.clock.move(0.01)
         store.pending_kinds.add("results")
-        if "jobs" in lookout.waiting():
+        if "jobs" in schedule.due():
             found.append(step)
-            lookout.has_claimed(some=False)
+            schedule.on_claim(has_jobs=False)
     # After 0.05, 0.2 and 0.8 seconds; then no more.
     assert len(found) == 3
 
 
 def test_what_was_heard_of_is_looked_for_at_once_and_once():
     store = a_store()
-    lookout = PollSchedule(store, 1000.0)
-    lookout.waiting()
+    schedule = PollSchedule(store, 1000.0)
+    schedule.due()
     store.pending_kinds.add("commands")
-    assert lookout.waiting() == {"commands"}
-    assert lookout.waiting() == set()
+    assert schedule.due() == {"commands"}
+    assert schedule.due() == set()

@@ -31,80 +31,80 @@ class Store:
         self.stored = list(stored)
         self.reads = 0
 
-    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         self.reads += 1
         return [a_result(number) for number in self.stored if number > after][:limit]
 
 
-def reports_of(store: Store) -> ResultReader:
+def reader_of(store: Store) -> ResultReader:
     return ResultReader(cast("OrchestratorStore", store))
 
 
-def read(reports: ResultReader, *waiting: str) -> list[int]:
-    return [each.id for each in asyncio.run(reports.read(waiting, ()))]
+def read(reader: ResultReader, *waiting: str) -> list[int]:
+    return [each.id for each in asyncio.run(reader.read(waiting, ()))]
 
 
-def pushed(reports: ResultReader) -> list[int]:
-    return [each.id for each in reports.take_notified()]
+def notified(reader: ResultReader) -> list[int]:
+    return [each.id for each in reader.take_notified()]
 
 
 def test_what_was_pushed_is_not_read():
     store = Store(7)
-    reports = reports_of(store)
-    read(reports, "results")
+    reader = reader_of(store)
+    read(reader, "results")
     store.notified_results.append(a_result(8))
-    assert reports.is_due(())
-    assert read(reports) == []
-    assert pushed(reports) == [8]
+    assert reader.is_due(())
+    assert read(reader) == []
+    assert notified(reader) == [8]
     assert store.reads == 1
-    assert not reports.is_due(())
+    assert not reader.is_due(())
 
 
 @pytest.mark.parametrize("first", ["read", "push"])
-def test_what_is_pushed_and_read_is_given_once(first):
+def test_what_is_pushed_and_read_is_delivered_once(first):
     store = Store(7)
-    reports = reports_of(store)
+    reader = reader_of(store)
     store.notified_results += [a_result(7), a_result(7)]
     if first == "read":
-        assert read(reports, "results") == [7]
-        assert pushed(reports) == []
+        assert read(reader, "results") == [7]
+        assert notified(reader) == []
     else:
-        assert pushed(reports) == [7]
+        assert notified(reader) == [7]
         store.notified_results.append(a_result(7))
-        assert pushed(reports) == []
+        assert notified(reader) == []
 
 
 def test_a_job_that_was_dropped_is_read_again():
     store = Store(7)
-    reports = reports_of(store)
+    reader = reader_of(store)
     store.notified_results.append(a_result(7))
-    assert pushed(reports) == [7]
-    assert read(reports, "results") == [7]
+    assert notified(reader) == [7]
+    assert read(reader, "results") == [7]
 
 
 def test_what_is_remembered_has_an_end_and_the_newest_are_in_it():
     store = Store()
-    reports = reports_of(store)
+    reader = reader_of(store)
     for number in range(3 * REMEMBERED):
         store.notified_results.append(a_result(number))
-        reports.take_notified()
-    assert len(reports._given) + len(reports._given_before) <= 2 * REMEMBERED + 2
+        reader.take_notified()
+    assert len(reader._delivered) + len(reader._delivered_before) <= 2 * REMEMBERED + 2
     store.notified_results += [a_result(3 * REMEMBERED - 1), a_result(2 * REMEMBERED)]
-    assert pushed(reports) == []
+    assert notified(reader) == []
 
 
 def test_what_is_read_ahead_comes_after_what_is_in_hand():
     store = Store(*range(1, MANY_RESULTS + 3))
-    reports = reports_of(store)
+    reader = reader_of(store)
     turn: Any = SimpleNamespace(results=list(range(1, MANY_RESULTS + 1)))
-    assert asyncio.run(reports.read_on([turn], ()))
-    assert read(reports, "results") == [MANY_RESULTS + 1, MANY_RESULTS + 2]
+    assert asyncio.run(reader.prefetch([turn], ()))
+    assert read(reader, "results") == [MANY_RESULTS + 1, MANY_RESULTS + 2]
 
 
 def test_after_many_results_more_are_read_ahead_but_every_few_times_all():
-    reports = reports_of(Store())
+    reader = reader_of(Store())
     many: Any = SimpleNamespace(results=[1] * MANY_RESULTS)
     few: Any = SimpleNamespace(results=[1])
-    assert [reports.are_more([many]) for _ in range(2 * READS_AHEAD)] == [*[True] * (READS_AHEAD - 1), False] * 2
-    assert reports.are_more([many])
-    assert not reports.are_more([few])
+    assert [reader.should_prefetch([many]) for _ in range(2 * READS_AHEAD)] == [*[True] * (READS_AHEAD - 1), False] * 2
+    assert reader.should_prefetch([many])
+    assert not reader.should_prefetch([few])

@@ -89,33 +89,33 @@ def live(
     if after is not None:
         after.versions = [version, *deploys]
         past = after.past()
-    recall = ResultReuse(job, inputs, past=past, pasts=after, redo=redo)  # type: ignore[arg-type]
-    asyncio.run(_lived(lived, inputs, recall, after, salt, version))
+    reuse = ResultReuse(job, inputs, source=past, reusable=after, redo=redo)  # type: ignore[arg-type]
+    asyncio.run(_lived(lived, inputs, reuse, after, salt, version))
     return lived
 
 
 async def _lived(  # noqa: PLR0917 - what a life is lived with
-    lived: Lived, inputs: dict[str, Any], recall: ResultReuse, after: Lived | None, salt: int, version: str
+    lived: Lived, inputs: dict[str, Any], reuse: ResultReuse, after: Lived | None, salt: int, version: str
 ) -> None:
     job, store = lived.job, lived.store
-    happenings: list[EngineEvent] = [JobStarted()]
+    events: list[EngineEvent] = [JobStarted()]
     reported: dict[tuple[str, int], Any] = {}
-    while happenings:
+    while events:
         scopes = ExpressionScopes(job, inputs, {})
-        writes = await run_turn(job, happenings, reported=reported, scopes=scopes, values=store, now=0.0, recall=recall)
+        writes = await run_turn(job, events, reported=reported, scopes=scopes, values=store, now=0.0, reuse=reuse)
         store.save(job, writes)
         for decision in writes.decisions:
             source = getattr(decision, "reused", None)
             if source is not None and after is not None:
                 lived.reused[decision.node] = source.node  # type: ignore[union-attr, index]
                 lived.left[decision.node] = after.left[source.node]  # type: ignore[union-attr, index]
-        happenings, reported = [], {}
+        events, reported = [], {}
         for task in writes.tasks:
             lived.ran.append(task.node)
             lived.left[task.node] = zlib.crc32(repr((task.params, before(lived, job.nodes[task.node]))).encode())
-            happenings.append(outcome(task, salt, version))
+            events.append(outcome(task, salt, version))
             reported[task.node, task.attempt] = {"n": zlib.crc32(task.text.encode()) % 3, "l": [1, 2]}
-        happenings += [TimerFired(n.id) for n in job.nodes.values() if isinstance(n, FanOut) and n.wake_at is not None]
+        events += [TimerFired(n.id) for n in job.nodes.values() if isinstance(n, FanOut) and n.wake_at is not None]
     assert job.status in TERMINAL_JOB
 
 

@@ -1,4 +1,4 @@
-"""A turn: happenings in, everything that is to be written out."""
+"""A turn: events in, everything that is to be written out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Desk:
     async def resolve_value(self, value: Any) -> Any:
         return await self.store.resolve_value(value)
 
-    def turn(self, *happenings: EngineEvent, reported: dict[tuple[str, int], Any] | None = None) -> TurnResult:
+    def turn(self, *events: EngineEvent, reported: dict[tuple[str, int], Any] | None = None) -> TurnResult:
         scopes = ExpressionScopes(self.job, self.inputs, {})
-        work = run_turn(self.job, happenings, reported=reported or {}, scopes=scopes, values=self, now=0.0)
+        work = run_turn(self.job, events, reported=reported or {}, scopes=scopes, values=self, now=0.0)
         writes = asyncio.run(work)
         self.store.save(self.job, writes)
         return writes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
-from dagmaster.engine.diagnosis.active_nodes import lacking_processes
+from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -72,7 +72,7 @@ def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None
     if running >= concurrency or not 0 < processes <= busy:
         return None
     owner = "the worker's" if len(workers) == 1 else "the workers'"
-    return f"{queue} waits although there are free slots: {lacking_processes(owner, processes)}"
+    return f"{queue} waits although there are free slots: {format_busy_processes(owner, processes)}"
 
 
 def _orchestrator_view(record: OrchestratorRecord) -> OrchestratorView:

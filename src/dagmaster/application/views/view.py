@@ -11,7 +11,7 @@ from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
-from dagmaster.engine.approvals_and_waits import rfc3339
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def _converter(hint: Any) -> Callable[[Any], Any] | None:
     arguments = [argument for argument in get_args(hint) if argument is not type(None)]
     types = {hint, *arguments}
     if Timestamp in types:
-        return rfc3339
+        return format_rfc3339
     if any(isinstance(each, type) and issubclass(each, View | StrEnum) for each in types) or tuple in _origins(hint):
         return _to_json
     return None

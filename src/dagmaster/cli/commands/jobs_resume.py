@@ -14,7 +14,7 @@ from dagmaster.cli.database import job_argument, on_database
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.naming import graph_of, named_node
 from dagmaster.cli.options import current_user, data_dir_option, inputs_remedy, json_option, print_rejection, read_pairs
-from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_of_new_job, plan_of_run
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_rerun
 from dagmaster.errors import CommandRejected, InputsInvalid
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -286,7 +286,7 @@ async def say_plan_of_run(
     if stored is None:
         raise CommandRejected(f"there is no job {head.id}")
     job = Job.rebuild(graph, stored.row, stored.nodes)
-    verdicts = plan_of_run(job, happening, head.now, around)
+    verdicts = plan_rerun(job, happening, head.now, around)
     if isinstance(verdicts, str):
         raise CommandRejected(verdicts)
     facts = {"job_id": head.id, "new_job": False}
@@ -297,7 +297,7 @@ async def say_plan_of_run(
 async def _rehearsed(onlooker: ReadSession, order: ResumeArgs, settings: Settings) -> list[ReuseDecision]:
     from dagmaster.bootstrap import allowed_env
     from dagmaster.engine.model import Job
-    from dagmaster.orchestrator.dry_run import rehearse
+    from dagmaster.orchestrator.dry_run import dry_run
 
     head, env = order.head, allowed_env(settings)
     store = _orchestrator_door(onlooker, settings)
@@ -310,12 +310,12 @@ async def _rehearsed(onlooker: ReadSession, order: ResumeArgs, settings: Setting
             onlooker, store, named=frozenset(order.named), inputs=differing(head.inputs, order.inputs),
             env=differing(stored.env, env),
         )  # fmt: skip
-        job = await rehearse(
+        job = await dry_run(
             store, order.graph, inputs=order.inputs, env=env, workflows=stored.workflows, past=past, redo=order.named
         )
     finally:
         await store.close()
-    return plan_of_new_job(job, Job.rebuild(order.before, stored.row, stored.nodes), around)
+    return plan_new_job(job, Job.rebuild(order.before, stored.row, stored.nodes), around)
 
 
 async def _circumstances(
@@ -336,7 +336,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> frozenset[st
 
 def say_verdicts(title: str, verdicts: Sequence[ReuseDecision], facts: dict[str, Any], *, as_json: bool) -> None:
     """Print three lists, each node with its reason."""
-    lists = {fate: [each for each in verdicts if each.fate is fate] for fate in ReuseKind}
+    lists = {fate: [each for each in verdicts if each.kind is fate] for fate in ReuseKind}
     if as_json:
         document = {**facts, **{fate.value: [_document(each) for each in found] for fate, found in lists.items()}}
         click.echo(json.dumps(document, ensure_ascii=False))

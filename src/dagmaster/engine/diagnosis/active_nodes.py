@@ -1,15 +1,15 @@
-"""Why a node that is not over stands where it stands, and why nobody moves a job. Pure: the facts are given.
+"""Reasons of unfinished nodes, and of jobs that no orchestrator advances. Pure: the facts are arguments.
 
-The sentences are made here only: for one node, for many at once, for a page that counts instead of listing.
+This is the only place that builds these sentences: for one node, and for a group of nodes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
-from dagmaster.text_format import age, counted, format_error, listed
+from dagmaster.engine.graph import OnTimeout
+from dagmaster.text_format import age, counted, format_error, format_rfc3339, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,160 +25,182 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import ApprovalSpec, WaitSpec
     from dagmaster.engine.model import FanOut, Job, Node
 
+CAUSE: Final = " (which "
+"""Starts the reason of an upstream node inside the sentence of a node that waits for it."""
+
+_CHILD_WORDS: Final = {
+    ReasonCode.RUNNING: "running",
+    ReasonCode.CLAIMED: "running",
+    ReasonCode.PREFETCHED: "prefetched",
+    ReasonCode.QUEUED: "queued",
+    ReasonCode.NO_WORKER: "queued without a live worker",
+    ReasonCode.RETRY: "waiting for a retry",
+    ReasonCode.CHILD_JOB: "waiting for child jobs",
+    ReasonCode.REPORTED: "reported",
+    ReasonCode.STOPPING: "stopping",
+    ReasonCode.MAX_PARALLEL: "waiting for a slot",
+}
+
 # ── The job ──
 
 
-def nobody_moves(around: DiagnosisContext) -> Reason | None:
-    """Why nobody moves an open job; None if its owner is well."""
-    owner = around.owner
+def explain_stalled_job(context: DiagnosisContext) -> Reason | None:
+    """Return why no orchestrator advances an open job; None if its owner is healthy."""
+    owner = context.owner
     if owner is None or owner.is_dead:
-        return _no_owner(around, owner)
-    trouble, by = around.trouble, {"owner": owner.id, "where": owner.where}
-    if trouble is not None:
-        again = "now" if trouble.again_in_seconds <= 0 else f"in {age(trouble.again_in_seconds)}"
+        return _no_owner(context, owner)
+    failure, by = context.advance_failure, {"owner": owner.id, "where": owner.where}
+    if failure is not None:
+        again = "now" if failure.retry_in_seconds <= 0 else f"in {age(failure.retry_in_seconds)}"
         return Reason(
             code=ReasonCode.ADVANCE_FAILED,
-            sentence=f"could not be advanced by its owner {owner.where}: {trouble.error}. "
-            f"The owner's log says more; it tries again {again}",
-            data={**by, "error": trouble.error, "again_in_seconds": trouble.again_in_seconds},
+            sentence=f"could not be advanced by its owner {owner.where}: {failure.error}; "
+            f"the owner's log has the details, and it retries {again}",
+            data={**by, "error": failure.error, "retry_in_seconds": failure.retry_in_seconds},
         )
     if owner.is_silent:
         left = owner.lease_seconds - owner.silent_seconds
         return Reason(
             code=ReasonCode.OWNER_SILENT,
-            sentence=f"has an owner, {owner.where}, that was last heard {age(owner.silent_seconds)} ago: "
-            f"if it died, another takes over in {age(left)}",
+            sentence=f"is owned by {owner.where}, whose last heartbeat was {age(owner.silent_seconds)} ago; "
+            f"if it is dead, another orchestrator takes over in {age(left)}",
             data={**by, "silent_seconds": owner.silent_seconds, "reclaim_in_seconds": left},
         )
     return None
 
 
-def _no_owner(around: DiagnosisContext, owner: Service | None) -> Reason:
+def _no_owner(context: DiagnosisContext, owner: Service | None) -> Reason:
     died = "" if owner is None else f"its owner {owner.where} died {age(owner.silent_seconds)} ago"
-    data: dict[str, Any] = {"orchestrators": around.orchestrators}
+    data: dict[str, Any] = {"orchestrators": context.orchestrators}
     if owner is not None:
         data |= {"owner": owner.id, "where": owner.where, "silent_seconds": owner.silent_seconds}
-    if around.orchestrators == 0:
-        said = "no orchestrator is alive"
-        sentence = f"waits for an owner: {f'{died}, and {said}' if died else said}"
+    if context.orchestrators == 0:
+        none = "none is alive"
+        sentence = f"waits for an orchestrator; {f'{died}, and {none}' if died else none}"
         return Reason(code=ReasonCode.NO_ORCHESTRATOR, sentence=sentence, data=data)
     if died:
         return Reason(
             code=ReasonCode.OWNER_DIED,
-            sentence=f"waits for an owner: {died}, another takes it over within seconds",
+            sentence=f"waits for an orchestrator; {died}, and another takes over within seconds",
             data=data,
         )
-    alive = counted(around.orchestrators, "orchestrator is alive", "orchestrators are alive")
-    where = "it came from a `dagmaster run` that is gone; " if around.is_of_a_run else ""
-    sentence = f"waits for an owner: {where}{alive}"
+    alive = f"{context.orchestrators:,} {'is' if context.orchestrators == 1 else 'are'} alive"
+    origin = "it came from a `dagmaster run` that has ended; " if context.is_local_run else ""
+    sentence = f"waits for an orchestrator; {origin}{alive}"
     return Reason(code=ReasonCode.NO_OWNER, sentence=sentence, data=data)
 
 
-# ── Nodes before it, children, places ──
+# ── Upstream nodes, children, slots ──
 
 
-def for_nodes(names: Sequence[str], first: Reason | None, *, any_of: bool = False) -> Reason:
-    """It waits for nodes before it. `first`: what is to be said of the first of them."""
-    said = listed(names, joint="or" if any_of else "and")
-    why = f" (it {first.sentence})" if first is not None and len(names) == 1 else ""
+def waiting_for_nodes(names: Sequence[str], first: Reason | None, *, any_of: bool = False) -> Reason:
+    """Return the reason of a node that waits for upstream nodes. `first`: the reason of the first of them."""
+    named = listed(names, joint="or" if any_of else "and")
+    why = f"{CAUSE}{first.sentence})" if first is not None and len(names) == 1 else ""
     return Reason(
         code=ReasonCode.NODES,
-        sentence=f"waits for {said}{why}",
-        together=f"wait for {said}",
+        sentence=f"waits for {named}{why}",
+        group_sentence=f"wait for {named}",
         data={"any_of": any_of or None, "count": len(names)},
         because=tuple(names[:20]),
     )
 
 
-def for_children(fan: FanOut, first: Sequence[str], counts: Mapping[str, int]) -> Reason:
-    """A fan-out waits for its children, of which `first` tell most."""
+def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[ReasonCode, int]) -> Reason:
+    """Return the reason of a fan-out that waits for its children. `first`: the children whose reasons matter most."""
     total = fan.total or 0
-    over = fan.completed + fan.failed
-    parts = [f"{count:,} {word}" for word, count in counts.items() if count]
-    made = "" if fan.expanded >= total else f"; {fan.expanded:,} are made so far"
+    finished = fan.completed + fan.failed
+    by_word: dict[str, int] = {}
+    for code, count in counts.items():
+        word = _CHILD_WORDS.get(code, "waiting")
+        by_word[word] = by_word.get(word, 0) + count
+    created = "" if fan.expanded >= total else f"; {fan.expanded:,} created so far"
     failed = f", {fan.failed:,} of them failed" if fan.failed else ""
-    rest = f"; {', '.join(parts)}" if parts else ""
+    rest = "".join(f"{', ' if i else '; '}{count:,} {word}" for i, (word, count) in enumerate(by_word.items()))
     return Reason(
         code=ReasonCode.CHILDREN,
-        sentence=f"waits for its children: {over:,} of {total:,} are over{failed}{rest}{made}",
-        together="" if fan.parent is None else "wait for their children",
-        data={"total": total, "completed": fan.completed, "failed": fan.failed, "expanded": fan.expanded, **counts},
+        sentence=f"waits for its children: {finished:,} of {total:,} finished{failed}{rest}{created}",
+        group_sentence="" if fan.parent is None else "wait for their children",
+        data={
+            "total": total, "completed": fan.completed, "failed": fan.failed, "expanded": fan.expanded,
+            "open": {code.value: count for code, count in counts.items()},
+        },
         because=tuple(first),
-    )
+    )  # fmt: skip
 
 
-def for_place(fan: FanOut) -> Reason:
-    """A child waits for a sibling to be over."""
+def waiting_for_slot(fan: FanOut) -> Reason:
+    """Return the reason of a child that waits for a slot of `max_parallel`."""
     limit = fan.spec.max_parallel
-    out = counted(fan.active, f"child of {fan.id} is out", f"children of {fan.id} are out")
-    said = f"for a place: {out}, and max_parallel is {limit:,}"
+    active = counted(fan.active, f"child of {fan.id} is active", f"children of {fan.id} are active")
+    detail = f"for a slot: {active}, and max_parallel is {limit:,}"
     return Reason(
         code=ReasonCode.MAX_PARALLEL,
-        sentence=f"waits {said}",
-        together=f"wait {said}",
+        sentence=f"waits {detail}",
+        group_sentence=f"wait {detail}",
         data={"fan_out": fan.id, "max_parallel": limit, "active": fan.active},
     )
 
 
-# ── Retries and pauses ──
+# ── Retries, approvals, waits, child jobs ──
 
 
-def retry(error: dict[str, Any], number: int, most: int, *, wake_at: float, now: float) -> Reason:
-    """It rests between two tries, of which this is the next."""
+def waiting_for_retry(error: dict[str, Any], number: int, limit: int, *, wake_at: float, now: float) -> Reason:
+    """Return the reason of a node that waits for a retry. `number`: the next try; `limit`: its `max_attempts`."""
     left = wake_at - now
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
     return Reason(
         code=ReasonCode.RETRY,
-        sentence=f"rests: try {number} of {most} {again}, after {format_error(error) or 'a failure'}",
-        together=f"rest until they are tried again, after {error.get('type') or error.get('kind') or 'failures'}",
-        data={"try": number, "max_attempts": most, "at": _time(wake_at), "error": error},
+        sentence=f"waits for a retry: try {number} of {limit} {again}, after {format_error(error) or 'a failure'}",
+        group_sentence=f"wait for a retry, after {error.get('type') or error.get('kind') or 'failures'}",
+        data={"try": number, "max_attempts": limit, "at": _time(wake_at), "error": error},
     )
 
 
-def approval(spec: ApprovalSpec, message: str, wake_at: float | None, now: float) -> Reason:
-    """A person is asked."""
-    whose = f"approval by {listed(spec.approvers, joint='or')}" if spec.approvers else "approval by anybody"
-    end = "" if wake_at is None else f"; in {age(wake_at - now)} it is {_by_itself(spec)}"
+def waiting_for_approval(spec: ApprovalSpec, message: str, wake_at: float | None, now: float) -> Reason:
+    """Return the reason of a node that waits for an approval."""
+    approval = f"approval by {listed(spec.approvers, joint='or') if spec.approvers else 'anyone'}"
+    end = "" if wake_at is None else f"; {_on_timeout(spec)} in {age(wake_at - now)}"
     return Reason(
         code=ReasonCode.APPROVAL,
-        sentence=f"waits for {whose}{f': {message}' if message else ''}{end}",
-        together=f"wait for {whose}",
+        sentence=f"waits for {approval}{f': {message}' if message else ''}{end}",
+        group_sentence=f"wait for {approval}",
         data={"approvers": list(spec.approvers), "message": message or None, "until": _time(wake_at)},
     )
 
 
-def _by_itself(spec: ApprovalSpec) -> str:
-    return "approved by itself" if spec.on_timeout.value == "approve" else "given up"
+def _on_timeout(spec: ApprovalSpec) -> str:
+    return "is approved by timeout" if spec.on_timeout is OnTimeout.APPROVE else "times out"
 
 
-def pause(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
-    """It waits for a signal or a time."""
+def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
+    """Return the reason of a node that waits for a signal or a time."""
     until = _time(wake_at)
     if spec.signal is not None:
-        end = "" if wake_at is None else f", for at most {age(wake_at - now)} more"
+        end = "" if wake_at is None else f"; times out in {age(wake_at - now)}"
         return Reason(
             code=ReasonCode.SIGNAL,
             sentence=f"waits for signal {spec.signal}{end}",
-            together=f"wait for signal {spec.signal}",
+            group_sentence=f"wait for signal {spec.signal}",
             data={"signal": spec.signal, "until": until},
         )
     left = 0.0 if wake_at is None else wake_at - now
     return Reason(
         code=ReasonCode.WAIT_UNTIL,
-        sentence=f"waits another {age(left + 0.999)}" if left > 0 else "has waited long enough: it goes on now",
-        together="wait for a time",
+        sentence=f"waits for another {age(left + 0.999)}" if left > 0 else "has finished waiting and continues now",
+        group_sentence="wait for a time",
         data={"at": until},
     )
 
 
-def child_job(child: ChildJob | None) -> Reason:
-    """It waits for another job."""
+def waiting_for_child_job(child: ChildJob | None) -> Reason:
+    """Return the reason of a node that waits for its child job."""
     if child is None:
-        return in_hand("the job for it is being started")
+        return deciding("its child job is being created")
     return Reason(
         code=ReasonCode.CHILD_JOB,
         sentence=f"waits for child job {child.id} ({child.status.lower()})",
-        together="wait for child jobs",
+        group_sentence="wait for child jobs",
         data={"job_id": child.id, "status": child.status},
     )
 
@@ -186,148 +208,160 @@ def child_job(child: ChildJob | None) -> Reason:
 # ── Tasks ──
 
 
-def task(node: Node, out: InFlightTask | None, report: FinishedAttempt | None, around: DiagnosisContext) -> Reason:
-    """Its attempt is out: in a queue, or at a worker; or it is over, and the owner has not taken that up."""
+def task_in_flight(
+    node: Node, out: InFlightTask | None, report: FinishedAttempt | None, context: DiagnosisContext
+) -> Reason:
+    """Return the reason of a node whose task is queued, held by a worker, or reported but not processed yet."""
     if report is not None or out is None:
-        said = "" if report is None else f" as {report.status} {age(around.now - report.at)} ago"
+        result = "" if report is None else f" as {report.status} {age(context.now - report.at)} ago"
         return Reason(
             code=ReasonCode.REPORTED,
-            sentence=f"was reported{said}: the job's owner takes that up next",
-            together="were reported: the job's owner takes that up next",
+            sentence=f"was reported{result}; the job's owner processes the report next",
+            group_sentence="were reported; the job's owner processes the reports next",
             data={"attempt": node.attempt, "status": None if report is None else report.status},
         )
     if out.worker is None and out.stop_requested_at is not None:
-        return _stopping(node, out, around)
+        return _stopping(node, out, context)
     if out.worker is None:
         return queued(
             out.queue,
-            around.queues.get(out.queue),
-            around.now - out.dispatched_at,
-            ahead=out.ahead,
-            given_up=None if node.wake_at is None else node.wake_at - around.now,
+            context.queues.get(out.queue),
+            context.now - out.dispatched_at,
+            position=out.queue_position,
+            timeout_seconds=None if node.wake_at is None else node.wake_at - context.now,
         )
-    return _held(node, out, out.worker, around)
+    return _held_by(node, out, out.worker, context)
 
 
 def queued(
-    queue: str, state: QueueState | None, seconds: float, *, ahead: int | None = None, given_up: float | None = None
+    queue: str,
+    state: QueueState | None,
+    seconds: float,
+    *,
+    position: int | None = None,
+    timeout_seconds: float | None = None,
 ) -> Reason:
-    """A task waits for a worker."""
-    data = {"queue": queue, "seconds": seconds, "ahead": ahead}
-    end = "" if given_up is None else f"; given up in {age(given_up)}"
+    """Return the reason of a task that waits in a queue for a worker."""
+    data = {"queue": queue, "seconds": seconds, "position": position}
+    end = "" if timeout_seconds is None else f"; times out in {age(timeout_seconds)}"
     if state is None or state.workers == 0:
         return Reason(
             code=ReasonCode.NO_WORKER,
-            sentence=f"has waited {age(seconds)} in queue {queue}: no live worker serves it{end}",
-            together=f"wait in queue {queue}: no live worker serves it",
+            sentence=f"has been queued on {queue} for {age(seconds)}; no live worker serves this queue{end}",
+            group_sentence=f"are queued on {queue}; no live worker serves this queue",
             data={**data, "workers": 0},
         )
-    alive = counted(state.workers, "worker is alive", "workers are alive")
-    where = f"{alive}, {state.busy:,} of {state.seats:,} places busy"
+    workers = counted(state.workers, "live worker")
+    load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"
     if state.lacks_processes:
         whose = "its" if state.workers == 1 else "their"
-        where += f", and {lacking_processes(whose, state.processes)}"
-    before = f"behind {counted(ahead, 'other task', 'other tasks')} " if ahead else ""
+        load += f", and {format_busy_processes(whose, state.processes)}"
+    place = "" if position is None else f", position {position:,}"
     return Reason(
         code=ReasonCode.QUEUED,
-        sentence=f"has waited {age(seconds)} {before}in queue {queue}: {where}{end}",
-        together=f"wait in queue {queue}: {where}",
+        sentence=f"has been queued on {queue} for {age(seconds)}{place}; {load}{end}",
+        group_sentence=f"are queued on {queue}; {load}",
         data={
-            **data, "workers": state.workers, "seats": state.seats, "busy": state.busy,
+            **data, "workers": state.workers, "slots": state.slots, "busy": state.busy,
             "processes": state.processes or None, "processes_busy": state.processes_busy or None,
         },
     )  # fmt: skip
 
 
-def lacking_processes(whose: str, count: int) -> str:
-    """Plain functions wait for one another, though there are seats."""
-    said = "process for plain functions is" if count == 1 else "processes for plain functions are"
-    return f"{whose} {count:,} {said} busy (DAGMASTER_PROCESSES)"
+def format_busy_processes(whose: str, count: int) -> str:
+    """Format that all processes for plain functions are busy, although the workers have free slots."""
+    noun = "process for plain functions is" if count == 1 else "processes for plain functions are"
+    return f"{whose} {count:,} {noun} busy (DAGMASTER_PROCESSES)"
 
 
-def _held(node: Node, out: InFlightTask, worker: Service, around: DiagnosisContext) -> Reason:
-    seconds = max(around.now - (out.claimed_at or around.now), 0.0)
+def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisContext) -> Reason:
+    seconds = max(context.now - (out.claimed_at or context.now), 0.0)
     data: dict[str, Any] = {"worker": worker.id, "where": worker.where, "seconds": seconds, "attempt": node.attempt}
     if worker.is_dead:
-        is_stopping = out.stop_requested_at is not None or around.cancelled_at is not None
-        then = "not tried again, for {} to stop" if is_stopping else "tried again"
+        is_stopping = out.stop_requested_at is not None or context.cancelled_at is not None
+        end = "will not be retried, since it was asked to stop" if is_stopping else "will be retried"
         return Reason(
             code=ReasonCode.WORKER_DIED,
-            sentence=f"was at worker {worker.where}, which died {age(worker.silent_seconds)} ago: "
-            f"it is {then.format('it was')}",
-            together=f"were at worker {worker.where}, which died: they are {then.format('they were')}",
+            sentence=f"was held by worker {worker.where}, which died {age(worker.silent_seconds)} ago; it {end}",
+            group_sentence=f"were held by worker {worker.where}, which died; each {end}",
             data={**data, "silent_seconds": worker.silent_seconds},
         )
     if out.stop_requested_at is not None:
-        return _stopping(node, out, around)
+        return _stopping(node, out, context)
     if worker.is_silent:
         left = worker.lease_seconds - worker.silent_seconds
         return Reason(
             code=ReasonCode.WORKER_SILENT,
-            sentence=f"is at worker {worker.where}, last heard {age(worker.silent_seconds)} ago: "
-            f"if it died, the task is tried again in {age(left)}",
-            together=f"are at worker {worker.where}, which was not heard for a while",
+            sentence=f"is held by worker {worker.where}, whose last heartbeat was {age(worker.silent_seconds)} ago; "
+            f"if it is dead, the task is retried in {age(left)}",
+            group_sentence=f"are held by worker {worker.where}, whose heartbeat is late",
             data={**data, "silent_seconds": worker.silent_seconds, "reclaim_in_seconds": left},
         )
     if out.has_begun is False:
         return Reason(
             code=ReasonCode.PREFETCHED,
-            sentence=f"is prefetched by worker {worker.where}, and has not begun in {age(seconds)}",
-            together=f"are prefetched by worker {worker.where}, and have not begun",
+            sentence=f"was prefetched by worker {worker.where} {age(seconds)} ago and has not started",
+            group_sentence=f"are prefetched by worker {worker.where} and have not started",
             data=data,
         )
     if out.has_begun is None:
         return Reason(
             code=ReasonCode.CLAIMED,
-            sentence=f"was taken by worker {worker.where} {age(seconds)} ago",
-            together=f"were taken by worker {worker.where} a moment ago",
+            sentence=f"was claimed by worker {worker.where} {age(seconds)} ago",
+            group_sentence=f"were claimed by worker {worker.where} a moment ago",
             data=data,
         )
     if out.begun_at is not None:
-        data["seconds"] = seconds = max(around.now - out.begun_at, 0.0)
+        data["seconds"] = seconds = max(context.now - out.begun_at, 0.0)
     again = f", attempt {node.attempt}" if node.attempt > 1 else ""
-    far = _progress(out.progress)
+    progress = _format_progress(out.progress)
     return Reason(
         code=ReasonCode.RUNNING,
-        sentence=f"has run for {age(seconds)} on worker {worker.where}{again}{f': {far}' if far else ''}",
-        together=f"run on worker {worker.where}",
+        sentence=f"has been running for {age(seconds)} on worker {worker.where}{again}{progress and f': {progress}'}",
+        group_sentence=f"are running on worker {worker.where}",
         data={**data, "progress": None if out.progress is None else dict(out.progress)},
     )
 
 
-def _stopping(node: Node, out: InFlightTask, around: DiagnosisContext) -> Reason:
-    asked = age(around.now - (out.stop_requested_at or around.now))
+def _stopping(node: Node, out: InFlightTask, context: DiagnosisContext) -> Reason:
+    asked = age(context.now - (out.stop_requested_at or context.now))
     where = "" if out.worker is None else f" on worker {out.worker.where}"
     return Reason(
         code=ReasonCode.STOPPING,
-        sentence=f"was asked to stop {asked} ago{where}, and has not yet",
-        together=f"were asked to stop{where}, and have not yet",
+        sentence=f"was asked to stop {asked} ago{where} and has not stopped yet",
+        group_sentence=f"were asked to stop{where} and have not stopped yet",
         data={"attempt": node.attempt, "worker": None if out.worker is None else out.worker.id},
     )
 
 
-def _progress(progress: Mapping[str, Any] | None) -> str:
+def _format_progress(progress: Mapping[str, Any] | None) -> str:
     if progress is None:
         return ""
     total, current = progress.get("total"), progress.get("current", 0)
-    said = str(progress.get("message") or "")
+    message = str(progress.get("message") or "")
     share = f"{min(max(current / total, 0.0), 1.0):.0%}" if total else ""
-    return f"{share} {said}".strip() or f"{current:g}"
+    return f"{share} {message}".strip() or f"{current:g}"
 
 
 # ── The owner ──
 
 
-def in_hand(what: str = "the job's owner decides within a moment") -> Reason:
-    """The owner goes on with it within a moment."""
-    return Reason(code=ReasonCode.DECIDING, sentence=f"is in hand: {what}", together=f"are in hand: {what}")
+def deciding(detail: str = "") -> Reason:
+    """Return the reason of a node, or a job, that its owner advances within a moment."""
+    text = f"being advanced by the job's owner{detail and f': {detail}'}"
+    return Reason(code=ReasonCode.DECIDING, sentence=f"is {text}", group_sentence=f"are {text}")
 
 
 def not_started(job: Job) -> Reason:
-    """Nothing of the job has begun."""
-    said, data = "for the job to start", {"status": job.status.value}
-    return Reason(code=ReasonCode.NOT_STARTED, sentence=f"waits {said}", together=f"wait {said}", data=data)
+    """Return the reason of a node whose job has not started."""
+    data = {"status": job.status.value}
+    return Reason(
+        code=ReasonCode.NOT_STARTED,
+        sentence="waits for the job to start",
+        group_sentence="wait for the job to start",
+        data=data,
+    )
 
 
 def _time(at: float | None) -> str | None:
-    return None if at is None else rfc3339(at)
+    return None if at is None else format_rfc3339(at)

@@ -1,4 +1,4 @@
-"""What an explanation knows beside the job itself: who is alive, what is out, what was said. Read by a store."""
+"""The facts that an explanation needs beside the job itself: services, tasks in flight, reports. Read by a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """An orchestrator or a worker, and how long ago it was heard. `is_over`: it stopped, or was given up."""
+    """An orchestrator or a worker, and the age of its last heartbeat. `is_over`: it stopped, or it was expired."""
 
     id: str
     where: str
@@ -21,26 +21,26 @@ class Service:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its lease is over."""
+        """Whether it stopped, or its lease expired."""
         return self.is_over or self.silent_seconds >= self.lease_seconds
 
     @property
     def is_silent(self) -> bool:
-        """Whether it should have been heard. It beats about three times in a lease."""
+        """Whether its heartbeat is late. There are about three heartbeats in a lease."""
         return self.silent_seconds > self.lease_seconds / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvanceFailure:
-    """An owner that could not advance the job: what it stumbled over, and when it tries again."""
+    """An owner that failed to advance the job: the error, and when it retries."""
 
     error: str
-    again_in_seconds: float
+    retry_in_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightTask:
-    """A task in a queue, or at a worker. `has_begun` is None while its worker has not said so."""
+    """A task that is queued, or held by a worker. `has_begun` is None while its worker has not reported that."""
 
     queue: str
     dispatched_at: float
@@ -50,31 +50,31 @@ class InFlightTask:
     begun_at: float | None = None
     stop_requested_at: float | None = None
     progress: Mapping[str, Any] | None = None
-    ahead: int | None = None
+    queue_position: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """The live workers that serve a queue, and how many tasks these run of how many they can.
+    """The live workers that serve a queue, their slots, and how many of these are busy.
 
-    Of the seats, plain functions have the processes.
+    Plain functions can only use as many slots as there are `processes`.
     """
 
     workers: int = 0
-    seats: int = 0
+    slots: int = 0
     busy: int = 0
     processes: int = 0
     processes_busy: int = 0
 
     @property
     def lacks_processes(self) -> bool:
-        """Whether there are seats, but none for plain functions: what waits for long is one."""
-        return self.busy < self.seats and 0 < self.processes <= self.processes_busy
+        """Whether slots are free, but no process for plain functions."""
+        return self.busy < self.slots and 0 < self.processes <= self.processes_busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedAttempt:
-    """An attempt that is over, and where it ran."""
+    """A finished attempt, and the worker that ran it."""
 
     attempt: int
     status: str
@@ -85,7 +85,7 @@ class FinishedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildJob:
-    """A job that was started for a node."""
+    """The child job of a node."""
 
     id: str
     status: str
@@ -93,7 +93,7 @@ class ChildJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisContext:
-    """What surrounds a job. Values (`inputs`, `outputs`) are without secrets. Mappings are by node, if not said."""
+    """The context of a job. `inputs` and `outputs` are redacted. Mappings are keyed by node id, `queues` by queue."""
 
     now: float
     created_at: float = 0.0
@@ -101,15 +101,15 @@ class DiagnosisContext:
     error: Mapping[str, Any] | None = None
     owner: Service | None = None
     orchestrators: int = 1
-    trouble: AdvanceFailure | None = None
-    is_of_a_run: bool = False
+    advance_failure: AdvanceFailure | None = None
+    is_local_run: bool = False
     cancelled_by: str | None = None
     cancelled_at: float | None = None
     tasks: Mapping[str, InFlightTask] = field(default_factory=dict)
     reports: Mapping[str, FinishedAttempt] = field(default_factory=dict)
     attempts: Mapping[str, FinishedAttempt] = field(default_factory=dict)
     child_jobs: Mapping[str, ChildJob] = field(default_factory=dict)
-    questions: Mapping[str, str] = field(default_factory=dict)
+    approval_messages: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, QueueState] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Why a job and each of its nodes stand where they stand: reasons, chains of causes, and what comes first.
+"""Explain a job and each of its nodes: reasons, chains of causes, and which reason matters most.
 
-Pure: a job, rebuilt from its rows, and its surroundings go in. Every node has a reason, so every job has one. What one
-reason costs is the node's own edges; a fan-out's is its children.
+Pure: the inputs are a job, rebuilt from its rows, and its context. Every node has a reason, so every job has one. A
+reason costs the node's own edges; the reason of a fan-out costs its children.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.diagnosis import active_nodes
-from dagmaster.engine.diagnosis.finished_nodes import by_whom, first_failure, over
+from dagmaster.engine.diagnosis.finished_nodes import explain_finished, first_failure, format_canceller
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import OPEN
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, TaskSpec, WaitSpec, WorkflowSpec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Job, Node
 
 THE_JOB: Final = "the job"
-_TELLING: Final = 3
+_NAMED_CHILDREN: Final = 3
 _EXAMPLES: Final = 3
 
 
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """Nodes of which the same is to be said. `fan_out`: all are children of it."""
+    """Nodes with the same reason. `fan_out`: all are children of it."""
 
     reason: Reason
     count: int
@@ -48,102 +48,102 @@ class Group:
 
     @property
     def subject(self) -> str:
-        """Who they are."""
+        """The node's id, or the number of nodes."""
         if self.count == 1:
             return self.examples[0]
         return f"{self.count:,} children of {self.fan_out}" if self.fan_out else counted(self.count, "node")
 
     @property
     def sentence(self) -> str:
-        """What is said of them."""
-        return brief(self.reason).sentence if self.count == 1 else self.reason.together
+        """The reason of the group, without its subject."""
+        return without_cause(self.reason).sentence if self.count == 1 else self.reason.group_sentence
 
-    def document(self) -> dict[str, Any]:
-        """The group for programs."""
-        found = {"code": self.reason.code.value, "count": self.count, "sentence": f"{self.subject} {self.sentence}"}
-        return found | {"fan_out": self.fan_out, "examples": self.examples}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group as a JSON object."""
+        group = {"code": self.reason.code.value, "count": self.count, "sentence": f"{self.subject} {self.sentence}"}
+        return group | {"fan_out": self.fan_out, "examples": self.examples}
 
 
 class Why:
     """The explanation of one job."""
 
-    def __init__(self, job: Job, around: DiagnosisContext) -> None:
+    def __init__(self, job: Job, context: DiagnosisContext) -> None:
         self.job = job
-        self.around = around
-        self._known: dict[str, Reason] = {}
+        self.context = context
+        self._reasons: dict[str, Reason] = {}
         self._roots: dict[str, tuple[int, str | None]] = {}
         self._groups: list[Group] | None = None
 
     # ── One node ──
 
-    def of(self, node_id: str) -> Reason:
-        """Why a node stands where it stands."""
-        found = self._known.get(node_id)
-        if found is None:
+    def reason_for(self, node_id: str) -> Reason:
+        """Return the reason for a node's status."""
+        reason = self._reasons.get(node_id)
+        if reason is None:
             node = self.job.nodes[node_id]
-            found = over(self.job, node, self.around) if node.is_terminal else self._open(node)
-            self._known[node_id] = found
-        return found
+            reason = explain_finished(self.job, node, self.context) if node.is_terminal else self._unfinished(node)
+            self._reasons[node_id] = reason
+        return reason
 
-    def _open(self, node: Node) -> Reason:
+    def _unfinished(self, node: Node) -> Reason:
         if self.job.status is JobStatus.PENDING:
             return active_nodes.not_started(self.job)
         match node.status:
             case NodeStatus.PENDING:
                 return self._pending(node)
             case NodeStatus.READY if node.wake_at is not None:
-                return self._rests(node)
+                return self._waiting_for_retry(node)
             case NodeStatus.WAITING:
                 return self._waiting(node)
             case NodeStatus.DISPATCHED | NodeStatus.RUNNING:
-                return self._out(node)
-        return active_nodes.in_hand()
+                return self._in_flight(node)
+        return active_nodes.deciding()
 
-    def _rests(self, node: Node) -> Reason:
-        most = node.spec.retry.max_attempts if isinstance(node.spec, TaskSpec) else 1
-        wake_at = node.wake_at or self.around.now
-        return active_nodes.retry(
-            node.error or {}, node.failed_attempts + 1, most, wake_at=wake_at, now=self.around.now
+    def _waiting_for_retry(self, node: Node) -> Reason:
+        limit = node.spec.retry.max_attempts if isinstance(node.spec, TaskSpec) else 1
+        wake_at = node.wake_at or self.context.now
+        return active_nodes.waiting_for_retry(
+            node.error or {}, node.failed_attempts + 1, limit, wake_at=wake_at, now=self.context.now
         )
 
-    def _out(self, node: Node) -> Reason:
-        around, spec = self.around, node.spec
+    def _in_flight(self, node: Node) -> Reason:
+        context, spec = self.context, node.spec
         if isinstance(node, FanOut):
             return self._fan_out(node)
         if isinstance(spec, WorkflowSpec):
-            child = around.child_jobs.get(node.id)
+            child = context.child_jobs.get(node.id)
             if child is not None and child.status in TERMINAL_JOB:
-                return active_nodes.in_hand(
-                    f"child job {child.id} is {child.status}, the job's owner takes that up next"
-                )
-            return active_nodes.child_job(child)
-        return active_nodes.task(node, around.tasks.get(node.id), around.reports.get(node.id), around)
+                return active_nodes.deciding(f"child job {child.id} is {child.status}")
+            return active_nodes.waiting_for_child_job(child)
+        return active_nodes.task_in_flight(node, context.tasks.get(node.id), context.reports.get(node.id), context)
 
     def _waiting(self, node: Node) -> Reason:
-        spec, now = node.spec, self.around.now
+        spec, now = node.spec, self.context.now
         if isinstance(spec, ApprovalSpec):
-            return active_nodes.approval(spec, self.around.questions.get(node.id, ""), node.wake_at, now)
+            return active_nodes.waiting_for_approval(
+                spec, self.context.approval_messages.get(node.id, ""), node.wake_at, now
+            )
         if isinstance(spec, WaitSpec):
-            return active_nodes.pause(spec, node.wake_at, now)
-        return active_nodes.in_hand()
+            return active_nodes.waiting_for_signal_or_time(spec, node.wake_at, now)
+        return active_nodes.deciding()
 
     def _pending(self, node: Node) -> Reason:
         fan = node.parent
         if fan is not None:
             if fan.status is not NodeStatus.RUNNING:
-                return active_nodes.for_nodes([fan.id], None)
-            return active_nodes.in_hand() if fan.spec.max_parallel is None else active_nodes.for_place(fan)
-        names = self._open_before(node)
+                return active_nodes.waiting_for_nodes([fan.id], None)
+            return active_nodes.deciding() if fan.spec.max_parallel is None else active_nodes.waiting_for_slot(fan)
+        names = self._open_upstream(node)
         if not names:
-            return active_nodes.in_hand()
+            return active_nodes.deciding()
         first = self.job.nodes[names[0]]
-        # What only waits itself is the next link of the chain, and would make an endless sentence here.
-        said = None if first.status is NodeStatus.PENDING or isinstance(first, FanOut) else self.of(first.id)
+        # A PENDING node is the next link of the chain; to nest its sentence here would make this one endless.
+        cause = None if first.status is NodeStatus.PENDING or isinstance(first, FanOut) else self.reason_for(first.id)
         is_any = self.job.gates(node.id)[0].kind is GateKind.ANY
-        return active_nodes.for_nodes(names, said, any_of=is_any and len(names) > 1)
+        return active_nodes.waiting_for_nodes(names, cause, any_of=is_any and len(names) > 1)
 
-    def _open_before(self, node: Node) -> list[str]:
-        """The nodes before this one that are not over, and on which it still depends."""
+    def _open_upstream(self, node: Node) -> list[str]:
+        """Return the unfinished upstream nodes on which this one still depends."""
         job = self.job
         gates, counts = job.gates(node.id), job.counts.get(node.id)
 
@@ -154,32 +154,31 @@ class Why:
                 gate = gates[gate].parent
             return True
 
-        found = (
+        names = (
             leaf.node
             for leaf, gate in job.leaves(node.id)
             if leaf_outcome(job.nodes[leaf.node], leaf.branch) == OPEN and matters(gate)
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
     def _fan_out(self, fan: FanOut) -> Reason:
         unfinished = [child for child in fan.children[: fan.expanded] if not child.is_terminal]
-        reasons = [(self.of(child.id), child.id) for child in unfinished]
-        first = heapq.nsmallest(_TELLING, reasons, key=lambda each: each[0].rank)
-        counts: dict[str, int] = {}
+        reasons = [(self.reason_for(child.id), child.id) for child in unfinished]
+        first = heapq.nsmallest(_NAMED_CHILDREN, reasons, key=lambda pair: pair[0].rank)
+        counts: dict[ReasonCode, int] = {}
         for reason, _ in reasons:
-            word = _WORDS.get(reason.code, "wait")
-            counts[word] = counts.get(word, 0) + 1
-        return active_nodes.for_children(fan, [child_id for _, child_id in first], counts)
+            counts[reason.code] = counts.get(reason.code, 0) + 1
+        return active_nodes.waiting_for_children(fan, [child_id for _, child_id in first], counts)
 
     # ── Chains ──
 
     def chain(self, node_id: str) -> list[Link]:
-        """From a node down to the root of it: of several causes, the one whose root matters most."""
+        """Return the chain from a node to its root cause; of several causes, the one whose root matters most."""
         links: list[Link] = []
-        place: str | None = node_id
-        while place is not None:
-            links.append(Link(place, brief(self.of(place))))
-            place = self._root(place)[1]
+        current: str | None = node_id
+        while current is not None:
+            links.append(Link(current, without_cause(self.reason_for(current))))
+            current = self._root(current)[1]
         if not self.job.nodes[node_id].is_terminal:
             blocked = self.blocked()
             if blocked is not None:
@@ -187,35 +186,35 @@ class Why:
         return links
 
     def _root(self, node_id: str) -> tuple[int, str | None]:
-        """The rank of a node's root cause, and the first step to it. No recursion: a chain is as long as it is."""
+        """Return the rank of a node's root cause, and the next node on the way to it. Iterative: chains may be long."""
         known = self._roots
         pending = [node_id]
         while pending:
-            place = pending[-1]
-            if place in known:
+            current = pending[-1]
+            if current in known:
                 pending.pop()
                 continue
-            reason = self.of(place)
-            before = [each for each in reason.because if each not in known]
-            if before:
-                pending += before
+            reason = self.reason_for(current)
+            unknown = [cause for cause in reason.because if cause not in known]
+            if unknown:
+                pending += unknown
                 continue
-            best = min(((known[each][0], each) for each in reason.because), default=None, key=lambda each: each[0])
-            known[place] = (reason.rank, None) if best is None else best
+            best = min(((known[cause][0], cause) for cause in reason.because), default=None, key=lambda pair: pair[0])
+            known[current] = (reason.rank, None) if best is None else best
             pending.pop()
         return known[node_id]
 
     # ── The job ──
 
     def blocked(self) -> Reason | None:
-        """Why nobody moves the job; None if it is over, or if its owner is well."""
-        return None if self.job.status in TERMINAL_JOB else active_nodes.nobody_moves(self.around)
+        """Return why no orchestrator advances the job; None if it is finished, or if its owner is healthy."""
+        return None if self.job.status in TERMINAL_JOB else active_nodes.explain_stalled_job(self.context)
 
     def head(self) -> Reason:
-        """The one reason of the job that comes first."""
+        """Return the most important reason of the job."""
         job = self.job
         if job.status in TERMINAL_JOB:
-            return self._ended()
+            return self._finished()
         blocked = self.blocked()
         if blocked is not None:
             return blocked
@@ -223,10 +222,10 @@ class Why:
         if ending is not None:
             return ending
         if job.status is JobStatus.PENDING:
-            return active_nodes.in_hand("it starts within a moment")
-        group = next((each for each in self.groups() if not self.job.nodes[each.examples[0]].is_terminal), None)
+            return active_nodes.deciding("its first nodes start next")
+        group = next((group for group in self.groups() if not job.nodes[group.examples[0]].is_terminal), None)
         if group is None:
-            return active_nodes.in_hand("all nodes are over, and the result is being worked out")
+            return active_nodes.deciding("all nodes are finished, the result is computed next")
         reason = group.reason
         return Reason(
             code=reason.code,
@@ -242,96 +241,84 @@ class Why:
         count = sum(
             1 for node in job.nodes.values() if not (node.is_terminal or is_dormant(node) or isinstance(node, FanOut))
         )
-        left = counted(count, "node is not over yet", "nodes are not over yet")
+        left = counted(count, "node is not finished yet", "nodes are not finished yet")
         if job.cancel_requested:
-            who = f"{self.around.cancelled_by or 'somebody'} asked for it"
-            when = "" if self.around.cancelled_at is None else f" {age(self.around.now - self.around.cancelled_at)} ago"
-            return self._by_cancel(f"is being cancelled: {who}{when}, and {left}")
+            by = f"{self.context.cancelled_by} requested it" if self.context.cancelled_by else "it was requested"
+            when = (
+                "" if self.context.cancelled_at is None else f" {age(self.context.now - self.context.cancelled_at)} ago"
+            )
+            return self._cancelled(f"is being cancelled: {by}{when}, and {left}")
         if job.deadline_passed:
-            return Reason(code=ReasonCode.JOB_DEADLINE, sentence=f"did not keep its deadline, and ends: {left}")
+            return Reason(code=ReasonCode.JOB_DEADLINE, sentence=f"exceeded its deadline and is ending: {left}")
         first = first_failure(job)
         if first is None:
             return None
-        said = f"is failing, since {first.id} failed ({format_error(first.error or {})}): {left}"
-        return Reason(code=ReasonCode.JOB_FAILED, sentence=said, data={"node": first.id}, because=(first.id,))
+        sentence = f"is failing because {first.id} failed ({format_error(first.error or {})}): {left}"
+        return Reason(code=ReasonCode.JOB_FAILED, sentence=sentence, data={"node": first.id}, because=(first.id,))
 
-    def _by_cancel(self, sentence: str) -> Reason:
-        data = {"by": self.around.cancelled_by, "at": self.around.cancelled_at}
+    def _cancelled(self, sentence: str) -> Reason:
+        data = {"by": self.context.cancelled_by, "at": self.context.cancelled_at}
         return Reason(code=ReasonCode.JOB_CANCELLED, sentence=sentence, data=data)
 
-    def _ended(self) -> Reason:
-        job, error = self.job, dict(self.around.error or {})
+    def _finished(self) -> Reason:
+        job, error = self.job, dict(self.context.error or {})
         if job.status is JobStatus.COMPLETED:
-            ago = "" if self.around.finished_at is None else f" {age(self.around.now - self.around.finished_at)} ago"
+            ago = "" if self.context.finished_at is None else f" {age(self.context.now - self.context.finished_at)} ago"
             return Reason(code=ReasonCode.JOB_COMPLETED, sentence=f"completed{ago}")
         if job.status is JobStatus.CANCELLED:
-            return self._by_cancel(f"was cancelled{by_whom(self.around)}")
-        said = f"failed: {format_error(error) or 'no reason was given'}"
+            return self._cancelled(f"was cancelled{format_canceller(self.context)}")
+        sentence = f"failed: {format_error(error) or 'no reason was given'}"
         if error.get("kind") == "deadline":
-            return Reason(code=ReasonCode.JOB_DEADLINE, sentence=said, data={"error": error})
+            return Reason(code=ReasonCode.JOB_DEADLINE, sentence=sentence, data={"error": error})
         node = error.get("node")
         because = (str(node),) if node in job.nodes else ()
         root = self.chain(because[0])[-1].subject if because else None
         if root is not None and root != node:
-            # A fan-out fails by its children: what was wrong with the first of them comes first.
-            said = f"failed at {root}: {format_error(job.nodes[root].error or {})} ({format_error(error)})"
+            # A fan-out fails by its children: the error of the first of them comes first.
+            sentence = f"failed at {root}: {format_error(job.nodes[root].error or {})} ({format_error(error)})"
         data = {"error": error, "node": node, "root": root}
-        return Reason(code=ReasonCode.JOB_FAILED, sentence=said, data=data, because=because)
+        return Reason(code=ReasonCode.JOB_FAILED, sentence=sentence, data=data, because=because)
 
     def groups(self) -> list[Group]:
-        """All nodes, those of which the same is said together; what matters most comes first."""
+        """Return all nodes grouped by reason, the most important group first."""
         if self._groups is None:
-            self._groups = self._grouped()
+            self._groups = self._group()
         return self._groups
 
-    def _grouped(self) -> list[Group]:
-        found: dict[tuple[ReasonCode, str, str | None], Group] = {}
+    def _group(self) -> list[Group]:
+        groups: dict[tuple[ReasonCode, str, str | None], Group] = {}
         for node in self.nodes():
-            reason = self.of(node.id)
+            reason = self.reason_for(node.id)
             fan = None if node.parent is None else node.top.id
-            # One sentence for the likes of it; what has none stands alone.
-            key = (reason.code, reason.together or f"{node.id} {reason.sentence}", fan)
-            group = found.get(key)
+            # A reason without a group sentence is a group of its own.
+            key = (reason.code, reason.group_sentence or f"{node.id} {reason.sentence}", fan)
+            group = groups.get(key)
             if group is None:
-                found[key] = Group(reason, 1, [node.id], fan)
+                groups[key] = Group(reason, 1, [node.id], fan)
                 continue
             group.count += 1
             if len(group.examples) < _EXAMPLES:
                 group.examples.append(node.id)
-        return sorted(found.values(), key=lambda group: (group.reason.rank, -group.count))
+        return sorted(groups.values(), key=lambda group: (group.reason.rank, -group.count))
 
     def nodes(self) -> Iterator[Node]:
-        """All nodes that count: not those that an earlier run left behind."""
+        """Yield all nodes but those that an earlier run left behind."""
         return (node for node in self.job.walk() if not is_dormant(node))
 
 
-_WORDS: Final = {
-    ReasonCode.RUNNING: "run",
-    ReasonCode.CLAIMED: "run",
-    ReasonCode.PREFETCHED: "are prefetched",
-    ReasonCode.QUEUED: "are queued",
-    ReasonCode.NO_WORKER: "wait for a worker",
-    ReasonCode.RETRY: "rest before they are tried again",
-    ReasonCode.CHILD_JOB: "wait for child jobs",
-    ReasonCode.REPORTED: "were reported",
-    ReasonCode.STOPPING: "are to stop",
-    ReasonCode.MAX_PARALLEL: "wait for a place",
-}
-
-
-def brief(reason: Reason) -> Reason:
-    """A reason where that of the node it waits for stands beside it, and is not to be said twice."""
+def without_cause(reason: Reason) -> Reason:
+    """Return the reason without the nested reason of the upstream node, for places that show that one anyway."""
     if reason.code is not ReasonCode.NODES:
         return reason
-    return replace(reason, sentence=reason.sentence.partition(" (it ")[0])
+    return replace(reason, sentence=reason.sentence.partition(active_nodes.CAUSE)[0])
 
 
-def quoted(job: Job) -> Iterable[str]:
-    """The nodes whose outputs a reason may quote: conditionals with what they read, and approvals."""
-    wanted: set[str] = set()
+def nodes_to_quote(job: Job) -> Iterable[str]:
+    """Return the nodes whose outputs a reason may quote: approvals, and conditionals with the nodes they read."""
+    names: set[str] = set()
     for node_id, spec in job.graph.specs.items():
         if isinstance(spec, ApprovalSpec | ConditionalSpec):
-            wanted.add(node_id)
+            names.add(node_id)
         if isinstance(spec, ConditionalSpec):
-            wanted |= {str(ref[1]) for ref in spec.refs if ref[0] == "nodes" and ref[2] == "output"}
-    return sorted(wanted)
+            names |= {str(ref[1]) for ref in spec.refs if ref[0] == "nodes" and ref[2] == "output"}
+    return sorted(names)

@@ -1,17 +1,16 @@
-"""Why a node that is over ended as it did. Pure: the facts are given."""
+"""Reasons of finished nodes. Pure: the facts are arguments."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.approvals_and_waits import rfc3339
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, TaskSpec, WaitSpec, WorkflowSpec
-from dagmaster.engine.json_size import shown
+from dagmaster.engine.json_size import preview
 from dagmaster.engine.model import FanOut, fails_job, leaf_outcome
 from dagmaster.engine.status import NodeStatus, SkipReason
-from dagmaster.text_format import age, counted, format_error, listed
+from dagmaster.text_format import age, counted, format_error, format_rfc3339, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,68 +32,69 @@ _BY_KIND: Final = {
 _NAMED: Final = 20
 
 
-def over(job: Job, node: Node, around: DiagnosisContext) -> Reason:
-    """Why a node that is over ended as it did."""
+def explain_finished(job: Job, node: Node, context: DiagnosisContext) -> Reason:
+    """Return the reason for the status of a finished node."""
     if node.status is NodeStatus.COMPLETED:
-        return _completed(node, around)
+        return _completed(node, context)
     if node.status is NodeStatus.FAILED:
-        return _failed(node, around)
+        return _failed(node, context)
     if node.status is NodeStatus.CANCELLED:
-        return _cancelled(job, node, around)
-    return _skipped(job, node, around)
+        return _cancelled(job, node, context)
+    return _skipped(job, node, context)
 
 
 # ── Completed ──
 
 
-def _completed(node: Node, around: DiagnosisContext) -> Reason:
-    last = around.attempts.get(node.id)
+def _completed(node: Node, context: DiagnosisContext) -> Reason:
+    last = context.attempts.get(node.id)
     data: dict[str, Any] = {"attempt": node.attempt or None}
-    said = _how(node, around)
+    detail = _how_completed(node, context)
     if last is not None and last.attempt == node.attempt:
-        data |= {"where": last.where, "seconds": last.seconds, "at": rfc3339(last.at)}
+        data |= {"where": last.where, "seconds": last.seconds, "at": format_rfc3339(last.at)}
         where = f" on worker {last.where}" if last.where else ""
-        took = "" if last.seconds is None else f" in {_short(last.seconds)}"
+        took = "" if last.seconds is None else f" in {_format_duration(last.seconds)}"
         again = f", attempt {node.attempt}" if node.attempt > 1 else ""
-        said = f"{where}{took}{again}"
-    return Reason(code=ReasonCode.COMPLETED, sentence=f"completed{said}", together="completed", data=data)
+        detail = f"{where}{took}{again}"
+    return Reason(code=ReasonCode.COMPLETED, sentence=f"completed{detail}", group_sentence="completed", data=data)
 
 
-def _how(node: Node, around: DiagnosisContext) -> str:
-    """How a node completed that is no task."""
-    spec, output = node.spec, around.outputs.get(node.id)
+def _how_completed(node: Node, context: DiagnosisContext) -> str:
+    """Format how a node that is not a task completed."""
+    spec, output = node.spec, context.outputs.get(node.id)
     if isinstance(spec, ConditionalSpec):
         value = output.get("value") if isinstance(output, dict) else None
-        why = "" if spec.condition_field is None else f", for value = {shown(value)}"
-        return f" and took branch {node.branch}{why}"
+        why = "" if spec.condition_field is None else f" (value = {preview(value)})"
+        return f": took branch {node.branch}{why}"
     if isinstance(spec, ApprovalSpec) and isinstance(output, dict):
-        return f": approved by {output.get('approved_by') or 'nobody, its time was over'}"
+        return f": approved by {output.get('approved_by') or 'timeout'}"
     if isinstance(node, FanOut) and node.failed:
-        return f": {node.completed:,} of {node.total or 0:,} children; {node.failed:,} failures are tolerated"
+        tolerated = counted(node.failed, "tolerated failure")
+        return f": {node.completed:,} of {node.total or 0:,} children, {tolerated}"
     if isinstance(node, FanOut):
         return f": all {counted(node.total or 0, 'child', 'children')}"
-    if isinstance(spec, WorkflowSpec) and node.id in around.child_jobs:
-        return f": child job {around.child_jobs[node.id].id} did"
+    if isinstance(spec, WorkflowSpec) and node.id in context.child_jobs:
+        return f": child job {context.child_jobs[node.id].id} completed"
     if isinstance(spec, WaitSpec):
-        return ": its time came" if spec.signal is None else f": signal {spec.signal} came, or its time was over"
+        return ": the wait ended" if spec.signal is None else f": signal {spec.signal} arrived, or it timed out"
     return ""
 
 
-def _short(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    few = 10
-    return f"{seconds:.1f} s" if seconds < few else age(seconds)
+    fractional_below = 10
+    return f"{seconds:.1f} s" if seconds < fractional_below else age(seconds)
 
 
 # ── Failed ──
 
 
-def _failed(node: Node, around: DiagnosisContext) -> Reason:
+def _failed(node: Node, context: DiagnosisContext) -> Reason:
     error, spec = node.error or {}, node.spec
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
-    said = format_error(error) or "no reason was given"
+    message = format_error(error) or "no reason was given"
     data: dict[str, Any] = {"error": error, "attempt": node.attempt or None}
     because: tuple[str, ...] = ()
     if isinstance(spec, TaskSpec):
@@ -102,24 +102,28 @@ def _failed(node: Node, around: DiagnosisContext) -> Reason:
         data |= {"tries": node.failed_attempts, "max_attempts": policy.max_attempts}
         data |= {"lost": node.lost_attempts, "max_lost": policy.max_lost}
         if code is ReasonCode.LOST:
-            said = f"lost with its worker {_times(node.lost_attempts)} (max_lost {policy.max_lost})"
+            message = f"lost with its worker {_times(node.lost_attempts)} (max_lost {policy.max_lost})"
         elif code in (ReasonCode.FAILED, ReasonCode.DISPATCH_TIMEOUT):
-            said += _budget(node.failed_attempts, policy.max_attempts)
+            message += _format_budget(node.failed_attempts, policy.max_attempts)
     elif isinstance(node, FanOut):
         failed = [child.id for child in node.children[: node.expanded] if child.status is NodeStatus.FAILED]
         because = tuple(failed[:_NAMED])
         data |= {"failed": node.failed, "total": node.total}
-    elif isinstance(spec, WorkflowSpec) and node.id in around.child_jobs:
-        child = around.child_jobs[node.id]
+    elif isinstance(spec, WorkflowSpec) and node.id in context.child_jobs:
+        child = context.child_jobs[node.id]
         data |= {"job_id": child.id, "status": child.status}
-        said = f"child job {child.id}: {said}"
+        message = f"child job {child.id}: {message}"
     return Reason(
-        code=code, sentence=f"failed: {said}", together=f"failed: {_common(error, said)}", data=data, because=because
+        code=code,
+        sentence=f"failed: {message}",
+        group_sentence=f"failed: {_format_common(error, message)}",
+        data=data,
+        because=because,
     )
 
 
 def _code(node: Node, kind: str) -> ReasonCode:
-    """What the engine says is known by its kind; a handler may choose the same word for something else."""
+    """Return the reason code of an error. The kinds of the engine count only where the engine can set them."""
     spec = node.spec
     if not isinstance(spec, TaskSpec):
         return _BY_KIND.get(kind, ReasonCode.FAILED)
@@ -130,18 +134,18 @@ def _code(node: Node, kind: str) -> ReasonCode:
     return ReasonCode.UNRESOLVED if kind == "expression" and node.failed_attempts == 0 else ReasonCode.FAILED
 
 
-def _common(error: dict[str, Any], said: str) -> str:
-    """What is said of several failures at once: their kind, or the exception."""
+def _format_common(error: dict[str, Any], message: str) -> str:
+    """Format what several failures have in common: their kind, or the exception."""
     kind, name = str(error.get("kind", "error")), str(error.get("type", ""))
     if kind == "error":
-        return name or said
+        return name or message
     return kind.replace("_", " ")
 
 
-def _budget(tries: int, most: int) -> str:
-    if tries >= most:
-        return f" (try {tries} of {most}, the budget is used up)" if most > 1 else " (the only try)"
-    return f" (try {tries} of {most}; it is not tried again)" if tries else " (it is not tried again)"
+def _format_budget(tries: int, limit: int) -> str:
+    if tries >= limit:
+        return f" (try {tries} of {limit}, no retries left)" if limit > 1 else " (no retries configured)"
+    return f" (try {tries} of {limit}, not retried)" if tries else " (not retried)"
 
 
 def _times(count: int) -> str:
@@ -151,37 +155,37 @@ def _times(count: int) -> str:
 # ── Cancelled ──
 
 
-def _cancelled(job: Job, node: Node, around: DiagnosisContext) -> Reason:
+def _cancelled(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     fan = node.parent
     while fan is not None and not fan.stopped:
         fan = fan.parent
     if fan is not None:
-        said = f"too many children of {fan.id} had failed"
+        cause = f"too many children of {fan.id} failed"
         because = (fan.id,) if fan.is_terminal else ()
-        return _was_stopped(ReasonCode.FAN_OUT_STOPPED, said, because)
+        return _was_cancelled(ReasonCode.FAN_OUT_STOPPED, cause, because)
     if job.cancel_requested:
-        return _was_stopped(ReasonCode.CANCELLED, f"the job was cancelled{by_whom(around)}")
+        return _was_cancelled(ReasonCode.CANCELLED, f"the job was cancelled{format_canceller(context)}")
     if job.deadline_passed:
-        return _was_stopped(ReasonCode.CANCELLED, "the job's deadline was over")
+        return _was_cancelled(ReasonCode.CANCELLED, "the job exceeded its deadline")
     first = first_failure(job)
     if first is not None and first is not node and job.ending:
-        return _was_stopped(ReasonCode.CANCELLED, f"{first.id} had failed", (first.id,))
-    return _was_stopped(ReasonCode.CANCELLED, "its job was, in this run or an earlier one")
+        return _was_cancelled(ReasonCode.CANCELLED, f"{first.id} failed", (first.id,))
+    return _was_cancelled(ReasonCode.CANCELLED, "its job was cancelled, in this run or an earlier one")
 
 
-def _was_stopped(code: ReasonCode, why: str, because: tuple[str, ...] = ()) -> Reason:
-    said = f"stopped: {why}"
-    return Reason(code=code, sentence=f"was {said}", together=f"were {said}", because=because)
+def _was_cancelled(code: ReasonCode, cause: str, because: tuple[str, ...] = ()) -> Reason:
+    text = f"cancelled: {cause}"
+    return Reason(code=code, sentence=f"was {text}", group_sentence=f"were {text}", because=because)
 
 
-def by_whom(around: DiagnosisContext) -> str:
-    """Who asked for the job to stop, and when."""
-    who = "" if around.cancelled_by is None else f" by {around.cancelled_by}"
-    return who + ("" if around.cancelled_at is None else f" {age(around.now - around.cancelled_at)} ago")
+def format_canceller(context: DiagnosisContext) -> str:
+    """Format who cancelled the job, and when."""
+    by = "" if context.cancelled_by is None else f" by {context.cancelled_by}"
+    return by + ("" if context.cancelled_at is None else f" {age(context.now - context.cancelled_at)} ago")
 
 
 def first_failure(job: Job) -> Node | None:
-    """The node that failed the job: the first of those that do."""
+    """Return the first node that failed the job."""
     failed = [node for node in job.nodes.values() if fails_job(node)]
     return min(failed, key=lambda node: node.finished_seq or 0, default=None)
 
@@ -189,26 +193,26 @@ def first_failure(job: Job) -> Node | None:
 # ── Skipped ──
 
 
-def _skipped(job: Job, node: Node, around: DiagnosisContext) -> Reason:
+def _skipped(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     match node.skip_reason:
         case SkipReason.SUPERSEDED:
-            return _was_skipped(ReasonCode.SUPERSEDED, "an earlier run made it, from a list that is gone")
+            return _was_skipped(ReasonCode.SUPERSEDED, "an earlier run created it, from a list that was replaced")
         case SkipReason.NOT_TAKEN:
-            return _not_taken(job, node, around)
+            return _not_taken(job, node, context)
         case SkipReason.UPSTREAM_FAILED:
             return _upstream_failed(job, node)
     first = first_failure(job)
     if first is None or job.deadline_passed:
-        said = "the job's deadline was over" if job.deadline_passed else "the job was ending"
-        return _was_skipped(ReasonCode.ENDED_EARLY, said)
-    return _was_skipped(ReasonCode.ENDED_EARLY, f"{first.id} had failed, and the job ended", (first.id,))
+        cause = "the job exceeded its deadline" if job.deadline_passed else "the job was ending"
+        return _was_skipped(ReasonCode.ENDED_EARLY, cause)
+    return _was_skipped(ReasonCode.ENDED_EARLY, f"{first.id} failed, and the job ended", (first.id,))
 
 
 def _was_skipped(
-    code: ReasonCode, why: str, because: tuple[str, ...] = (), data: dict[str, Any] | None = None
+    code: ReasonCode, cause: str, because: tuple[str, ...] = (), data: dict[str, Any] | None = None
 ) -> Reason:
-    said = f"skipped: {why}"
-    return Reason(code=code, sentence=said, together=said, because=because, data=data or {})
+    text = f"skipped: {cause}"
+    return Reason(code=code, sentence=f"was {text}", group_sentence=f"were {text}", because=because, data=data or {})
 
 
 def _upstream_failed(job: Job, node: Node) -> Reason:
@@ -217,19 +221,19 @@ def _upstream_failed(job: Job, node: Node) -> Reason:
     named = failed or broken
     top = node.top
     if not named and top is not node:
-        return _was_skipped(ReasonCode.UPSTREAM_FAILED, f"{top.id} was", (top.id,))
+        return _was_skipped(ReasonCode.UPSTREAM_FAILED, f"{top.id} was skipped", (top.id,))
     verb = "failed" if failed else "did not run"
-    said = f"{listed(named)} {verb}" if named else "a node before it failed"
-    return _was_skipped(ReasonCode.UPSTREAM_FAILED, said, tuple(named[:_NAMED]))
+    cause = f"{listed(named)} {verb}" if named else "an upstream node failed"
+    return _was_skipped(ReasonCode.UPSTREAM_FAILED, cause, tuple(named[:_NAMED]))
 
 
 def _leaves(job: Job, node: Node, outcome: int) -> list[str]:
-    """The nodes before this one that mean such an outcome to it, each once."""
-    found = (leaf.node for leaf, _ in job.leaves(node.id) if leaf_outcome(job.nodes[leaf.node], leaf.branch) == outcome)
-    return list(dict.fromkeys(found))
+    """Return the upstream nodes that have this outcome for a node, each once."""
+    names = (leaf.node for leaf, _ in job.leaves(node.id) if leaf_outcome(job.nodes[leaf.node], leaf.branch) == outcome)
+    return list(dict.fromkeys(names))
 
 
-def _not_taken(job: Job, node: Node, around: DiagnosisContext) -> Reason:
+def _not_taken(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     for leaf, _ in job.leaves(node.id):
         source = job.nodes[leaf.node]
         if (
@@ -238,60 +242,60 @@ def _not_taken(job: Job, node: Node, around: DiagnosisContext) -> Reason:
             and leaf_outcome(source, leaf.branch) == NOT_TAKEN
             and source.status is NodeStatus.COMPLETED
         ):
-            return _other_branch(job, source, source.spec, leaf.branch, around)
+            return _other_branch(job, source, source.spec, leaf.branch, context)
     skipped = _leaves(job, node, NOT_TAKEN)
     if not skipped and node.parent is not None:
         skipped = [node.top.id]
     verb = "was skipped" if len(skipped) == 1 else "were skipped"
-    said = f"{listed(skipped)} {verb}" if skipped else "no branch led to it"
-    return _was_skipped(ReasonCode.UPSTREAM_SKIPPED, said, tuple(skipped[:_NAMED]))
+    cause = f"{listed(skipped)} {verb}" if skipped else "no branch led to it"
+    return _was_skipped(ReasonCode.UPSTREAM_SKIPPED, cause, tuple(skipped[:_NAMED]))
 
 
-def _other_branch(job: Job, source: Node, spec: ConditionalSpec, wanted: str, around: DiagnosisContext) -> Reason:
-    """A conditional took another branch. Its value is stored with it; what else its condition read is looked up."""
+def _other_branch(job: Job, source: Node, spec: ConditionalSpec, name: str, context: DiagnosisContext) -> Reason:
+    """Return the reason of a node behind a branch that was not taken, with the values that the condition read."""
     names = [branch.name for branch in spec.branches]
-    branch = spec.branches[names.index(wanted)]
+    branch = spec.branches[names.index(name)]
     taken = source.branch or ""
-    data: dict[str, Any] = {"conditional": source.id, "branch": wanted, "taken": taken}
-    output = around.outputs.get(source.id)
+    data: dict[str, Any] = {"conditional": source.id, "branch": name, "taken": taken}
+    output = context.outputs.get(source.id)
     has_value = spec.condition_field is not None and isinstance(output, dict)
     value = output.get("value") if has_value and isinstance(output, dict) else None
     if has_value:
         data["value"] = value
-    said = [f"value = {shown(value)}"] if has_value else []
-    condition = _written(job, source, branch)
+    parts = [f"value = {preview(value)}"] if has_value else []
+    condition = _condition_source(job, source, branch)
     if branch.condition is None:
-        said.append(f"{source.id} took branch {taken}, so the default {wanted} was not needed")
+        parts.append(f"{source.id} took branch {taken}, so the default {name} was not needed")
         condition = None
-    elif names.index(taken) < names.index(wanted) if taken in names else False:
-        said.append(f"{source.id} took branch {taken} before it came to {wanted}")
+    elif taken in names and names.index(taken) < names.index(name):
+        parts.append(f"{source.id} took branch {taken} before evaluating {name}")
     else:
-        read = [f"{path} = {shown(found)}" for path, found in _read(branch, around)]
-        said += [*read, f"branch {wanted} ({condition}) was false; {source.id} took {taken}"]
+        values = [f"{path} = {preview(value)}" for path, value in _values_read(branch, context)]
+        parts += [*values, f"branch {name} ({condition}) was false; {source.id} took {taken}"]
     data["condition"] = condition
-    return _was_skipped(ReasonCode.BRANCH_NOT_TAKEN, ", ".join(said), data=data)
+    return _was_skipped(ReasonCode.BRANCH_NOT_TAKEN, ", ".join(parts), data=data)
 
 
-def _written(job: Job, source: Node, branch: Branch) -> str | None:
-    """The condition as its author wrote it."""
+def _condition_source(job: Job, source: Node, branch: Branch) -> str | None:
+    """Return the condition as it is written in the workflow."""
     nodes = job.graph.definition.get("nodes", {})
-    written = nodes.get(source.id, {}).get("branches", []) if isinstance(nodes, dict) else []
-    names = [each.get("name") for each in written]
-    if branch.name in names and written[names.index(branch.name)].get("condition") is not None:
-        return str(written[names.index(branch.name)]["condition"])
+    branches = nodes.get(source.id, {}).get("branches", []) if isinstance(nodes, dict) else []
+    names = [definition.get("name") for definition in branches]
+    if branch.name in names and branches[names.index(branch.name)].get("condition") is not None:
+        return str(branches[names.index(branch.name)]["condition"])
     return None if branch.condition is None else branch.condition.text
 
 
-def _read(branch: Branch, around: DiagnosisContext) -> Iterator[tuple[str, Any]]:
-    """What the condition read beside `value`, and what that was."""
+def _values_read(branch: Branch, context: DiagnosisContext) -> Iterator[tuple[str, Any]]:
+    """Yield the paths that the condition read beside `value`, each with its value."""
     for use in () if branch.condition is None else branch.condition.uses:
         root, *keys = use.keys
-        found: Any = around.inputs
+        value: Any = context.inputs
         if root == "nodes" and len(keys) > 1 and keys[1] == "output":
-            found, keys = around.outputs.get(str(keys[0])), keys[2:]
+            value, keys = context.outputs.get(str(keys[0])), keys[2:]
         elif root != "inputs":
             continue
         for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        if found is not None:
-            yield ".".join(map(str, use.keys)), found
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            yield ".".join(map(str, use.keys)), value

@@ -1,6 +1,6 @@
 """The condition of a branch: an expression in which `value` is bound, with sizes such as `100MB`.
 
-This module does not know branches or their order: it says whether one condition holds.
+This module does not know branches or their order: it evaluates one condition.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.expressions.expression import Expression, compile_expression
-from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, kind
+from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, json_type
 from dagmaster.engine.expressions.parser import MAX_LENGTH, mask_strings, nearest, strip_braces
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
@@ -37,7 +37,7 @@ _COUNTED = re.compile(r"_([kmgt]i?b)$", re.IGNORECASE)
 
 
 def compile_condition(text: str, *, roots: Collection[str], field_name: str = "") -> Expression:
-    """Compile a condition. One that starts with an operator has `value` put before it."""
+    """Compile a condition. `value` is prepended to one that starts with an operator."""
     inner, shift = strip_braces(text)
     if len(inner) > MAX_LENGTH:
         raise ExpressionInvalid(f"the condition has more than {MAX_LENGTH} characters", offset=MAX_LENGTH)
@@ -46,7 +46,7 @@ def compile_condition(text: str, *, roots: Collection[str], field_name: str = ""
     try:
         expression = compile_expression(written, roots={*roots, "value"})
     except ExpressionInvalid as error:
-        # A size changes the length: an offset behind one is only near the mark.
+        # A size changes the length: an offset after one is only approximate.
         offset = shift + min(max(error.offset - len(before), 0), len(inner))
         hint = error.hint or ("write == to compare" if inner.startswith("=") else "")
         raise ExpressionInvalid(str(error), offset=offset, hint=hint) from error.__cause__
@@ -57,13 +57,13 @@ def compile_condition(text: str, *, roots: Collection[str], field_name: str = ""
 
 
 def condition_holds(expression: Expression, scope: Mapping[str, Any]) -> bool:
-    """Whether the condition is true in this scope, where `value` is bound."""
+    """Return whether the condition is true in this scope, where `value` is bound."""
     result = expression.evaluate(scope)
     if isinstance(result, bool):
         return result
     shown = f" {result!r:.80}" if isinstance(result, str | float) or _is_small(result) else ""
     raise EvaluationFailed(
-        f"the condition `{expression.text[:200]}` gave {kind(result)}{shown}, and it has to give true or false"
+        f"the condition `{expression.text[:200]}` returned {json_type(result)}{shown}; it must return true or false"
     )
 
 
@@ -72,26 +72,26 @@ def _is_small(value: Any) -> bool:
 
 
 def _with_sizes(text: str, counted: int, shift: int = 0) -> str:
-    """The text with its sizes as numbers, in units of `counted` bytes."""
-    masked, said, place = mask_strings(text), "", 0
+    """Replace the sizes in a text by numbers, in units of `counted` bytes."""
+    masked, replaced, position = mask_strings(text), "", 0
     for size in _SIZE.finditer(masked):
         if size[2] not in UNITS:
             hint = nearest(size[2].upper().replace("I", "i"), UNITS)
             raise ExpressionInvalid(f"`{size[2]}` is not a unit", offset=shift + size.start(2), hint=hint)
         number = Fraction(size[1]) * UNITS[size[2]] / counted
-        said += text[place : size.start()] + (str(number) if number.denominator == 1 else repr(float(number)))
-        place = size.end()
-    return said + text[place:]
+        replaced += text[position : size.start()] + (str(number) if number.denominator == 1 else repr(float(number)))
+        position = size.end()
+    return replaced + text[position:]
 
 
 def _last_name(field_name: str) -> str:
-    """The last key of a path as it is written: `size_mb` in `{{ nodes.x.output.size_mb | default(0) }}`."""
+    """Return the last key of a path: `size_mb` in `{{ nodes.x.output.size_mb | default(0) }}`."""
     words: list[str] = re.findall(r"\w+", field_name.partition("|")[0])
     return words[-1] if words else ""
 
 
 def _refuse_counted(text: str, shift: int, names: list[str]) -> None:
-    """A field that counts megabytes is never compared with bytes."""
+    """Reject the comparison of a field that counts megabytes with a size in bytes."""
     for name in names:
         if counted := _COUNTED.search(name):
             unit = next(unit for unit in UNITS if unit.lower() == counted[1].lower())

@@ -1,7 +1,7 @@
-"""What a compiled expression is made of: small closures from a scope to a value.
+"""Evaluators: the closures from a scope to a value that a compiled expression consists of.
 
-A path, `default`, and a filter such as `first` may give `Missing` in place of a value; `present` turns that into a
-failure. This module does not know the grammar; it is told what to put together.
+A path, `default`, and a filter such as `first` may return `Missing` instead of a value; `present` turns that into a
+failure. This module does not know the grammar.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from dagmaster.engine.expressions.json_values import ABSENT, Missing, kind, missing, pick
+from dagmaster.engine.expressions.json_values import ABSENT, Missing, json_type, missing, pick
 from dagmaster.errors import EvaluationFailed
 
 Run = Callable[[Mapping[str, Any]], Any]
 
 
 def present(run: Run) -> Run:
-    """Fail where the value is missing."""
+    """Raise `EvaluationFailed` if the value is missing."""
 
     def check(scope: Mapping[str, Any]) -> Any:
         value = run(scope)
@@ -28,100 +28,100 @@ def present(run: Run) -> Run:
 
 
 def static_path(keys: tuple[str | int, ...]) -> Run:
-    """The value at a path whose keys are known."""
+    """Evaluate a path whose keys are known."""
 
     def walk(scope: Mapping[str, Any]) -> Any:
         value: Any = scope
         for place, key in enumerate(keys):
             # A dict is the usual case, and `pick` costs three times as much.
-            found = value.get(key, ABSENT) if value.__class__ is dict else pick(value, key)
-            if found is ABSENT:
+            item = value.get(key, ABSENT) if value.__class__ is dict else pick(value, key)
+            if item is ABSENT:
                 return missing(value, keys[: place + 1])
-            value = found
+            value = item
         return value
 
     return walk
 
 
 def computed_path(base: Run, path: tuple[str | int, ...], keys: Sequence[Any]) -> Run:
-    """The value at a path that goes on from `base`, which stands at `path`. A key may be a closure."""
+    """Evaluate a path that continues from `base`, which is at `path`. A key may be a closure."""
 
     def walk(scope: Mapping[str, Any]) -> Any:
         value = base(scope)
-        gone = list[Any](path)
+        walked = list[Any](path)
         for step in keys:
             if value.__class__ is Missing:
                 return value
-            gone.append(step(scope) if callable(step) else step)
-            found = pick(value, gone[-1])
-            value = missing(value, gone) if found is ABSENT else found
+            walked.append(step(scope) if callable(step) else step)
+            item = pick(value, walked[-1])
+            value = missing(value, walked) if item is ABSENT else item
         return value
 
     return walk
 
 
 def slice_between(start: Run | None, stop: Run | None) -> Run:
-    """The slice that a subscript `[start:stop]` means."""
+    """Evaluate a subscript `[start:stop]` to a slice."""
 
     def end(run: Run | None, scope: Mapping[str, Any]) -> Any:
         value = None if run is None else run(scope)
         if value is not None and value.__class__ is not int:
-            raise EvaluationFailed(f"a slice goes from integer to integer, not {kind(value)}")
+            raise EvaluationFailed(f"a slice goes from integer to integer, not {json_type(value)}")
         return value
 
     return lambda scope: slice(end(start, scope), end(stop, scope))
 
 
 def secret(_scope: Mapping[str, Any]) -> NoReturn:
-    """A secret has no value here: the worker fills it in."""
+    """Reject the evaluation of a secret: the worker fills it in."""
     raise EvaluationFailed("a secret has no value here; only the params of a task may name one")
 
 
 def default(value: Run, fallback: Run, boolean: Run | None) -> Run:
-    """The filter `default`. The fallback is evaluated only when it is needed."""
+    """Evaluate the filter `default`. The fallback is evaluated only when it is needed."""
 
     def choose(scope: Mapping[str, Any]) -> Any:
-        found = value(scope)
-        if found.__class__ is Missing:
+        item = value(scope)
+        if item.__class__ is Missing:
             return fallback(scope)
-        if boolean is not None and not found and boolean(scope):
+        if boolean is not None and not item and boolean(scope):
             return fallback(scope)
-        return found
+        return item
 
     return choose
 
 
 def is_defined(value: Run) -> Run:
-    """`value is defined`."""
+    """Evaluate `value is defined`."""
     return lambda scope: value(scope).__class__ is not Missing
 
 
 def apply(compute: Callable[..., Any], value: Run, arguments: Mapping[str, Run]) -> Run:
-    """A filter or a prefix."""
+    """Evaluate a filter or a prefix operator."""
     if not arguments:
         return lambda scope: compute(value(scope))
-    given = tuple(arguments.items())
-    return lambda scope: compute(value(scope), **{name: run(scope) for name, run in given})
+    pairs = tuple(arguments.items())
+    return lambda scope: compute(value(scope), **{name: run(scope) for name, run in pairs})
 
 
 def constant(value: Any) -> Run:
-    """A literal."""
+    """Evaluate a literal."""
     return lambda _scope: value
 
 
 def array(items: Sequence[Run]) -> Run:
-    """`[a, b]`, new each time."""
+    """Evaluate `[a, b]` to a new list."""
     return lambda scope: [run(scope) for run in items]
 
 
 def mapping(items: Mapping[str, Run]) -> Run:
-    """`{'a': b}`, new each time."""
+    """Evaluate `{'a': b}` to a new dict."""
     pairs = tuple(items.items())
     return lambda scope: {key: run(scope) for key, run in pairs}
 
 
 def comparison(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]]) -> Run:
-    """`a < b <= c`: each value is evaluated once, and the first pair that does not hold ends it."""
+    """Evaluate `a < b <= c`: each value once, up to the first comparison that is false."""
     if len(steps) == 1:
         compare, second = steps[0]
         return lambda scope: compare(first(scope), second(scope))
@@ -139,7 +139,7 @@ def comparison(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]
 
 
 def all_of(runs: Sequence[Run]) -> Run:
-    """`a and b`: the first value that is false, else the last one, as in Python."""
+    """Evaluate `a and b`: the first value that is false, else the last one, as in Python."""
 
     def decide(scope: Mapping[str, Any]) -> Any:
         value: Any = None
@@ -153,7 +153,7 @@ def all_of(runs: Sequence[Run]) -> Run:
 
 
 def any_of(runs: Sequence[Run]) -> Run:
-    """`a or b`: the first value that is true, else the last one, as in Python."""
+    """Evaluate `a or b`: the first value that is true, else the last one, as in Python."""
 
     def decide(scope: Mapping[str, Any]) -> Any:
         value: Any = None
@@ -167,7 +167,7 @@ def any_of(runs: Sequence[Run]) -> Run:
 
 
 def arithmetic(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]]) -> Run:
-    """`a + b - c`, from left to right."""
+    """Evaluate `a + b - c` from left to right."""
     if len(steps) == 1:
         compute, second = steps[0]
         return lambda scope: compute(first(scope), second(scope))
@@ -182,5 +182,5 @@ def arithmetic(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]
 
 
 def choice(test: Run, then: Run, otherwise: Run) -> Run:
-    """`then if test else otherwise`."""
+    """Evaluate `then if test else otherwise`."""
     return lambda scope: then(scope) if test(scope) else otherwise(scope)

@@ -1,8 +1,8 @@
-"""One expression: Jinja's grammar, turned once into closures that only know JSON values.
+"""One expression: Jinja's grammar, compiled once into closures over JSON values.
 
-Nothing is ever rendered by Jinja, and no attribute of a Python object is ever read: `a.b` is a key. What is not listed
-here is refused when the expression is compiled. This module does not know where values come from, nor which nodes
-exist: it says which paths an expression uses (`uses`) and what a caller must load for it (`refs`).
+Jinja never renders anything, and no attribute of a Python object is ever read: `a.b` is a key. What is not listed
+here is rejected when the expression is compiled. This module does not know where values come from, nor which nodes
+exist: it reports which paths an expression uses (`uses`) and what a caller must load for it (`refs`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jinja2 import nodes as ast
 
 from dagmaster.engine.expressions import evaluators
 from dagmaster.engine.expressions.filters import ARITHMETIC, COMPARISONS, FILTERS, JINJA_NAMES, negative, positive
-from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, Path, kind
+from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, Path, json_type
 from dagmaster.engine.expressions.parser import (
     MAX_DEPTH,
     MAX_LENGTH,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Expression", "Path", "PathUse", "compile_expression"]
 
 MAX_OPERATIONS = 100
-"""Arithmetic signs, filters and slices in one expression: each may make a value of the largest size."""
+"""Operators, filters and slices in one expression: each may create a value of the largest size."""
 
 _PLAIN_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _KEYWORDS = frozenset({"true", "false", "none", "True", "False", "None", "not"})
 _MAY_BE_MISSING = frozenset({"first", "last", "min", "max"})
-_REFUSED = {
+_REJECTED = {
     "Call": ("nothing can be called", "filters are written `value | name`"),
     "Concat": ("`~` is not part of the language", "write `+` between strings, or put both into the text"),
     "Pow": ("`**` is not part of the language", ""),
@@ -51,7 +51,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class PathUse:
-    """One path that occurs in an expression: its written-out keys, and whether it may be missing."""
+    """One path in an expression: its literal keys, and whether it may be missing."""
 
     keys: Path
     guarded: bool
@@ -60,7 +60,7 @@ class PathUse:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled expression. It holds no value and may be evaluated any number of times."""
+    """A compiled expression. It has no state and may be evaluated any number of times."""
 
     text: str
     uses: tuple[PathUse, ...]
@@ -68,7 +68,7 @@ class Expression:
     _run: evaluators.Run = field(repr=False, compare=False)
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
-        """The value in this scope, or `EvaluationFailed`. What comes from the scope is not copied."""
+        """Return the value in this scope, or raise `EvaluationFailed`. Values of the scope are not copied."""
         try:
             return self._run(scope)
         except EvaluationFailed as error:
@@ -93,16 +93,16 @@ def compile_expression(text: str, *, roots: Collection[str]) -> Expression:
 @lru_cache(maxsize=8192)
 def _compile(text: str, roots: frozenset[str]) -> Expression:
     compiler = _Compiler(text, roots)
-    # Most expressions are a plain path, and Jinja's parser is most of the cost of compiling. A test compares both ways.
+    # Most expressions are a plain path, and Jinja's parser is most of the cost of compiling. A test compares both.
     if len(text) <= MAX_LENGTH and _PLAIN_PATH.fullmatch(text):
         keys = tuple(text.split("."))
         if keys[0] not in _KEYWORDS:
             return compiler.finish(evaluators.present(compiler.static_path(keys, offset=0, bare=True)))
-    return compiler.finish(compiler.hard(parse(text), 0))
+    return compiler.finish(compiler.required(parse(text), 0))
 
 
 class _Compiler:
-    """Turns Jinja's tree into evaluators. Visits the names in the order in which they are written."""
+    """Turns Jinja's tree into evaluators. Visits the names in source order."""
 
     __slots__ = ("_names", "_operations", "_refs", "_roots", "_text", "_uses")
 
@@ -117,8 +117,8 @@ class _Compiler:
     def finish(self, run: evaluators.Run) -> Expression:
         return Expression(self._text, tuple(self._uses), tuple(self._refs), run)
 
-    def hard(self, node: Any, depth: int) -> evaluators.Run:
-        """A closure that gives a value or fails."""
+    def required(self, node: Any, depth: int) -> evaluators.Run:
+        """Compile a node to a closure that returns a value or fails."""
         if depth > MAX_DEPTH:
             raise ExpressionInvalid(f"the expression is nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, ast.Name | ast.Getattr | ast.Getitem):
@@ -129,22 +129,22 @@ class _Compiler:
         for types, compile_node in _NODES:
             if isinstance(node, types):
                 return compile_node(self, node, depth)
-        raise self._refused(node)
+        raise self._rejected(node)
 
-    def _soft(self, node: Any, depth: int) -> evaluators.Run:
-        """A closure that may give `Missing`: what stands directly under `default` or `is defined`."""
+    def _optional(self, node: Any, depth: int) -> evaluators.Run:
+        """Compile a node directly under `default` or `is defined` to a closure that may return `Missing`."""
         if isinstance(node, ast.Name | ast.Getattr | ast.Getitem):
             return self._path(node, depth, guarded=True)
         if isinstance(node, ast.Filter) and depth <= MAX_DEPTH:
             return self._filter(node, depth, guarded=True)
-        return self.hard(node, depth)
+        return self.required(node, depth)
 
-    def _refused(self, node: ast.Node) -> ExpressionInvalid:
+    def _rejected(self, node: ast.Node) -> ExpressionInvalid:
         name = type(node).__name__
-        what, hint = _REFUSED.get(name, (f"`{name}` is not part of the language", ""))
+        message, hint = _REJECTED.get(name, (f"`{name}` is not part of the language", ""))
         sign = getattr(node, "operator", None) or {"Concat": "~"}.get(name)
         offset = mask_strings(self._text).find(sign) if sign else line_start(self._text, node.lineno)
-        return ExpressionInvalid(what, offset=offset, hint=hint)
+        return ExpressionInvalid(message, offset=offset, hint=hint)
 
     def _operation(self) -> None:
         self._operations += 1
@@ -160,7 +160,7 @@ class _Compiler:
             node = node.node
         steps.reverse()
         if not isinstance(node, ast.Name):
-            base = self._soft(node, depth + 1) if guarded else self.hard(node, depth + 1)
+            base = self._optional(node, depth + 1) if guarded else self.required(node, depth + 1)
             return evaluators.computed_path(base, ("(…)",), [self._key(step, depth) for step in steps])
         offset = next((place for name, place in self._names if name == node.name), 0)
         keys: list[str | int] = [node.name]
@@ -177,7 +177,7 @@ class _Compiler:
     def static_path(
         self, keys: Path, *, offset: int, guarded: bool = False, bare: bool = False, goes_on: bool = False
     ) -> evaluators.Run:
-        """A path whose keys are written out. `bare`: nothing but the path; `goes_on`: a computed key follows."""
+        """Compile a path with literal keys. `bare`: nothing but the path; `goes_on`: a computed key follows."""
         ref = reference(keys, roots=self._roots, offset=offset, goes_on=goes_on)
         self._uses.append(PathUse(keys, guarded, offset))
         self._refs[ref] = None
@@ -188,26 +188,28 @@ class _Compiler:
         return evaluators.secret
 
     def _key(self, step: ast.Getattr | ast.Getitem, depth: int) -> Any:
-        """A key as it is written, or the closure that computes it."""
+        """Return a literal key, or the closure that computes the key."""
         key = _static_key(step)
         if key is not None:
             return key
         subscript: Any = step.arg if isinstance(step, ast.Getitem) else step
         if isinstance(subscript, ast.Const):
-            raise ExpressionInvalid(f"{kind(subscript.value)} is not a key", offset=line_start(self._text, step.lineno))
+            raise ExpressionInvalid(
+                f"{json_type(subscript.value)} is not a key", offset=line_start(self._text, step.lineno)
+            )
         if not isinstance(subscript, ast.Slice):
-            return self.hard(subscript, depth + 1)
+            return self.required(subscript, depth + 1)
         if subscript.step is not None:
             raise ExpressionInvalid("a slice has a start and a stop, and no step")
         self._operation()
-        ends = (None if end is None else self.hard(end, depth + 1) for end in (subscript.start, subscript.stop))
+        ends = (None if end is None else self.required(end, depth + 1) for end in (subscript.start, subscript.stop))
         return evaluators.slice_between(*ends)
 
     # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _filter(self, node: ast.Filter, depth: int, *, guarded: bool) -> evaluators.Run:
-        found = FILTERS.get(node.name)
-        if found is None:
+        definition = FILTERS.get(node.name)
+        if definition is None:
             place = re.search(rf"\|\s*{re.escape(node.name)}", mask_strings(self._text))
             offset = place.start() if place else 0
             raise ExpressionInvalid(
@@ -215,33 +217,33 @@ class _Compiler:
             )
         self._operation()
         if node.name == "default":
-            value = self._soft(node.node, depth + 1)
-            arguments = self._arguments(node, self._soft if guarded else self.hard, depth)
+            value = self._optional(node.node, depth + 1)
+            arguments = self._arguments(node, self._optional if guarded else self.required, depth)
             return evaluators.default(value, arguments["value"], arguments.get("boolean"))
-        value = self.hard(node.node, depth + 1)
-        return evaluators.apply(found.run, value, self._arguments(node, self.hard, depth))
+        value = self.required(node.node, depth + 1)
+        return evaluators.apply(definition.run, value, self._arguments(node, self.required, depth))
 
     def _arguments(
         self, node: ast.Filter, compile_node: Callable[[Any, int], evaluators.Run], depth: int
     ) -> dict[str, evaluators.Run]:
-        name, found = node.name, FILTERS[node.name]
+        name, definition = node.name, FILTERS[node.name]
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             raise ExpressionInvalid("`*` and `**` are not part of the language")
-        if len(node.args) > len(found.parameters):
-            raise ExpressionInvalid(f"`{name}` takes at most {len(found.parameters)} arguments")
-        given: dict[str, evaluators.Run] = {}
-        for parameter, argument in zip(found.parameters, node.args, strict=False):
-            given[parameter] = compile_node(argument, depth + 1)
+        if len(node.args) > len(definition.parameters):
+            raise ExpressionInvalid(f"`{name}` takes at most {len(definition.parameters)} arguments")
+        arguments: dict[str, evaluators.Run] = {}
+        for parameter, argument in zip(definition.parameters, node.args, strict=False):
+            arguments[parameter] = compile_node(argument, depth + 1)
         for pair in cast("list[ast.Keyword]", node.kwargs):  # Jinja declares them as pairs; they are keywords.
             parameter = JINJA_NAMES.get(pair.key, pair.key)
-            if parameter not in found.parameters or parameter in given:
-                what = "twice" if parameter in given else "which it does not have"
-                raise ExpressionInvalid(f"`{name}` is given `{pair.key}` {what}")
-            given[parameter] = compile_node(pair.value, depth + 1)
-        for parameter in found.parameters[: found.required]:
-            if parameter not in given:
+            if parameter not in definition.parameters or parameter in arguments:
+                problem = "twice" if parameter in arguments else "which it does not have"
+                raise ExpressionInvalid(f"`{name}` is given `{pair.key}` {problem}")
+            arguments[parameter] = compile_node(pair.value, depth + 1)
+        for parameter in definition.parameters[: definition.required]:
+            if parameter not in arguments:
                 raise ExpressionInvalid(f"`{name}` needs `{parameter}`", hint=f"write `{name}(…)`")
-        return given
+        return arguments
 
     # ── everything else ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,33 +258,33 @@ class _Compiler:
         return evaluators.constant(value)
 
     def array(self, node: ast.List | ast.Tuple, depth: int) -> evaluators.Run:
-        return evaluators.array([self.hard(item, depth + 1) for item in node.items])
+        return evaluators.array([self.required(item, depth + 1) for item in node.items])
 
     def mapping(self, node: ast.Dict, depth: int) -> evaluators.Run:
         items: dict[str, evaluators.Run] = {}
         for pair in node.items:
             key = pair.key.value if isinstance(pair.key, ast.Const) else None
             if not isinstance(key, str) or key in items:
-                what = "keys of an object are string literals, each once"
-                raise ExpressionInvalid(what, offset=line_start(self._text, pair.lineno))
+                message = "keys of an object are string literals, each once"
+                raise ExpressionInvalid(message, offset=line_start(self._text, pair.lineno))
             self.const(ast.Const(key, lineno=pair.lineno), depth)
-            items[key] = self.hard(pair.value, depth + 1)
+            items[key] = self.required(pair.value, depth + 1)
         return evaluators.mapping(items)
 
     def comparison(self, node: ast.Compare, depth: int) -> evaluators.Run:
-        first = self.hard(node.expr, depth + 1)
+        first = self.required(node.expr, depth + 1)
         return evaluators.comparison(
-            first, [(COMPARISONS[operand.op], self.hard(operand.expr, depth + 1)) for operand in node.ops]
+            first, [(COMPARISONS[operand.op], self.required(operand.expr, depth + 1)) for operand in node.ops]
         )
 
     def logic(self, node: ast.And | ast.Or, depth: int) -> evaluators.Run:
-        parts, wanted = [], type(node)
+        parts, operator = [], type(node)
         rest: Any = node
-        while isinstance(rest, wanted):
+        while isinstance(rest, operator):
             parts.append(rest.right)
             rest = rest.left
-        runs = [self.hard(part, depth + 1) for part in (rest, *reversed(parts))]
-        return evaluators.all_of(runs) if wanted is ast.And else evaluators.any_of(runs)
+        runs = [self.required(part, depth + 1) for part in (rest, *reversed(parts))]
+        return evaluators.all_of(runs) if operator is ast.And else evaluators.any_of(runs)
 
     def arithmetic(self, node: ast.BinExpr, depth: int) -> evaluators.Run:
         steps: list[tuple[Callable[[Any, Any], Any], Any]] = []
@@ -292,27 +294,27 @@ class _Compiler:
             steps.append((ARITHMETIC[rest.operator], rest.right))
             rest = rest.left
         if not steps:
-            raise self._refused(node)
-        first = self.hard(rest, depth + 1)
+            raise self._rejected(node)
+        first = self.required(rest, depth + 1)
         return evaluators.arithmetic(
-            first, [(compute, self.hard(right, depth + 1)) for compute, right in reversed(steps)]
+            first, [(compute, self.required(right, depth + 1)) for compute, right in reversed(steps)]
         )
 
     def prefix(self, node: ast.Neg | ast.Pos, depth: int) -> evaluators.Run:
         compute = negative if isinstance(node, ast.Neg) else positive
-        return evaluators.apply(compute, self.hard(node.node, depth + 1), {})
+        return evaluators.apply(compute, self.required(node.node, depth + 1), {})
 
     def negation(self, node: ast.Not, depth: int) -> evaluators.Run:
-        run = self.hard(node.node, depth + 1)
+        run = self.required(node.node, depth + 1)
         return lambda scope: not run(scope)
 
     def choice(self, node: ast.CondExpr, depth: int) -> evaluators.Run:
         if node.expr2 is None:
             offset = line_start(self._text, node.lineno)
             raise ExpressionInvalid("`if` needs an `else`", offset=offset, hint="write `a if b else c`")
-        then = self.hard(node.expr1, depth + 1)
-        test = self.hard(node.test, depth + 1)
-        return evaluators.choice(test, then, self.hard(node.expr2, depth + 1))
+        then = self.required(node.expr1, depth + 1)
+        test = self.required(node.test, depth + 1)
+        return evaluators.choice(test, then, self.required(node.expr2, depth + 1))
 
     def test(self, node: ast.Test, depth: int) -> evaluators.Run:
         if node.name not in ("defined", "none"):
@@ -321,8 +323,8 @@ class _Compiler:
         if node.args or node.kwargs or node.dyn_args or node.dyn_kwargs:
             raise ExpressionInvalid(f"`is {node.name}` takes no argument")
         if node.name == "defined":
-            return evaluators.is_defined(self._soft(node.node, depth + 1))
-        run = self.hard(node.node, depth + 1)
+            return evaluators.is_defined(self._optional(node.node, depth + 1))
+        run = self.required(node.node, depth + 1)
         return lambda scope: run(scope) is None
 
 
@@ -341,7 +343,7 @@ _NODES: Sequence[tuple[Any, Callable[[_Compiler, Any, int], evaluators.Run]]] = 
 
 
 def _static_key(step: ast.Getattr | ast.Getitem) -> str | int | None:
-    """The key of a step, if it is written out."""
+    """Return the key of a step, if it is literal."""
     if isinstance(step, ast.Getattr):
         return step.attr
     key: Any = step.arg

@@ -1,7 +1,7 @@
 """The operators and filters of the expression language, over JSON values.
 
-Each says what it needs and refuses the rest with a sentence. None makes a value beyond the bounds in `values`. This
-module does not know Jinja, paths or scopes.
+Each checks its arguments and rejects others with a sentence. None creates a value beyond the bounds in `json_values`.
+This module does not know Jinja, paths or scopes.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from dagmaster.engine.expressions.json_values import (
     NUMBERS,
     Missing,
     bounded,
+    check_limit,
     equal,
-    fits,
     identity,
     json_text,
-    kind,
+    json_type,
     text_of,
 )
 from dagmaster.errors import EvaluationFailed
 
 MAX_INDENT = 8
-"""Spaces a level in `tojson(indent)`."""
+"""Spaces per level in `tojson(indent)`."""
 
 MAX_PRECISION = 20
 """Digits before or after the point in `round`: a float has 17."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,309}")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?")
-_UNSAID: Any = object()
+_UNSET: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter: what it runs, and the names of its arguments after the value, the required ones first."""
+    """One filter: its function, and the names of its arguments after the value, the required ones first."""
 
     run: Callable[..., Any]
     parameters: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def _arithmetic(sign: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any,
     def run(left: Any, right: Any) -> Any:
         if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
             return bounded(compute(left, right))
-        raise EvaluationFailed(f"`{sign}` needs two numbers, not {kind(left)} and {kind(right)}")
+        raise EvaluationFailed(f"`{sign}` needs two numbers, not {json_type(left)} and {json_type(right)}")
 
     return run
 
@@ -64,12 +64,14 @@ def _add(left: Any, right: Any) -> Any:
     if left.__class__ in NUMBERS and right.__class__ in NUMBERS:
         return bounded(left + right)
     if isinstance(left, str) and isinstance(right, str):
-        fits(len(left) + len(right), MAX_TEXT, "characters")
+        check_limit(len(left) + len(right), MAX_TEXT, "characters")
         return left + right
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        fits(len(left) + len(right), MAX_ITEMS, "items")
+        check_limit(len(left) + len(right), MAX_ITEMS, "items")
         return [*left, *right]
-    raise EvaluationFailed(f"`+` needs two numbers, two strings or two arrays, not {kind(left)} and {kind(right)}")
+    raise EvaluationFailed(
+        f"`+` needs two numbers, two strings or two arrays, not {json_type(left)} and {json_type(right)}"
+    )
 
 
 def _ordering(sign: str, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -78,29 +80,31 @@ def _ordering(sign: str, compare: Callable[[Any, Any], Any]) -> Callable[[Any, A
             isinstance(left, str) and isinstance(right, str)
         ):
             return compare(left, right)
-        raise EvaluationFailed(f"`{sign}` needs two numbers or two strings, not {kind(left)} and {kind(right)}")
+        raise EvaluationFailed(
+            f"`{sign}` needs two numbers or two strings, not {json_type(left)} and {json_type(right)}"
+        )
 
     return run
 
 
 def contains(item: Any, container: Any) -> bool:
-    """`item in container`: an item of an array, a part of a string, a key of an object."""
+    """Return `item in container`: an item of an array, a part of a string, a key of an object."""
     if isinstance(container, list | tuple):
         return any(equal(item, other) for other in container) if item in container else False
     if isinstance(container, Mapping):
         return isinstance(item, str) and item in container
     if isinstance(container, str) and isinstance(item, str):
         return item in container
-    raise EvaluationFailed(f"`in` cannot look for {kind(item)} in {kind(container)}")
+    raise EvaluationFailed(f"`in` cannot search for {json_type(item)} in {json_type(container)}")
 
 
 def negative(value: Any) -> Any:
-    """`-value`."""
+    """Return `-value`."""
     return -number_for("-", value)
 
 
 def positive(value: Any) -> Any:
-    """`+value`."""
+    """Return `+value`."""
     return number_for("+", value)
 
 
@@ -129,44 +133,44 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def string_for(name: str, value: Any) -> str:
-    """The value, which has to be a string of a size that can be worked on."""
+    """Return the value if it is a string within the size limit, else raise."""
     if not isinstance(value, str):
-        raise EvaluationFailed(f"`{name}` needs a string, not {kind(value)}")
-    fits(len(value), MAX_TEXT, "characters")
+        raise EvaluationFailed(f"`{name}` needs a string, not {json_type(value)}")
+    check_limit(len(value), MAX_TEXT, "characters")
     return value
 
 
 def number_for(name: str, value: Any) -> Any:
-    """The value, which has to be a number; a boolean is none."""
+    """Return the value if it is a number, else raise. A boolean is not a number."""
     if value.__class__ not in NUMBERS:
-        raise EvaluationFailed(f"`{name}` needs a number, not {kind(value)}")
+        raise EvaluationFailed(f"`{name}` needs a number, not {json_type(value)}")
     return bounded(value)
 
 
 def _list(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise EvaluationFailed(f"`{name}` needs an array, not {kind(value)}")
-    fits(len(value), MAX_ITEMS, "items")
+        raise EvaluationFailed(f"`{name}` needs an array, not {json_type(value)}")
+    check_limit(len(value), MAX_ITEMS, "items")
     return value
 
 
 def _integer(name: str, value: Any) -> int:
     if value.__class__ is not int:
-        raise EvaluationFailed(f"`{name}` needs an integer, not {kind(value)}")
+        raise EvaluationFailed(f"`{name}` needs an integer, not {json_type(value)}")
     return int(value)
 
 
 def _boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise EvaluationFailed(f"`{name}` needs true or false, not {kind(value)}")
+        raise EvaluationFailed(f"`{name}` needs true or false, not {json_type(value)}")
     return value
 
 
-def _alike(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
-    """An array that has an order: all numbers, or all strings."""
+def _sortable(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
+    """Return the value if it is an array of only numbers or only strings, else raise."""
     items = _list(name, value)
     if not all(item.__class__ in NUMBERS for item in items) and not all(isinstance(item, str) for item in items):
-        kinds = ", ".join(sorted({kind(item) for item in items}))
+        kinds = ", ".join(sorted({json_type(item) for item in items}))
         raise EvaluationFailed(f"`{name}` needs an array of numbers or an array of strings; this one has {kinds}")
     return items
 
@@ -174,7 +178,7 @@ def _alike(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
 def _length(value: Any) -> int:
     if isinstance(value, str | list | tuple | Mapping):
         return len(value)
-    raise EvaluationFailed(f"`length` needs a string, an array or an object, not {kind(value)}")
+    raise EvaluationFailed(f"`length` needs a string, an array or an object, not {json_type(value)}")
 
 
 def _first(value: Any) -> Any:
@@ -188,12 +192,12 @@ def _last(value: Any) -> Any:
 
 
 def _min(value: Any) -> Any:
-    items = _alike("min", value)
+    items = _sortable("min", value)
     return min(items) if items else Missing("`min` of an empty array is missing")
 
 
 def _max(value: Any) -> Any:
-    items = _alike("max", value)
+    items = _sortable("max", value)
     return max(items) if items else Missing("`max` of an empty array is missing")
 
 
@@ -209,7 +213,7 @@ def _join(value: Any, separator: Any = "") -> str:
     for item in _list("join", value):
         texts.append(text_of(item))
         size += len(texts[-1]) + len(between)
-        fits(size - len(between), MAX_TEXT, "characters")
+        check_limit(size - len(between), MAX_TEXT, "characters")
     return between.join(texts)
 
 
@@ -220,42 +224,42 @@ def _trim(value: Any, chars: Any = None) -> str:
 def _replace(value: Any, old: Any, new: Any, count: Any = -1) -> str:
     text, before, after = (string_for("replace", part) for part in (value, old, new))
     limit = -1 if count is None else _integer("replace", count)
-    found = text.count(before)
-    times = found if limit < 0 else min(limit, found)
-    fits(len(text) + times * (len(after) - len(before)), MAX_TEXT, "characters")
+    occurrences = text.count(before)
+    times = occurrences if limit < 0 else min(limit, occurrences)
+    check_limit(len(text) + times * (len(after) - len(before)), MAX_TEXT, "characters")
     return text.replace(before, after, times)
 
 
 def _cased(name: str, change: Callable[[str], str]) -> Callable[[Any], str]:
     def run(value: Any) -> str:
         changed = change(string_for(name, value))
-        fits(len(changed), MAX_TEXT, "characters")
+        check_limit(len(changed), MAX_TEXT, "characters")
         return changed
 
     return run
 
 
-def _int(value: Any, default: Any = _UNSAID) -> Any:
+def _int(value: Any, default: Any = _UNSET) -> Any:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return bounded(int(value))
     if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
         return bounded(int(value))
-    return _converted("int", "an integer", value, default)
+    return _convert_or_default("int", "an integer", value, default)
 
 
-def _float(value: Any, default: Any = _UNSAID) -> Any:
+def _float(value: Any, default: Any = _UNSET) -> Any:
     if isinstance(value, bool | int | float):
         return bounded(float(value))
     if isinstance(value, str) and _FLOAT.fullmatch(value.strip()):
         return bounded(float(value))
-    return _converted("float", "a number", value, default)
+    return _convert_or_default("float", "a number", value, default)
 
 
-def _converted(name: str, wanted: str, value: Any, default: Any) -> Any:
-    if default is not _UNSAID:
+def _convert_or_default(name: str, target: str, value: Any, default: Any) -> Any:
+    if default is not _UNSET:
         return default
-    shown = f"the string {value[:40]!r}" if isinstance(value, str) else kind(value)
-    raise EvaluationFailed(f"`{name}` cannot make {wanted} of {shown}")
+    shown = f"the string {value[:40]!r}" if isinstance(value, str) else json_type(value)
+    raise EvaluationFailed(f"`{name}` cannot convert {shown} to {target}")
 
 
 def _round(value: Any, precision: Any = 0, method: Any = "common") -> Any:
@@ -271,7 +275,7 @@ def _round(value: Any, precision: Any = 0, method: Any = "common") -> Any:
 
 
 def _sort(value: Any, reverse: Any = False) -> list[Any]:  # noqa: FBT002 - the filter's own argument, as in Jinja
-    return sorted(_alike("sort", value), reverse=_boolean("sort", reverse))
+    return sorted(_sortable("sort", value), reverse=_boolean("sort", reverse))
 
 
 def _unique(value: Any) -> list[Any]:
@@ -293,13 +297,13 @@ def _basename(value: Any) -> str:
     return string_for("basename", value).rstrip("/").rpartition("/")[2]
 
 
-def _never(value: Any) -> Any:
-    """`default` is compiled, not called: its argument is evaluated only when it is needed."""
+def _compiled(value: Any) -> Any:
+    """Stand in for `default`, which is compiled, not called: its argument is evaluated only when it is needed."""
     return value
 
 
 FILTERS: Mapping[str, Filter] = {
-    "default": Filter(_never, ("value", "boolean"), 1),
+    "default": Filter(_compiled, ("value", "boolean"), 1),
     "length": Filter(_length),
     "first": Filter(_first),
     "last": Filter(_last),
@@ -323,4 +327,4 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 JINJA_NAMES: Mapping[str, str] = {"default_value": "value", "d": "separator"}
-"""Names of arguments that Jinja's own filters use for the same thing."""
+"""Argument names of Jinja's own filters, by our names."""

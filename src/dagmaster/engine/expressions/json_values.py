@@ -1,7 +1,7 @@
-"""JSON values as expressions see them: their kinds, their bounds, equality, one step into them, and their text.
+"""JSON values in expressions: their types, their bounds, equality, access by key, and their text.
 
-A size is checked before the value is built. What does not fit is `EvaluationFailed`, with a sentence. This module
-does not know Jinja, filters or scopes: it sees values only.
+A size is checked before the value is built; a value that is too large raises `EvaluationFailed`. This module does not
+know Jinja, filters or scopes.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 from dagmaster.errors import EvaluationFailed
 
 MAX_TEXT = 1_048_576
-"""Characters in a text that an operator, a filter or a template makes."""
+"""Characters in a text that an operator, a filter or a template creates."""
 
 MAX_ITEMS = 1_000_000
-"""Items in a list that an operator or a filter makes; also the most children that a fan-out has."""
+"""Items in a list that an operator or a filter creates; also the most children that a fan-out has."""
 
 MAX_INTEGER_BITS = 1023
-"""Bits of an integer: up to there it has a float, and its digits are far below Python's own limit."""
+"""Bits of an integer: up to there it converts to a float, and its digits are far below Python's own limit."""
 
 MAX_JSON_DEPTH = 256
-"""Levels of a value that is written as JSON: below the depth at which Python's encoder gives up."""
+"""Levels of a value that is written as JSON: below the depth at which Python's encoder fails."""
 
 MAX_KEYS_SHOWN = 20
-"""Keys that an error about a missing one names."""
+"""Keys listed in an error about a missing key."""
 
 Path = tuple[str | int, ...]
 """Keys from a root to a value."""
 
 NUMBERS: frozenset[Any] = frozenset({int, float})
-"""The types of numbers. A boolean is none."""
+"""The types of numbers. A boolean is not a number."""
 
 ABSENT: Any = object()
-"""What `pick` answers when there is nothing to pick."""
+"""The result of `pick` if there is no such key."""
 
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "boolean"),
@@ -50,21 +50,21 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A value that is not there. `default` replaces it; anything else fails with the sentence."""
+    """A missing value. `default` replaces it; anything else fails with the sentence."""
 
     sentence: str
     path: str = ""
 
 
-def kind(value: Any) -> str:
-    """The type of a value, in the words of `inputs`."""
+def json_type(value: Any) -> str:
+    """Return the JSON type of a value, as in `inputs`."""
     if value is None:
         return "null"
     return next((name for types, name in _KINDS if isinstance(value, types)), type(value).__name__)
 
 
 def bounded(number: Any) -> Any:
-    """The number itself, if it is finite and not too large."""
+    """Return the number if it is finite and not too large, else raise."""
     if number.__class__ is int:
         if number.bit_length() > MAX_INTEGER_BITS:
             raise EvaluationFailed("the number is too large")
@@ -73,25 +73,25 @@ def bounded(number: Any) -> Any:
     return number
 
 
-def fits(size: int, limit: int, what: str) -> None:
-    """Refuse a value before it is made."""
+def check_limit(size: int, limit: int, unit: str) -> None:
+    """Raise `EvaluationFailed` before a value that is too large is created."""
     if size > limit:
-        raise EvaluationFailed(f"the result is too large: more than {limit:,} {what}")
+        raise EvaluationFailed(f"the result is too large: more than {limit:,} {unit}")
 
 
 # ── equality ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Equality between JSON values. Unlike types are not equal."""
-    # Python's `==` first: it is fast, and it is wrong only where it says yes to `True == 1`.
+    """Return whether two JSON values are equal. Values of different types are not."""
+    # Python's `==` first: it is fast, and wrong only for `True == 1`.
     if left != right:
         return False
     return isinstance(left, str) or bool(identity(left) == identity(right))
 
 
 def identity(value: Any) -> Any:
-    """A hashable stand-in: two values are equal when theirs are. `true` is not `1`, `1` is `1.0`."""
+    """Return a hashable key: two values are equal when their keys are. `true` is not `1`, `1` is `1.0`."""
     if isinstance(value, bool):
         return (bool, value)
     if isinstance(value, list | tuple):
@@ -105,77 +105,77 @@ def identity(value: Any) -> Any:
 
 
 def pick(value: Any, key: Any) -> Any:
-    """`value[key]`: a key of an object, an index or a slice of an array, a slice of a string; else `ABSENT`."""
+    """Return `value[key]`: by key of an object, index or slice of an array, slice of a string; else `ABSENT`."""
     if isinstance(value, Mapping):
         return value[key] if isinstance(key, str) and key in value else ABSENT
     if isinstance(value, list | tuple):
         if key.__class__ is int:
             return value[key] if -len(value) <= key < len(value) else ABSENT
         if isinstance(key, slice):
-            fits(len(range(*key.indices(len(value)))), MAX_ITEMS, "items")
+            check_limit(len(range(*key.indices(len(value)))), MAX_ITEMS, "items")
             return list(value[key])
     if isinstance(value, str) and isinstance(key, slice):
-        fits(len(range(*key.indices(len(value)))), MAX_TEXT, "characters")
+        check_limit(len(range(*key.indices(len(value)))), MAX_TEXT, "characters")
         return value[key]
     return ABSENT
 
 
 def missing(value: Any, path: Sequence[Any]) -> Missing:
-    """Why the last key of the path is not in this value, which stands at the rest of the path."""
-    full, there, key = path_text(path), path_text(path[:-1]), path[-1]
+    """Return a `Missing` that says why the last key of the path is not in this value, its parent."""
+    full, parent, key = path_text(path), path_text(path[:-1]), path[-1]
     if isinstance(key, slice):
-        why = f"`{there}` is {kind(value)}, which has no slices"
+        why = f"`{parent}` is {json_type(value)}, which has no slices"
     elif isinstance(value, Mapping) and isinstance(key, str):
         shown = ", ".join(str(name)[:60] for name in list(value)[:MAX_KEYS_SHOWN])
         more = f" and {len(value) - MAX_KEYS_SHOWN} more" if len(value) > MAX_KEYS_SHOWN else ""
         why = f"keys: {shown}{more}" if shown else "there are no keys"
     elif isinstance(value, list | tuple) and key.__class__ is int:
-        why = f"`{there}` has {len(value)} items"
+        why = f"`{parent}` has {len(value)} items"
     elif isinstance(value, list | tuple | Mapping):
-        why = f"`{there}` is {kind(value)}, and {kind(key)} is no key of that"
+        why = f"`{parent}` is {json_type(value)}, which has no {json_type(key)} keys"
     else:
-        why = f"`{there}` is {kind(value)}, which has no keys"
+        why = f"`{parent}` is {json_type(value)}, which has no keys"
     return Missing(f"`{full}` is missing; {why}", full)
 
 
 def path_text(path: Sequence[Any]) -> str:
-    """A path as one writes it: `nodes.y.output.tiles[0]["a b"]`."""
-    said = ""
+    """Format a path: `nodes.y.output.tiles[0]["a b"]`."""
+    text = ""
     for key in path:
         if isinstance(key, str) and key.isidentifier():
-            said += f".{key}" if said else key
+            text += f".{key}" if text else key
         elif isinstance(key, slice):
-            said += "[:]"
+            text += "[:]"
         elif isinstance(key, str | int | float | None):
-            said += f"[{json.dumps(key, ensure_ascii=False)[:80]}]"
+            text += f"[{json.dumps(key, ensure_ascii=False)[:80]}]"
         else:
-            said += f"[{kind(key)}]"
-    return said
+            text += f"[{json_type(key)}]"
+    return text
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def text_of(value: Any) -> str:
-    """A value as it stands in text: a string as it is, everything else as compact JSON."""
+    """Format a value inside text: a string as it is, everything else as compact JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """The value as JSON, compact unless an indent is given. Keys keep their order."""
+    """Format a value as JSON, compact unless an indent is given. Keys keep their order."""
     _measure(value, indent or 0)
     separators = (",", ":") if indent is None else (",", ": ")
     try:
-        # `default=dict`: after the measuring, only a mapping that is not a dict can be unknown to the encoder.
-        said = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, default=dict)
+        # `default=dict`: after the measurement, only a mapping that is not a dict can be unknown to the encoder.
+        text = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, default=dict)
     except (ValueError, RecursionError) as error:
         raise EvaluationFailed(f"the value cannot be written as JSON: {error}") from error
-    fits(len(said), MAX_TEXT, "characters")
-    return said
+    check_limit(len(text), MAX_TEXT, "characters")
+    return text
 
 
 def _measure(value: Any, indent: int) -> None:
-    """Refuse what is not JSON, too deep, or longer than a text may be, without writing it."""
+    """Raise `EvaluationFailed` for a value that is not JSON, too deep or too long, without writing it."""
     size = 0
     waiting: list[tuple[Any, int]] = [(value, 1)]
     while waiting:
@@ -183,9 +183,9 @@ def _measure(value: Any, indent: int) -> None:
         if isinstance(item, Mapping | list | tuple):
             if depth > MAX_JSON_DEPTH:
                 raise EvaluationFailed(f"the value is nested deeper than {MAX_JSON_DEPTH} levels")
-            # A comma and an indent for each item. The bound comes before anything is put on the pile.
+            # A comma and an indent for each item. The check comes before anything is pushed on the stack.
             size += 1 + len(item) * (1 + indent * depth)
-            fits(size, MAX_TEXT, "characters")
+            check_limit(size, MAX_TEXT, "characters")
             if isinstance(item, Mapping):
                 size += sum(_key_size(key) for key in item)
                 waiting.extend((child, depth + 1) for child in item.values())
@@ -193,13 +193,13 @@ def _measure(value: Any, indent: int) -> None:
                 waiting.extend((child, depth + 1) for child in item)
         else:
             size += _scalar_size(item)
-        fits(size, MAX_TEXT, "characters")
+        check_limit(size, MAX_TEXT, "characters")
 
 
 def _key_size(key: Any) -> int:
     if isinstance(key, str):
         return len(key) + 3
-    raise EvaluationFailed(f"a key of an object is a string, not {kind(key)}")
+    raise EvaluationFailed(f"a key of an object is a string, not {json_type(key)}")
 
 
 def _scalar_size(value: Any) -> int:
@@ -210,4 +210,4 @@ def _scalar_size(value: Any) -> int:
     if value.__class__ in NUMBERS:
         bounded(value)
         return 1 if isinstance(value, float) else 1 + value.bit_length() * 3 // 10
-    raise EvaluationFailed(f"{kind(value)} is not a JSON value")
+    raise EvaluationFailed(f"{json_type(value)} is not a JSON value")

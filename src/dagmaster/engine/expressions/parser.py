@@ -1,7 +1,7 @@
 """The text of an expression: its braces, its string literals, and its tree as Jinja's own parser reads it.
 
-Refuses before parsing what would make the parser recurse deep. Says where something stands as well as Jinja lets it:
-the parser gives lines, not columns. This module does not know what an expression means, nor which parts of the tree are
+Rejects what would make the parser recurse too deep before parsing. Offsets of errors are as exact as Jinja allows: its
+parser reports lines, not columns. This module does not know what an expression means, nor which parts of the tree are
 allowed.
 """
 
@@ -28,7 +28,7 @@ MAX_DEPTH = 32
 """Levels of brackets, prefixes and operators in one another. A chain (`a + b + c`) is one level."""
 
 STRING_LITERAL = re.compile(r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\"", re.DOTALL)
-"""A string as Jinja's lexer finds it."""
+"""A string literal, as in Jinja's lexer."""
 
 _WRONG_ESCAPE = re.compile(r"""\\(?:[^'"abfnrtv0-7xuUN\n]|[4-7][0-7]{2})""")
 _PREFIXES_IN_A_ROW = re.compile(rf"(?:(?:\bnot\b|[-+])\s*){{{MAX_DEPTH + 1},}}")
@@ -39,7 +39,7 @@ _ENVIRONMENT = Environment(keep_trailing_newline=True, autoescape=True)
 
 
 def parse(text: str) -> ast.Expr:
-    """Jinja's tree of one expression, which is all of the text."""
+    """Parse a text that is one expression into Jinja's tree."""
     if len(text) > MAX_LENGTH:
         raise ExpressionInvalid(f"the expression has more than {MAX_LENGTH} characters", offset=MAX_LENGTH)
     if not text:
@@ -52,14 +52,14 @@ def parse(text: str) -> ast.Expr:
         tree = parser.parse_expression()
         rest = parser.stream.current
     except TemplateSyntaxError as error:
-        said = (error.message or "").replace("template", "expression")
-        letter = _WRONG_LETTER.search(said)
+        message = (error.message or "").replace("template", "expression")
+        letter = _WRONG_LETTER.search(message)
         offset = int(letter[1]) if letter else _place(text, parser, error.lineno)
-        raise ExpressionInvalid(f"the expression cannot be read: {said}", offset=offset) from error
+        raise ExpressionInvalid(f"the expression cannot be parsed: {message}", offset=offset) from error
     except RecursionError as error:
         raise ExpressionInvalid("the expression is nested too deep") from error
     except (ValueError, SyntaxError) as error:
-        raise ExpressionInvalid(f"the expression cannot be read: {error}") from error
+        raise ExpressionInvalid(f"the expression cannot be parsed: {error}") from error
     if rest.type != "eof":
         raise ExpressionInvalid(
             f"`{rest.value}` was not expected after the expression",
@@ -70,7 +70,7 @@ def parse(text: str) -> ast.Expr:
 
 
 def strip_braces(text: str) -> tuple[str, int]:
-    """What stands between the braces, if there are any, and where it starts."""
+    """Return the text between the braces, if there are any, and its offset."""
     inner = text.strip()
     if not (inner.startswith("{{") and inner.endswith("}}") and len(inner) >= len("{{}}")):
         return inner, text.index(inner)
@@ -85,12 +85,12 @@ def strip_braces(text: str) -> tuple[str, int]:
 
 
 def mask_strings(text: str) -> str:
-    """The text, at the same length, with the insides of its string literals blanked."""
-    return STRING_LITERAL.sub(lambda found: f"'{' ' * (len(found[0]) - 2)}'", text)
+    """Blank the contents of string literals, keeping the length of the text."""
+    return STRING_LITERAL.sub(lambda literal: f"'{' ' * (len(literal[0]) - 2)}'", text)
 
 
 def names_in(text: str) -> Iterator[tuple[str, int]]:
-    """The names that start a path, in order, and where they stand. Keys, filters, tests and arguments are left out."""
+    """Yield the names that start a path, in order, with their offsets; not keys, filters, tests or arguments."""
     masked = mask_strings(text)
     before = ""
     for word in _WORD.finditer(masked):
@@ -102,7 +102,7 @@ def names_in(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _place(text: str, parser: Parser | None, line: int) -> int:
-    """Where the parser stopped. It does not say: the tokens that are left over do, counted from the end."""
+    """Return the offset at which the parser stopped, from the number of tokens that are left over."""
     if parser is None:
         return line_start(text, line)
     left_over, starts, start = 0, list[int](), 0
@@ -110,7 +110,7 @@ def _place(text: str, parser: Parser | None, line: int) -> int:
         for _ in parser.stream:
             left_over += 1
     except (TemplateSyntaxError, ValueError):
-        left_over += 1  # the stream reads one ahead, so what cannot be read hides the token before it
+        left_over += 1  # the stream reads one token ahead, so an invalid token hides the one before it
     with suppress(TemplateSyntaxError):
         for _, name, written in _ENVIRONMENT.lexer.tokeniter(text, None, state="variable"):
             if name != "whitespace":
@@ -120,15 +120,15 @@ def _place(text: str, parser: Parser | None, line: int) -> int:
 
 
 def line_start(text: str, line: int) -> int:
-    """The offset at which a line starts; the first is 1."""
+    """Return the offset at which a line starts; the first line is 1."""
     starts = [0, *(end.end() for end in re.finditer(r"\r\n|\r|\n", text))]
     return starts[min(line, len(starts)) - 1]
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """A hint at the right name."""
-    found = get_close_matches(name, sorted(names), 1)
-    return f"did you mean `{found[0]}`?" if found else f"there are: {', '.join(sorted(names))}"
+    """Return a hint with the closest name, or with all names."""
+    matches = get_close_matches(name, sorted(names), 1)
+    return f"did you mean `{matches[0]}`?" if matches else f"there are: {', '.join(sorted(names))}"
 
 
 def _check_nesting(masked: str) -> None:
@@ -144,7 +144,7 @@ def _check_nesting(masked: str) -> None:
 
 
 def _check_escapes(text: str) -> None:
-    r"""Refuse `\d`: Python warns about it today and will refuse it later."""
+    r"""Reject `\d`: Python warns about it today and will reject it later."""
     for literal in STRING_LITERAL.finditer(text):
         if wrong := _WRONG_ESCAPE.search(literal[0].replace("\\\\", "  ")):
             raise ExpressionInvalid(

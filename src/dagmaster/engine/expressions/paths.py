@@ -1,4 +1,4 @@
-"""The roots at which a path may start, and how much of a path names the thing that has to be loaded.
+"""The roots of paths, and the part of a path that identifies the value to load.
 
 This module does not know which inputs, nodes or secrets exist: that is checked against a graph.
 """
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 NODE_FIELDS = ("output", "outputs", "status", "error", "failed")
-"""What can be asked of a node."""
+"""The fields of a node in expressions."""
 
 _LENGTHS = {"inputs": 2, "nodes": 3, "upstream": 2, "job": 2, "env": 2, "secrets": 2}
 _LAST_NAMES: dict[str, Sequence[str]] = {"nodes": NODE_FIELDS, "upstream": NODE_FIELDS, "outer": ("item", "index")}
 
 
 def reference(keys: Path, *, roots: Collection[str], offset: int, goes_on: bool) -> Path:
-    """What has to be loaded for this path. `goes_on`: a computed key follows, which may not be a part of that."""
+    """Return the reference to load for a path. `goes_on`: a computed key follows, which may not be part of it."""
     root = str(keys[0])
     if root not in roots:
         raise ExpressionInvalid(f"there is no `{root}` here", offset=offset, hint=nearest(root, roots))
@@ -30,18 +30,18 @@ def reference(keys: Path, *, roots: Collection[str], offset: int, goes_on: bool)
         return keys
     length, names = _length(keys), _LAST_NAMES.get(root, ())
     if len(keys) < length:
-        said = path_text(keys)
+        text = path_text(keys)
         if goes_on:
-            raise ExpressionInvalid(f"the key after `{said}` has to be written out", offset=offset)
+            raise ExpressionInvalid(f"the key after `{text}` must be literal", offset=offset)
         example = names[0] if names and len(keys) == length - 1 else "NAME"
-        hint = f"go on, as in `{said}.{example}`"
-        raise ExpressionInvalid(f"`{said}` is not a value by itself", offset=offset, hint=hint)
+        hint = f"continue the path, as in `{text}.{example}`"
+        raise ExpressionInvalid(f"`{text}` is not a value by itself", offset=offset, hint=hint)
     if not all(isinstance(key, str) for key in keys[:length]):
         raise ExpressionInvalid(f"`{path_text(keys)}` has an index where it needs a name", offset=offset)
     last = str(keys[length - 1])
     if names and last not in names:
-        what = f"`{path_text(keys[: length - 1])}` has no `{last}`"
-        raise ExpressionInvalid(what, offset=offset, hint=nearest(last, names))
+        message = f"`{path_text(keys[: length - 1])}` has no `{last}`"
+        raise ExpressionInvalid(message, offset=offset, hint=nearest(last, names))
     return keys[:length]
 
 

@@ -1,7 +1,7 @@
 """JSON values with expressions in their strings: compiled once, resolved many times.
 
-A value is never parsed again: what an expression gives is put in place as it is, braces and all. A secret becomes a
-typed part that only `fill_secrets` replaces. This module does not know what secrets hold, nor who may name one.
+A result is never parsed again: the value of an expression is inserted as it is, braces included. A secret becomes a
+typed part that only `fill_secrets` replaces. This module does not know the values of secrets, nor who may use one.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagmaster.engine.expressions.expression import Expression, Path, PathUse, compile_expression
-from dagmaster.engine.expressions.json_values import MAX_TEXT, fits, kind, path_text, text_of
+from dagmaster.engine.expressions.json_values import MAX_TEXT, check_limit, json_type, path_text, text_of
 from dagmaster.engine.expressions.parser import STRING_LITERAL
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 MAX_LEVELS = 64
-"""Levels of lists and mappings in one another, as in a workflow's file."""
+"""Levels of nested lists and mappings, as in a workflow file."""
 
 MAX_TOTAL = 256 * MAX_TEXT
-"""Characters and items that one resolution may take out of expressions, over all its strings."""
+"""Characters and items that the expressions of one resolution may produce in total."""
 
 _OPENING = re.compile(r"\{[{%#]")
 # Most templates are one path in braces. There is nothing in it that could be the end of anything else.
@@ -38,18 +38,18 @@ class SecretName:
 
 @dataclass(frozen=True, slots=True)
 class SecretText:
-    """A resolved string that still lacks its secrets."""
+    """A resolved string without its secrets."""
 
     parts: tuple[str | SecretName, ...]
 
 
 Resolve = Callable[[Mapping[str, Any], list[int]], Any]
-"""From a scope, and a count of what was taken so far, to a value."""
+"""From a scope, and a counter of the characters and items so far, to a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A compiled value. `uses` says where each path stands; its offset counts from the start of that string."""
+    """A compiled value. `uses` has the place of each path; its offset counts from the start of that string."""
 
     source: Any
     uses: tuple[tuple[Path, PathUse], ...]
@@ -58,11 +58,11 @@ class Template:
 
     @property
     def is_constant(self) -> bool:
-        """No expression inside: the value is the source."""
+        """Whether the value contains no expression: it is the source."""
         return self._resolve is None
 
     def resolve(self, scope: Mapping[str, Any]) -> Any:
-        """The value in this scope. Lists and mappings with an expression inside are new; the rest is shared."""
+        """Return the value in this scope. Lists and mappings with an expression inside are new; the rest is shared."""
         return self.source if self._resolve is None else self._resolve(scope, [0])
 
 
@@ -75,7 +75,7 @@ def compile_template(value: Any, *, roots: Collection[str]) -> Template:
 
 
 def compile_template_all(value: Any, roots: Collection[str]) -> tuple[Template | None, list[ExpressionInvalid]]:
-    """Compile a JSON value and collect every problem; with a problem there is no template."""
+    """Compile a JSON value and collect all problems; with a problem there is no template."""
     compiler = _Compiler(frozenset(roots))
     resolve = compiler.value(value, ())
     if compiler.problems:
@@ -84,7 +84,7 @@ def compile_template_all(value: Any, roots: Collection[str]) -> tuple[Template |
 
 
 def has_secrets(value: Any) -> bool:
-    """Whether a resolved value still lacks a secret."""
+    """Return whether a resolved value still lacks a secret."""
     waiting = [(value, 0)]
     while waiting:
         item, level = waiting.pop()
@@ -97,12 +97,12 @@ def has_secrets(value: Any) -> bool:
 
 
 def fill_secrets(value: Any, lookup: Callable[[str], str]) -> Any:
-    """The value with its secrets in place. Strings that only look like a secret stay what they are."""
+    """Return the value with its secrets filled in. Strings that only look like a secret are unchanged."""
     return _fill(value, lookup, 0)
 
 
 def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
-    """The value as plain JSON with null for each text that lacks a secret; and where those are: [path, parts]."""
+    """Return the value as plain JSON with null for each text that lacks a secret, and their places: [path, parts]."""
     places: list[list[Any]] = []
 
     def walk(item: Any, path: list[str | int], level: int) -> Any:
@@ -136,7 +136,7 @@ def attach_secrets(value: Any, places: Iterable[tuple[Sequence[str | int], Seque
 def _fill(value: Any, lookup: Callable[[str], str], level: int) -> Any:
     if isinstance(value, SecretText):
         return "".join(part if isinstance(part, str) else lookup(part.name) for part in value.parts)
-    # No template is deeper, so no secret is; what lies below came out of an expression.
+    # No template is deeper, so no secret is; deeper values came from an expression.
     if level > MAX_LEVELS:
         return value
     if isinstance(value, dict):
@@ -166,7 +166,7 @@ class _Compiler:
                 return None
             return self._mapping(value, place) if isinstance(value, Mapping) else self._list(value, place)
         if not (value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))):
-            self._problem(ExpressionInvalid(f"{kind(value)} is not a JSON value"), place)
+            self._problem(ExpressionInvalid(f"{json_type(value)} is not a JSON value"), place)
         return None
 
     def _problem(self, error: ExpressionInvalid, place: Path, shift: int = 0) -> None:
@@ -178,7 +178,7 @@ class _Compiler:
         items: list[tuple[str, Resolve | None, Any]] = []
         for key, item in value.items():
             if not isinstance(key, str):
-                self._problem(ExpressionInvalid(f"a key is a string, not {kind(key)}"), place)
+                self._problem(ExpressionInvalid(f"a key is a string, not {json_type(key)}"), place)
             elif "{{" in key:
                 self._problem(ExpressionInvalid("a key cannot be an expression", offset=key.index("{{")), (*place, key))
             else:
@@ -225,7 +225,7 @@ class _Compiler:
 
 
 def _split(text: str) -> list[tuple[int, str, bool]]:
-    """The pieces of a string: where each starts, what it is, and whether it is text or an expression in its braces."""
+    """Split a string into pieces: offset, text, and whether it is plain text or an expression in braces."""
     if _ONE_PATH.fullmatch(text):
         return [(0, text, False)]
     pieces: list[tuple[int, str, bool]] = []
@@ -233,9 +233,9 @@ def _split(text: str) -> list[tuple[int, str, bool]]:
     while opening := _OPENING.search(text, place):
         start = opening.start()
         if opening[0] != "{{":
-            what = "statements" if opening[0] == "{%" else "comments"
+            syntax = "statements" if opening[0] == "{%" else "comments"
             hint = f"write {{{{ '{opening[0]}' }}}} for these two characters"
-            raise ExpressionInvalid(f"{what} (`{opening[0]}`) are not part of the language", offset=start, hint=hint)
+            raise ExpressionInvalid(f"{syntax} (`{opening[0]}`) are not part of the language", offset=start, hint=hint)
         if start > place:
             pieces.append((place, text[place:start], True))
         place = _end(text, start)
@@ -246,7 +246,7 @@ def _split(text: str) -> list[tuple[int, str, bool]]:
 
 
 def _end(text: str, start: int) -> int:
-    """Where the expression that starts here ends: at braces that stand in no string and no brackets, as in Jinja."""
+    """Return the end of the expression that starts here: braces outside of strings and brackets, as in Jinja."""
     depth = 0
     for token in _TOKEN.finditer(text, start + 2):
         sign = token[0]
@@ -262,7 +262,7 @@ def _end(text: str, start: int) -> int:
 
 
 def _whole(expression: Expression, where: str) -> Resolve:
-    """A string that is one expression: the value keeps its type."""
+    """Resolve a string that is one expression: the value keeps its type."""
 
     def resolve(scope: Mapping[str, Any], taken: list[int]) -> Any:
         try:
@@ -277,7 +277,7 @@ def _whole(expression: Expression, where: str) -> Resolve:
 
 
 def _text(parts: tuple[str | SecretName | Expression, ...], where: str) -> Resolve:
-    """Text with expressions or secrets in it."""
+    """Resolve text that contains expressions or secrets."""
     secret = any(isinstance(part, SecretName) for part in parts)
 
     def resolve(scope: Mapping[str, Any], taken: list[int]) -> Any:
@@ -288,7 +288,7 @@ def _text(parts: tuple[str | SecretName | Expression, ...], where: str) -> Resol
                 piece = text_of(part.evaluate(scope)) if isinstance(part, Expression) else part
                 pieces.append(piece)
                 size += len(piece) if isinstance(piece, str) else 0
-                fits(size, MAX_TEXT, "characters")
+                check_limit(size, MAX_TEXT, "characters")
             _take(taken, size)
         except EvaluationFailed as error:
             raise _placed(error, where) from error
@@ -309,7 +309,7 @@ def _merged(pieces: list[str | SecretName]) -> SecretText:
 
 def _take(taken: list[int], size: int) -> None:
     taken[0] += size
-    fits(taken[0], MAX_TOTAL, "characters and items in all")
+    check_limit(taken[0], MAX_TOTAL, "characters and items in all")
 
 
 def _placed(error: EvaluationFailed, where: str) -> EvaluationFailed:

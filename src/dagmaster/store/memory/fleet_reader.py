@@ -189,7 +189,7 @@ def _in_flight_task(
         begun_at=None if worker is None else begun_at(worker, task.task_id),
         stop_requested_at=task.stop_requested_at,
         progress=None if task.progress is None else json.loads(task.progress),
-        ahead=_queue_position(database, task),
+        queue_position=_queue_position(database, task),
     )
 
 
@@ -197,7 +197,9 @@ def _queue_position(database: MemoryDatabase, task: StoredTask) -> int | None:
     def waits(other: StoredTask) -> bool:
         return other.worker_id is None and other.stop_requested_at is None and other.queue == task.queue
 
-    return sum(waits(other) and other.rank < task.rank for other in database.queue.values()) if waits(task) else None
+    if not waits(task):
+        return None
+    return 1 + sum(waits(other) and other.rank < task.rank for other in database.queue.values())
 
 
 def _finished_attempt(database: MemoryDatabase, result: StoredResult) -> FinishedAttempt:

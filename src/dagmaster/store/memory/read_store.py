@@ -240,7 +240,7 @@ class MemoryReadStore:
         states = {queue: queue_state(workers, queue) for queue in sorted(dispatched)}
         return [
             QueueBacklog(
-                queue, len(dispatched[queue]), now - min(dispatched[queue]), state.workers, state.seats, state.busy
+                queue, len(dispatched[queue]), now - min(dispatched[queue]), state.workers, state.slots, state.busy
             )
             for queue, state in states.items()
         ]

@@ -108,7 +108,7 @@ def _task(
         begun_at=None if worker is None else begun_at(worker, task_id),
         stop_requested_at=row["stop_requested_at"],
         progress=progress,
-        ahead=positions.get(row["task_id"]),
+        queue_position=positions.get(row["task_id"]),
     )
 
 

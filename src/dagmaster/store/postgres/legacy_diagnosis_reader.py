@@ -19,7 +19,7 @@ from dagmaster.engine.diagnosis.context import (
     QueueState,
     Service,
 )
-from dagmaster.engine.diagnosis.explain import Why, quoted
+from dagmaster.engine.diagnosis.explain import Why, nodes_to_quote
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.model import Job
 from dagmaster.store.postgres.named_queries import queries
@@ -104,7 +104,7 @@ class Explaining:
         secrets = [
             str(inputs[name]) for name, each in job.graph.inputs.items() if each.get("secret") and name in inputs
         ]
-        given = {**about, "node_ids": list(quoted(job))}
+        given = {**about, "node_ids": list(nodes_to_quote(job))}
         outputs = await self._session.fetch(_SQL["outputs"], given) if given["node_ids"] else []
         return DiagnosisContext(
             now=head["now"],
@@ -113,15 +113,15 @@ class Explaining:
             error=None if head["error"] is None else json.loads(head["error"]),
             owner=self._owner(head),
             orchestrators=head["orchestrators"],
-            trouble=_trouble(head, stumbled),
-            is_of_a_run=head["queue"] is not None,
+            advance_failure=_trouble(head, stumbled),
+            is_local_run=head["queue"] is not None,
             cancelled_by=None if cancel is None else cancel["by"],
             cancelled_at=head["cancelled_at"],
             tasks={row["node_id"]: self._task(row, workers, places) for row in out},
             reports=_attempts(await self._session.fetch(_SQL["reports"], about)),
             attempts=_attempts(await self._session.fetch(_SQL["attempts"], about)),
             child_jobs={node_id: ChildJob(id=child, status=status) for node_id, (child, status) in children.items()},
-            questions={node_id: question.message for node_id, question in questions.items()},
+            approval_messages={node_id: question.message for node_id, question in questions.items()},
             queues=queues,
             inputs=self._hide(inputs, secrets),
             outputs={row["node_id"]: self._hide(json.loads(row["output"]), secrets) for row in outputs},
@@ -162,12 +162,12 @@ class Explaining:
             serving = serving or [row for row in alive if not row["queues"]]
             states[name] = QueueState(
                 workers=len(serving),
-                seats=sum(row["concurrency"] for row in serving),
+                slots=sum(row["concurrency"] for row in serving),
                 busy=sum(min(row["running"] or 0, row["concurrency"]) for row in serving),
                 processes=sum(row["processes"] or 0 for row in serving),
                 processes_busy=sum(row["processes_busy"] or 0 for row in serving),
             )
-        return {row["task_id"]: row["ahead"] for row in rows}, states
+        return {row["task_id"]: row["queue_position"] for row in rows}, states
 
     def _task(self, row: Record, workers: Mapping[int, dict[str, Any]], places: Mapping[int, int]) -> InFlightTask:
         held_by = None if row["worker_id"] is None else workers.get(row["worker_id"])
@@ -180,7 +180,7 @@ class Explaining:
             begun_at=None if held_by is None else _begun_at(row, held_by),
             stop_requested_at=row["stop_requested_at"],
             progress=None if row["progress"] is None else json.loads(row["progress"]),
-            ahead=places.get(row["task_id"]),
+            queue_position=places.get(row["task_id"]),
         )
 
     def _worker(self, worker_id: int, row: dict[str, Any] | None) -> Service:
@@ -208,11 +208,11 @@ def _rebuilt(graph: Graph, head: Record, rows: list[Record]) -> tuple[Job, str |
 
 def _trouble(head: Record, stumbled: str | None) -> AdvanceFailure | None:
     if head["trouble"] is None:
-        return None if stumbled is None else AdvanceFailure(error=stumbled, again_in_seconds=0.0)
+        return None if stumbled is None else AdvanceFailure(error=stumbled, retry_in_seconds=0.0)
     until, error = json.loads(head["trouble"])
     left = until - head["now"]
     # The owner says it with its next heartbeat when it is over.
-    return AdvanceFailure(error=error, again_in_seconds=left) if left > -_LATE_SECONDS else None
+    return AdvanceFailure(error=error, retry_in_seconds=left) if left > -_LATE_SECONDS else None
 
 
 def _has_begun(task: Record, worker: dict[str, Any]) -> bool | None:

@@ -247,7 +247,7 @@ class PostgresReadStore:
         workers = await read_workers(self.pool, (), self._worker_lease_seconds)
         states = {row["queue"]: queue_state(workers.values(), row["queue"]) for row in rows}
         return [
-            QueueBacklog(queue, tasks, oldest, states[queue].workers, states[queue].seats, states[queue].busy)
+            QueueBacklog(queue, tasks, oldest, states[queue].workers, states[queue].slots, states[queue].busy)
             for queue, tasks, oldest in rows
         ]
 

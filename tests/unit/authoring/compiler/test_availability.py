@@ -253,8 +253,8 @@ class Run(Driver):
     def scope(self, node_id: str | None) -> Mapping[str, Any]:
         return {**super().scope(node_id), "inputs": self.choice}
 
-    def saw(self, happening: Any) -> None:
-        self.happens(happening, output={})
+    def saw(self, event: Any) -> None:
+        self.happens(event, output={})
         done = {node.id for node in self.job.nodes.values() if node.status is NodeStatus.COMPLETED}
         done |= {node_id for node_id in self.world.may_fail if self.job.nodes[node_id].status is NodeStatus.FAILED}
         for node in self.job.nodes.values():

@@ -814,7 +814,7 @@ def test_all_problems_are_told_at_once_each_at_its_line():
         (9, "unknown handler 'mesure'"),
         (10, "unknown input 'sise'"),
         (11, "unknown node 'nowhere'"),
-        (16, "the expression cannot be read: unexpected 'end of expression'"),
+        (16, "the expression cannot be parsed: unexpected 'end of expression'"),
         (21, "timeout_seconds is at least 1"),
         (27, "node 'large' refers to 'small', which is not upstream of it"),
         (32, "nodes.small.output.x may be missing: 'small' may be skipped or still open when 'both' runs"),

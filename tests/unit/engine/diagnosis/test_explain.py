@@ -1,4 +1,4 @@
-"""Why a node and a job stand where they stand: one test a reason."""
+"""The reasons of nodes and jobs: one test for each reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def why(driver: Driver, **around: Any) -> Why:
 
 
 def said(driver: Driver, node_id: str, **around: Any) -> tuple[str, str]:
-    reason = why(driver, **around).of(node_id)
+    reason = why(driver, **around).reason_for(node_id)
     return reason.code.value, reason.sentence
 
 
@@ -63,13 +63,16 @@ def test_every_code_has_its_meaning():
 def test_a_node_of_a_job_that_has_not_started_waits_for_that():
     driver = Driver(a_job(a=""))
     assert said(driver, "a") == ("not_started", "waits for the job to start")
-    assert why(driver).head().sentence == "is in hand: it starts within a moment"
+    assert why(driver).head().sentence == "is being advanced by the job's owner: its first nodes start next"
 
 
 def test_a_node_waits_for_those_before_it():
     driver = started(a="", b="a", c="b", d="a b c")
     attempt = at_worker(claimed_at=160.0)
-    assert said(driver, "b", tasks=attempt) == ("nodes", "waits for a (it has run for 14 min on worker h:3)")
+    assert said(driver, "b", tasks=attempt) == (
+        "nodes",
+        "waits for a (which has been running for 14 min on worker h:3)",
+    )
     assert said(driver, "c") == ("nodes", "waits for b")
     assert said(driver, "d") == ("nodes", "waits for a, b and c")
 
@@ -79,41 +82,39 @@ def test_a_node_that_one_of_two_satisfies_waits_for_either():
     assert said(driver, "c") == ("nodes", "waits for a or b")
 
 
-def test_what_cannot_matter_any_more_is_not_waited_for():
-    # The inner gate has what it wants: whether `b` is over means nothing to `d`.
+def test_a_node_does_not_wait_for_what_its_gate_no_longer_needs():
+    # The inner gate is satisfied: `d` does not depend on `b` any more.
     driver = started(a="", b="", c="", d=all_of(any_of("a b"), "c"))
     driver.succeeds("a")
-    assert why(driver).of("d").because == ("c",)
+    assert why(driver).reason_for("d").because == ("c",)
 
 
-def test_a_task_in_a_queue_that_nobody_serves():
+def test_a_task_in_a_queue_that_no_worker_serves():
     driver = started(a="")
     code, sentence = said(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})
-    assert (code, sentence) == ("no_worker", "has waited 10 min in queue light: no live worker serves it")
+    assert (code, sentence) == ("no_worker", "has been queued on light for 10 min; no live worker serves this queue")
 
 
 def test_a_task_behind_others_in_its_queue():
     driver = started(a="")
-    state = QueueState(workers=2, seats=8, busy=8)
-    code, sentence = said(driver, "a", tasks={"a": a_task(ahead=312)}, queues={"light": state})
+    state = QueueState(workers=2, slots=8, busy=8)
+    code, sentence = said(driver, "a", tasks={"a": a_task(queue_position=313)}, queues={"light": state})
     assert code == "queued"
-    assert sentence == (
-        "has waited 10 min behind 312 other tasks in queue light: 2 workers are alive, 8 of 8 places busy"
-    )
+    assert sentence == ("has been queued on light for 10 min, position 313; 2 live workers, 8 of 8 slots busy")
 
 
 def test_a_plain_function_that_waits_for_a_process():
     driver = started(a="")
-    state = QueueState(workers=1, seats=32, busy=7, processes=6, processes_busy=6)
+    state = QueueState(workers=1, slots=32, busy=7, processes=6, processes_busy=6)
     _, sentence = said(driver, "a", tasks={"a": a_task()}, queues={"light": state})
     assert sentence.endswith(
-        "7 of 32 places busy, and its 6 processes for plain functions are busy (DAGMASTER_PROCESSES)"
+        "7 of 32 slots busy, and its 6 processes for plain functions are busy (DAGMASTER_PROCESSES)"
     )
 
 
-def test_a_task_that_is_given_up_when_nobody_takes_it_says_when():
+def test_a_task_with_a_dispatch_timeout_says_when_it_times_out():
     driver = started(a=task(dispatch_timeout_seconds=30.0))
-    assert said(driver, "a", tasks={"a": a_task()})[1].endswith("no live worker serves it; given up in 30 s")
+    assert said(driver, "a", tasks={"a": a_task()})[1].endswith("no live worker serves this queue; times out in 30 s")
 
 
 def test_a_task_that_runs_says_where_since_when_and_how_far():
@@ -122,28 +123,28 @@ def test_a_task_that_runs_says_where_since_when_and_how_far():
     driver.wakes("a")
     progress = {"current": 2, "total": 4, "message": "tile 2"}
     code, sentence = said(driver, "a", tasks=at_worker(claimed_at=162.0, progress=progress))
-    assert (code, sentence) == ("running", "has run for 14 min on worker h:3, attempt 2: 50% tile 2")
+    assert (code, sentence) == ("running", "has been running for 14 min on worker h:3, attempt 2: 50% tile 2")
 
 
 def test_a_task_that_a_worker_holds_and_has_not_begun_is_prefetched():
     driver = started(a="")
     code, sentence = said(driver, "a", tasks=at_worker(claimed_at=990.0, has_begun=False))
-    assert (code, sentence) == ("prefetched", "is prefetched by worker h:3, and has not begun in 10 s")
+    assert (code, sentence) == ("prefetched", "was prefetched by worker h:3 10 s ago and has not started")
 
 
-def test_a_task_of_which_its_worker_has_said_nothing_yet_was_taken():
+def test_a_task_whose_worker_has_reported_nothing_yet_was_claimed():
     driver = started(a="")
     code, sentence = said(driver, "a", tasks=at_worker(claimed_at=999.0, has_begun=None))
-    assert (code, sentence) == ("claimed", "was taken by worker h:3 1 s ago")
+    assert (code, sentence) == ("claimed", "was claimed by worker h:3 1 s ago")
 
 
 def test_a_task_whose_worker_died():
     driver = started(a="")
     dead = Service(id="3", where="h:3", silent_seconds=7.0, lease_seconds=6.0)
     code, sentence = said(driver, "a", tasks=at_worker(dead))
-    assert (code, sentence) == ("worker_died", "was at worker h:3, which died 7 s ago: it is tried again")
+    assert (code, sentence) == ("worker_died", "was held by worker h:3, which died 7 s ago; it will be retried")
     _, sentence = said(driver, "a", tasks=at_worker(dead, stop_requested_at=300.0))
-    assert sentence == "was at worker h:3, which died 7 s ago: it is not tried again, for it was to stop"
+    assert sentence == "was held by worker h:3, which died 7 s ago; it will not be retried, since it was asked to stop"
 
 
 def test_a_task_whose_worker_is_silent():
@@ -151,16 +152,21 @@ def test_a_task_whose_worker_is_silent():
     silent = Service(id="3", where="h:3", silent_seconds=4.0, lease_seconds=6.0)
     code, sentence = said(driver, "a", tasks=at_worker(silent))
     assert code == "worker_silent"
-    assert sentence == "is at worker h:3, last heard 4 s ago: if it died, the task is tried again in 2 s"
+    assert (
+        sentence == "is held by worker h:3, whose last heartbeat was 4 s ago; if it is dead, the task is retried in 2 s"
+    )
 
 
 def test_a_task_that_was_reported_waits_for_the_owner():
     driver = started(a="")
     report = FinishedAttempt(attempt=1, status="COMPLETED", at=997.0)
     code, sentence = said(driver, "a", reports={"a": report})
-    assert (code, sentence) == ("reported", "was reported as COMPLETED 3 s ago: the job's owner takes that up next")
+    assert (code, sentence) == (
+        "reported",
+        "was reported as COMPLETED 3 s ago; the job's owner processes the report next",
+    )
     assert said(driver, "a")[0] == "reported"
-    # What was read of it a moment before does not count any more.
+    # The report counts, not the task that was read a moment before.
     assert said(driver, "a", reports={"a": report}, tasks=at_worker())[0] == "reported"
 
 
@@ -168,54 +174,57 @@ def test_a_task_that_was_asked_to_stop():
     driver = started(a="")
     driver.cancels()
     tasks = at_worker(stop_requested_at=995.0)
-    assert said(driver, "a", tasks=tasks) == ("stopping", "was asked to stop 5 s ago on worker h:3, and has not yet")
+    assert said(driver, "a", tasks=tasks) == (
+        "stopping",
+        "was asked to stop 5 s ago on worker h:3 and has not stopped yet",
+    )
     head = why(driver, tasks=tasks, cancelled_by="alice", cancelled_at=995.0).head()
     assert head.code is ReasonCode.JOB_CANCELLED
-    assert head.sentence == "is being cancelled: alice asked for it 5 s ago, and 1 node is not over yet"
+    assert head.sentence == "is being cancelled: alice requested it 5 s ago, and 1 node is not finished yet"
 
 
-def test_a_task_between_two_tries_rests():
+def test_a_task_between_two_tries_waits_for_a_retry():
     driver = started(a=task(retry=RetryPolicy(max_attempts=3, initial_delay_seconds=40, jitter=False)))
     driver.fails("a", message="Timeout")
-    assert said(driver, "a") == ("retry", "rests: try 2 of 3 in 40 s, after Timeout")
+    assert said(driver, "a") == ("retry", "waits for a retry: try 2 of 3 in 40 s, after Timeout")
 
 
 def test_an_approval_names_the_approvers_and_the_question():
     driver = started(a=approval(approvers="ada bob", timeout_seconds=120.0))
-    code, sentence = said(driver, "a", questions={"a": "Release it?"})
-    assert (code, sentence) == ("approval", "waits for approval by ada or bob: Release it?; in 2 min it is given up")
+    code, sentence = said(driver, "a", approval_messages={"a": "Release it?"})
+    assert (code, sentence) == ("approval", "waits for approval by ada or bob: Release it?; times out in 2 min")
 
 
 def test_a_wait_for_a_signal_or_a_time():
     driver = started(a=wait(signal="go"), b=wait(seconds=90))
     assert said(driver, "a") == ("signal", "waits for signal go")
-    assert said(driver, "b") == ("time", "waits another 1 min")
+    assert said(driver, "b") == ("wait_until", "waits for another 1 min")
 
 
-def test_a_child_job_is_waited_for_until_it_is_over():
+def test_a_node_waits_for_its_child_job_until_that_is_finished():
     driver = started(a=workflow())
     running = {"a": ChildJob(id="77", status="RUNNING")}
     assert said(driver, "a", child_jobs=running) == ("child_job", "waits for child job 77 (running)")
-    over = {"a": ChildJob(id="77", status="FAILED")}
-    assert said(driver, "a", child_jobs=over)[0] == "in_hand"
-    assert said(driver, "a")[0] == "in_hand"
+    finished = {"a": ChildJob(id="77", status="FAILED")}
+    assert said(driver, "a", child_jobs=finished)[0] == "deciding"
+    assert said(driver, "a")[0] == "deciding"
 
 
-def test_a_fan_out_waits_for_its_children_and_those_for_a_place():
+def test_a_fan_out_waits_for_its_children_and_those_for_a_slot():
     driver = started(f=fan_out([1, 2, 3, 4], max_parallel=2))
     driver.succeeds("f__0")
     found = why(driver, tasks={"f__1": at_worker()["a"]})
-    assert found.of("f__3").sentence == "waits for a place: 2 children of f are out, and max_parallel is 2"
-    assert found.of("f").sentence == (
-        "waits for its children: 1 of 4 are over; 1 run, 1 were reported, 1 wait for a place"
+    assert found.reason_for("f__3").sentence == "waits for a slot: 2 children of f are active, and max_parallel is 2"
+    assert found.reason_for("f").sentence == (
+        "waits for its children: 1 of 4 finished; 1 running, 1 reported, 1 waiting for a slot"
     )
-    assert found.of("f").because[0] == "f__1"
+    assert found.reason_for("f").because[0] == "f__1"
 
 
 def test_children_of_a_fan_out_that_is_opened_again_wait_for_it():
     driver = started(a="", f=fan_out([1, 2], after="a"))
     driver.succeeds("a")
-    # As a new run leaves them: it opens a fan-out with its children, and what stands before it.
+    # As a new run leaves them: it reopens a fan-out with its children and its upstream nodes.
     for node_id in ("a", "f", "f__0", "f__1"):
         driver.job.nodes[node_id].status = NodeStatus.PENDING
     driver.job.derive()
@@ -223,14 +232,14 @@ def test_children_of_a_fan_out_that_is_opened_again_wait_for_it():
     assert [link.subject for link in found.chain("f__0")] == ["f__0", "f", "a"]
 
 
-def test_a_node_whose_values_are_read_is_in_hand():
+def test_a_node_whose_values_are_loaded_is_being_advanced():
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output.l }}", after="a")), now=1000.0)
     driver.starts()
     driver.step(TaskSucceeded("a", 1), output={"l": [1]})
-    assert said(driver, "f") == ("in_hand", "is in hand: the job's owner decides within a moment")
+    assert said(driver, "f") == ("deciding", "is being advanced by the job's owner")
 
 
-# ── Nodes that are over ──
+# ── Finished nodes ──
 
 
 def test_a_completed_task_says_where_and_how_long():
@@ -240,7 +249,7 @@ def test_a_completed_task_says_where_and_how_long():
     assert said(driver, "a", attempts=attempts) == ("completed", "completed on worker h:2 in 3.0 s")
 
 
-def test_what_no_worker_did_says_how_it_completed():
+def test_a_node_that_is_not_a_task_says_how_it_completed():
     driver = started(
         r=conditional("{{ nodes.a.output.n }}", ROUTE, after="a"), a="", q=approval(), w=workflow(), f=fan_out([1, 2])
     )
@@ -249,9 +258,9 @@ def test_what_no_worker_did_says_how_it_completed():
     driver.child_job_ends("w")
     driver.succeeds("f__0", "f__1")
     children = {"w": ChildJob(id="7", status="COMPLETED")}
-    assert said(driver, "r")[1] == "completed and took branch large, for value = 150"
+    assert said(driver, "r")[1] == "completed: took branch large (value = 150)"
     assert said(driver, "q")[1] == "completed: approved by ada"
-    assert said(driver, "w", child_jobs=children)[1] == "completed: child job 7 did"
+    assert said(driver, "w", child_jobs=children)[1] == "completed: child job 7 completed"
     assert said(driver, "f")[1] == "completed: all 2 children"
 
 
@@ -261,8 +270,8 @@ def test_a_failure_says_the_error_and_the_tries():
     driver.wakes("a")
     driver.fails("a", message="no disk")
     driver.fails("b", permanent=True, message="bad file")
-    assert said(driver, "a") == ("failed", "failed: no disk (try 2 of 2, the budget is used up)")
-    assert said(driver, "b") == ("failed", "failed: bad file (try 1 of 3; it is not tried again)")
+    assert said(driver, "a") == ("failed", "failed: no disk (try 2 of 2, no retries left)")
+    assert said(driver, "b") == ("failed", "failed: bad file (try 1 of 3, not retried)")
 
 
 def test_a_node_that_lost_too_many_workers():
@@ -272,21 +281,21 @@ def test_a_node_that_lost_too_many_workers():
     assert said(driver, "a") == ("lost", "failed: lost with its worker 2 times (max_lost 1)")
 
 
-def test_a_task_that_nobody_took_in_time():
+def test_a_task_that_no_worker_claimed_in_time():
     driver = started(a=task(dispatch_timeout_seconds=30.0))
-    error = {"kind": "dispatch_timeout", "message": "no worker took it from queue default within 30 s"}
+    error = {"kind": "dispatch_timeout", "message": "no worker claimed it from queue default within 30 s"}
     driver.happens(TaskFailed("a", 1, error))
     code, sentence = said(driver, "a")
     assert code == "dispatch_timeout"
-    assert sentence == "failed: no worker took it from queue default within 30 s (the only try)"
+    assert sentence == "failed: no worker claimed it from queue default within 30 s (no retries configured)"
 
 
-def test_a_handler_that_uses_our_words_is_not_taken_for_us():
+def test_a_handler_that_uses_a_kind_of_the_engine_is_not_mistaken_for_it():
     driver = started(a="", b="", on_failure="continue")
     driver.happens(TaskFailed("a", 1, {"kind": "lost", "message": "I lost my keys"}, permanent=True))
     driver.happens(DispatchRejected("b", 1, {"kind": "rejected", "message": "no such handler"}))
     assert said(driver, "a")[0] == "failed"
-    assert said(driver, "b") == ("failed", "failed: no such handler (it is not tried again)")
+    assert said(driver, "b") == ("failed", "failed: no such handler (not retried)")
 
 
 def test_an_approval_that_was_rejected_or_not_answered():
@@ -294,16 +303,16 @@ def test_an_approval_that_was_rejected_or_not_answered():
     driver.is_rejected("a", by="bob", comment="not yet")
     driver.wakes("b")
     assert said(driver, "a") == ("rejected", "failed: rejected by bob: not yet")
-    assert said(driver, "b") == ("no_answer", "failed: nobody answered within 60 s")
+    assert said(driver, "b") == ("no_answer", "failed: no answer within 60 s")
 
 
-def test_a_signal_that_did_not_come():
+def test_a_signal_that_did_not_arrive():
     driver = started(a=wait(signal="go", timeout_seconds=9))
     driver.wakes("a")
     assert said(driver, "a") == ("no_signal", "failed: no signal 'go' within 9 s")
 
 
-def test_an_expression_that_could_not_be_worked_out():
+def test_an_expression_that_could_not_be_evaluated():
     driver = started(a="")
     driver.happens(ResolutionFailed("a", "params.x", "`nodes.b.output` is missing"))
     assert said(driver, "a") == ("unresolved", "failed: `nodes.b.output` is missing")
@@ -315,11 +324,11 @@ def test_a_fan_out_that_failed_leads_to_its_children():
     driver.succeeds("f__0", "f__2")
     found = why(driver)
     assert [link.subject for link in found.chain("g")] == ["g", "f", "f__1"]
-    assert found.of("f").code is ReasonCode.CHILDREN_FAILED
-    assert found.of("f__1").sentence == "failed: no data (the only try)"
+    assert found.reason_for("f").code is ReasonCode.CHILDREN_FAILED
+    assert found.reason_for("f__1").sentence == "failed: no data (no retries configured)"
 
 
-def test_a_job_that_failed_by_a_fan_out_begins_with_what_was_wrong_with_the_child():
+def test_a_job_that_failed_by_a_fan_out_starts_with_the_error_of_the_child():
     driver = started(f=fan_out([1, 2, 3]))
     driver.fails("f__1", message="no data [file:///x.tif]")
     driver.succeeds("f__0", "f__2")
@@ -332,71 +341,71 @@ def test_a_job_that_failed_by_a_fan_out_begins_with_what_was_wrong_with_the_chil
 def test_a_child_job_that_failed_is_named():
     driver = started(a=workflow())
     driver.child_job_ends("a", "FAILED")
-    reason = why(driver, child_jobs={"a": ChildJob(id="7", status="FAILED")}).of("a")
+    reason = why(driver, child_jobs={"a": ChildJob(id="7", status="FAILED")}).reason_for("a")
     assert (reason.code, reason.data["job_id"]) == (ReasonCode.CHILD_JOB_FAILED, "7")
     assert reason.sentence == "failed: child job 7: the child job is FAILED"
 
 
-def test_a_branch_that_was_not_taken_tells_the_value_and_the_condition():
+def test_a_branch_that_was_not_taken_shows_the_value_and_the_condition():
     ways: dict[str, Any] = {"tiny": "< 10", "mid": "< 200", "big": "> 100", "rest": None}
     route = conditional("{{ nodes.a.output.n }}", ways, after="a")
     driver = started(a="", r=route, t="r.tiny", m="r.mid", b="r.big", e="r.rest", after="t")
     driver.succeeds("a", output={"n": 150})
     assert said(driver, "t") == (
         "branch_not_taken",
-        "skipped: value = 150, branch tiny (value < 10) was false; r took mid",
+        "was skipped: value = 150, branch tiny (value < 10) was false; r took mid",
     )
-    assert said(driver, "b")[1] == "skipped: value = 150, r took branch mid before it came to big"
-    assert said(driver, "e")[1] == "skipped: value = 150, r took branch mid, so the default rest was not needed"
-    assert said(driver, "after") == ("upstream_skipped", "skipped: t was skipped")
-    assert why(driver).of("t").data["value"] == 150
+    assert said(driver, "b")[1] == "was skipped: value = 150, r took branch mid before evaluating big"
+    assert said(driver, "e")[1] == "was skipped: value = 150, r took branch mid, so the default rest was not needed"
+    assert said(driver, "after") == ("upstream_skipped", "was skipped: t was skipped")
+    assert why(driver).reason_for("t").data["value"] == 150
     assert [link.subject for link in why(driver).chain("after")] == ["after", "t"]
 
 
-def test_a_condition_without_a_field_tells_what_it_read():
+def test_a_condition_without_a_field_shows_the_values_it_read():
     route = conditional(None, {"yes": "nodes.a.output.n > 5", "no": None}, after="a")
     driver = started(a="", r=route, y="r.yes", n="r.no")
     driver.succeeds("a", output={"n": 3})
     assert said(driver, "y")[1] == (
-        "skipped: nodes.a.output.n = 3, branch yes (nodes.a.output.n > 5) was false; r took no"
+        "was skipped: nodes.a.output.n = 3, branch yes (nodes.a.output.n > 5) was false; r took no"
     )
 
 
-def test_what_follows_a_failure_names_it():
+def test_a_node_downstream_of_a_failure_names_it():
     driver = started(a="", b="a", c="b", d="", on_failure="continue")
     driver.fails("a")
-    assert said(driver, "b") == ("upstream_failed", "skipped: a failed")
-    assert said(driver, "c") == ("upstream_failed", "skipped: b did not run")
+    assert said(driver, "b") == ("upstream_failed", "was skipped: a failed")
+    assert said(driver, "c") == ("upstream_failed", "was skipped: b did not run")
     assert [link.subject for link in why(driver).chain("c")] == ["c", "b", "a"]
 
 
-def test_what_had_not_started_when_the_job_failed_names_what_failed_it():
+def test_a_node_that_had_not_started_when_the_job_failed_names_the_failed_node():
     driver = started(a="", b="", c="b")
     driver.fails("a", message="no disk")
-    assert said(driver, "c") == ("ended_early", "skipped: a had failed, and the job ended")
+    assert said(driver, "c") == ("ended_early", "was skipped: a failed, and the job ended")
     head = why(driver).head()
     assert (head.code, head.because) == (ReasonCode.JOB_FAILED, ("a",))
-    assert head.sentence == "is failing, since a failed (no disk): 1 node is not over yet"
+    assert head.sentence == "is failing because a failed (no disk): 1 node is not finished yet"
 
 
-def test_what_was_stopped_says_by_whom():
+def test_a_cancelled_node_says_who_cancelled_it():
     driver = started(a="", b="a")
     driver.cancels()
     driver.is_released("a")
     around = {"cancelled_by": "alice", "cancelled_at": 820.0}
-    assert said(driver, "b", **around) == ("cancelled", "was stopped: the job was cancelled by alice 3 min ago")
+    assert said(driver, "b", **around) == ("cancelled", "was cancelled: the job was cancelled by alice 3 min ago")
     assert why(driver, **around).head().sentence == "was cancelled by alice 3 min ago"
 
 
-def test_what_a_fail_fast_fan_out_stopped_leads_to_it():
+def test_a_child_that_a_fail_fast_fan_out_cancelled_leads_to_it():
     driver = started(f=fan_out([1, 2, 3], max_parallel=2, fail_fast=True))
     driver.fails("f__0")
-    assert said(driver, "f__2") == ("fan_out_stopped", "was stopped: too many children of f had failed")
+    assert said(driver, "f__2") == ("fan_out_stopped", "was cancelled: too many children of f failed")
     driver.is_released("f__1")
     assert [link.subject for link in why(driver).chain("f__2")] == ["f__2", "f", "f__0"]
 
 
-def test_what_an_earlier_run_left_behind():
+def test_a_child_that_an_earlier_run_left_behind_is_superseded():
     driver = started(a="", f=fan_out("{{ nodes.a.output.l }}", after="a"))
     driver.succeeds("a", output={"l": [1, 2]})
     driver.succeeds("f__0", "f__1")
@@ -414,10 +423,10 @@ def test_a_job_without_an_owner():
     found = why(driver, owner=None, orchestrators=0).head()
     assert (found.code, found.sentence) == (
         ReasonCode.NO_ORCHESTRATOR,
-        "waits for an owner: no orchestrator is alive",
+        "waits for an orchestrator; none is alive",
     )
     found = why(driver, owner=None, orchestrators=2).head()
-    assert (found.code, found.sentence) == (ReasonCode.NO_OWNER, "waits for an owner: 2 orchestrators are alive")
+    assert (found.code, found.sentence) == (ReasonCode.NO_OWNER, "waits for an orchestrator; 2 are alive")
 
 
 def test_a_job_whose_owner_died_or_is_silent():
@@ -426,26 +435,27 @@ def test_a_job_whose_owner_died_or_is_silent():
     found = why(driver, owner=silent)
     assert found.head().code is ReasonCode.OWNER_SILENT
     assert (
-        found.head().sentence == "has an owner, h:2, that was last heard 9 s ago: if it died, another takes over in 6 s"
+        found.head().sentence
+        == "is owned by h:2, whose last heartbeat was 9 s ago; if it is dead, another orchestrator takes over in 6 s"
     )
     dead = Service(id="2", where="h:2", silent_seconds=16.0, lease_seconds=15.0)
     assert why(driver, owner=dead).head().code is ReasonCode.OWNER_DIED
     assert why(driver, owner=dead, orchestrators=0).head().sentence == (
-        "waits for an owner: its owner h:2 died 16 s ago, and no orchestrator is alive"
+        "waits for an orchestrator; its owner h:2 died 16 s ago, and none is alive"
     )
     assert [link.subject for link in why(driver, owner=dead).chain("a")] == ["a", "the job"]
 
 
 def test_a_job_that_its_owner_cannot_advance():
-    found = why(started(a=""), trouble=AdvanceFailure(error="KeyError", again_in_seconds=12.0)).head()
+    found = why(started(a=""), advance_failure=AdvanceFailure(error="KeyError", retry_in_seconds=12.0)).head()
     assert found.code is ReasonCode.ADVANCE_FAILED
     assert (
         found.sentence
-        == "could not be advanced by its owner h:1: KeyError. The owner's log says more; it tries again in 12 s"
+        == "could not be advanced by its owner h:1: KeyError; the owner's log has the details, and it retries in 12 s"
     )
 
 
-def test_a_job_that_is_over_says_how():
+def test_a_finished_job_says_how_it_ended():
     driver = started(a="")
     driver.succeeds("a")
     assert why(driver, finished_at=940.0).head().sentence == "completed 1 min ago"
@@ -463,19 +473,19 @@ def test_a_job_past_its_deadline_says_so():
     driver = started(a="", b="a", deadline_seconds=60)
     driver.wakes()
     assert why(driver).head().code is ReasonCode.JOB_DEADLINE
-    assert said(driver, "b") == ("ended_early", "skipped: the job's deadline was over")
+    assert said(driver, "b") == ("ended_early", "was skipped: the job exceeded its deadline")
     driver.is_released("a")
     assert why(driver, error=driver.error).head().code is ReasonCode.JOB_DEADLINE
-    assert said(driver, "a")[1] == "was stopped: the job's deadline was over"
+    assert said(driver, "a")[1] == "was cancelled: the job exceeded its deadline"
 
 
-def test_what_somebody_has_to_mend_comes_first():
+def test_a_reason_that_needs_an_operator_comes_first():
     driver = started(run="", stuck="", asked=approval(), tried=task(retry=3), last="run stuck asked tried")
     driver.fails("tried")
     tasks = {"run": at_worker()["a"], "stuck": a_task()}
     found = why(driver, tasks=tasks)
     assert [group.examples[0] for group in found.groups()] == ["stuck", "asked", "tried", "run", "last"]
-    assert found.head().sentence == "stuck has waited 10 min in queue light: no live worker serves it"
+    assert found.head().sentence == "stuck has been queued on light for 10 min; no live worker serves this queue"
 
 
 def test_a_chain_follows_the_cause_whose_root_matters_most():
@@ -484,15 +494,15 @@ def test_a_chain_follows_the_cause_whose_root_matters_most():
     assert [link.subject for link in why(driver, tasks=tasks).chain("d")] == ["d", "c", "b"]
 
 
-def test_nodes_of_which_the_same_is_to_be_said_are_one_group():
+def test_nodes_with_the_same_reason_are_one_group():
     driver = started(f=fan_out(list(range(10_000))), g=fan_out([1, 2]))
     while driver.job.nodes["f"].wake_at is not None:
         driver.wakes("f")
     found = why(driver, tasks={node_id: a_task() for node_id in driver.dispatched()})
     groups = [(group.subject, group.sentence) for group in found.groups()]
-    assert groups[0] == ("10,000 children of f", "wait in queue light: no live worker serves it")
-    assert groups[1] == ("2 children of g", "wait in queue light: no live worker serves it")
-    assert found.head().sentence == "10,000 children of f wait in queue light: no live worker serves it"
+    assert groups[0] == ("10,000 children of f", "are queued on light; no live worker serves this queue")
+    assert groups[1] == ("2 children of g", "are queued on light; no live worker serves this queue")
+    assert found.head().sentence == "10,000 children of f are queued on light; no live worker serves this queue"
     assert len(groups) == 4
 
 

@@ -39,8 +39,8 @@ class ExplainedProof(Proof):
 
     chance: Chance
 
-    def step(self, happening: Any, output: Any = None) -> Any:
-        decided = super().step(happening, output)
+    def step(self, event: Any, output: Any = None) -> Any:
+        decided = super().step(event, output)
         check(Why(self.driver.rebuilt(), surroundings(self, self.chance)), self.needs.keys())
         return decided
 
@@ -69,14 +69,14 @@ def surroundings(proof: Proof, chance: Chance) -> DiagnosisContext:
         orchestrators=chance.number(0, 1),
         tasks=tasks,
         child_jobs=children,
-        queues={"default": QueueState(workers=chance.number(0, 1), seats=4)},
+        queues={"default": QueueState(workers=chance.number(0, 1), slots=4)},
         outputs=proof.driver.outputs,
     )
 
 
 def check(why: Why, needs: Any) -> None:
     for node in why.job.nodes.values():
-        reason = why.of(node.id)
+        reason = why.reason_for(node.id)
         assert reason.sentence
         assert reason.code in (OF_OVER if node.is_terminal else OF_OPEN), (node.id, node.status, reason)
         assert reason.code in BY_STATUS.get(node.status, ReasonCode), (node.id, node.status, reason)

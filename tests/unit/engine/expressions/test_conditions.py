@@ -133,13 +133,13 @@ def test_value_is_among_the_uses():
 @pytest.mark.parametrize(
     ("text", "value", "said"),
     [
-        ("value", 1, "gave integer 1, and it has to give true or false"),
-        ("value", "yes", "gave string 'yes'"),
-        ("value", None, "gave null"),
-        ("value", [1], "gave array"),
-        ("value", 0.5, "gave number 0.5"),
-        ("value or 3", False, "gave integer 3"),
-        ("value", "x" * 1000, "gave string 'xxx"),
+        ("value", 1, "returned integer 1; it must return true or false"),
+        ("value", "yes", "returned string 'yes'"),
+        ("value", None, "returned null"),
+        ("value", [1], "returned array"),
+        ("value", 0.5, "returned number 0.5"),
+        ("value or 3", False, "returned integer 3"),
+        ("value", "x" * 1000, "returned string 'xxx"),
     ],
 )
 def test_a_result_that_is_not_a_boolean_is_named(text, value, said):
@@ -152,11 +152,11 @@ def test_a_result_that_is_not_a_boolean_is_named(text, value, said):
 @pytest.mark.parametrize(
     ("text", "said", "offset"),
     [
-        ("= 5", "cannot be read", 0),
-        ("> 5 and < 10", "cannot be read", 8),
+        ("= 5", "cannot be parsed", 0),
+        ("> 5 and < 10", "cannot be parsed", 8),
         ("", "empty", 0),
-        ("< ", "cannot be read", 1),
-        ("in", "cannot be read", 2),
+        ("< ", "cannot be parsed", 1),
+        ("in", "cannot be parsed", 2),
         ("inptus.a > 1", "no `inptus`", 0),
         ("> inptus.a", "no `inptus`", 2),
         ("> item", "no `item`", 2),
@@ -172,7 +172,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(text, said, offset):
 
 
 def test_a_result_whose_digits_python_will_not_write_is_named_by_its_kind():
-    with pytest.raises(EvaluationFailed, match="gave integer,"):
+    with pytest.raises(EvaluationFailed, match="returned integer;"):
         holds("value", 10**5000)
 
 

@@ -285,7 +285,7 @@ def short(text: str) -> Any:
 def long(text: str) -> Any:
     compiler = _Compiler(text, ROOTS)
     try:
-        expression = compiler.finish(compiler.hard(parse(text), 0))
+        expression = compiler.finish(compiler.required(parse(text), 0))
     except ExpressionInvalid as error:
         return str(error).split(":")[0], error.offset, error.hint
     return expression, outcome(expression, {}), outcome(expression, {"inputs": {"a": {"if": 1}}, "item": {"a": 2}})

@@ -116,7 +116,7 @@ def test_uses_say_where_they_stand():
     [
         ("{{ inptus.n }}", (), 3, "no `inptus`"),
         ({"a": [0, "text {{ inputs.n | lenght }}"]}, ("a", 1), 17, "no filter"),
-        ({"a": {"b": "x {{ 1 + * 2 }}"}}, ("a", "b"), 9, "cannot be read"),
+        ({"a": {"b": "x {{ 1 + * 2 }}"}}, ("a", "b"), 9, "cannot be parsed"),
         ({"a": "{% if x %}"}, ("a",), 0, "statements"),
         ({"a": "b {# c #}"}, ("a",), 2, "comments"),
         ({"a": "{{ inputs.n }}{# c #}"}, ("a",), 14, "comments"),

@@ -60,9 +60,9 @@ WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLE
 SELECT by FROM dag_job_events WHERE job_id = :job_id AND type = 'CancelRequested' ORDER BY seq DESC LIMIT 1
 
 -- name: places
--- How many tasks come before each of a job's in its queue.
-SELECT task_id, ahead FROM (
-    SELECT task_id, job_id, row_number() OVER (PARTITION BY queue ORDER BY priority DESC, task_id) - 1 AS ahead
+-- The position of each of a job's tasks in its queue; the first is 1.
+SELECT task_id, queue_position FROM (
+    SELECT task_id, job_id, row_number() OVER (PARTITION BY queue ORDER BY priority DESC, task_id) AS queue_position
     FROM dag_task_queue
     WHERE worker_id IS NULL AND stop_requested_at IS NULL AND queue = ANY(:queues::text[])
 ) AS n
