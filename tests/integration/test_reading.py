@@ -14,7 +14,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dagmaster.application.context import Application
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.job_snapshot import load_snapshot
 from dagmaster.application.queries.fleet import serves_queue
@@ -28,6 +27,7 @@ from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.legacy_fleet import read_fleet
 from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
+from tests.unit.application.world import application_on
 
 DEFINITION: dict[str, Any] = {
     "workflow_id": "flow",
@@ -276,8 +276,7 @@ def test_a_snapshot_says_who_serves_the_queues(dsn):
     def snapshot() -> Any:
         async def work() -> Any:
             store = PostgresReadStore(DatabaseConfig(dsn=dsn))
-            doubles: Any = {"client": None, "blobs": None}
-            app = Application(read=store, **doubles)
+            app = application_on(store)
             try:
                 job = await find_job(app, "1")
                 return await load_snapshot(app, job, await app.graphs.get(job.content_hash))

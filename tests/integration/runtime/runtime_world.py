@@ -17,8 +17,9 @@ import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatalogNameError, PostgresError
 
 from dagmaster.adapters.output_blobs_local import LocalBlobs
+from dagmaster.application.diagnosis import explain_job
 from dagmaster.application.submission import JobSubmitter, Submission
-from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.service import Orchestrator, Timing
@@ -28,13 +29,13 @@ from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
-from dagmaster.store.postgres.legacy_diagnosis_reader import Explaining
-from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
 from tests.conformance.server import dsn_of, release_database, take_database
+from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -382,14 +383,12 @@ class World:
         return "\n".join(found)
 
     async def why(self, job_id: str) -> Why:
-        """Why a job and its nodes stand where they stand."""
-        store = LegacyReadStore(self.address, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        """Explain why a job and its nodes have their status."""
+        store = PostgresReadStore(self.address, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
         try:
-            found = await Explaining(store, compile_definition, redact_value).explain(job_id)
+            return await explain_job(application_on(store), job_id)
         finally:
             await store.close()
-        assert found is not None
-        return found.why
 
     async def until_reason(self, job_id: str, node: str, code: str) -> str:
         """Wait until a node has a reason of this code, and give its sentence."""

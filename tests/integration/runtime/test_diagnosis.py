@@ -10,13 +10,12 @@ from dagmaster.authoring.handler_registry import handler
 from dagmaster.clocks import loop_time
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.orchestrator import service
-from dagmaster.store.postgres.legacy_fleet import read_fleet
-from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate, read
 from tests.integration.runtime.test_ownership import GATED, gated_by
 
 if TYPE_CHECKING:
-    from dagmaster.store.postgres.legacy_fleet import Fleet
+    from dagmaster.ports.read_store import FleetRecord
     from dagmaster.worker.prefetch import PrefetchBudget
     from tests.integration.runtime.runtime_world import World
 
@@ -28,10 +27,10 @@ def hurry(room: PrefetchBudget) -> None:
     room.rate, room._since = 20.0, loop_time() + 3600
 
 
-async def fleet_of(world: World) -> Fleet:
-    store = LegacyReadStore(world.address, lease_seconds=60.0, worker_lease_seconds=60.0)
+async def fleet_of(world: World) -> FleetRecord:
+    store = PostgresReadStore(world.address, lease_seconds=60.0, worker_lease_seconds=60.0)
     try:
-        return await read_fleet(store)
+        return await store.fleet()
     finally:
         await store.close()
 
@@ -70,8 +69,8 @@ async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world
     assert "9 s ago and has not started" in await world.until_reason(job, "f__1", "prefetched")
     queued = await world.until_reason(job, "f__4", "queued")
     assert "position 2; 1 live worker, 1 of 1 slots busy" in queued
-    (found,) = (await fleet_of(world)).workers
-    assert (found["running"], found["prefetched"], found["concurrency"]) == (1, 2, 1)
+    (registered,) = (await fleet_of(world)).workers
+    assert (registered.running, registered.prefetched, registered.concurrency) == (1, 2, 1)
     gate.open()
     assert (await world.over(job)).status == "COMPLETED"
 
@@ -100,8 +99,8 @@ async def test_plain_functions_that_wait_for_a_process_say_so(world: World):
     said = ""
     while "its 1 process for plain functions is busy (DAGMASTER_PROCESSES)" not in said:
         said = await world.until_reason(job, "f__1", "queued")
-    (found,) = (await fleet_of(world)).workers
-    assert (found["processes"], found["processes_busy"]) == (1, 1)
+    (registered,) = (await fleet_of(world)).workers
+    assert (registered.processes, registered.processes_busy) == (1, 1)
     await world.send(job, "cancel")
     await world.over(job)
 
@@ -121,7 +120,7 @@ async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
     # It is long dead by now: only that of the last hour is shown.
     await world.rows("UPDATE dag_workers SET heartbeat_at = clock() - interval '10 min'")
     (dead,) = (await fleet_of(world)).workers
-    assert dead["left"] == {"tasks": 60, "not_reclaimed": 0, "now": {"dispatched": 60}}
+    assert dead.left == {"tasks": 60, "not_reclaimed": 0, "now": {"dispatched": 60}}
     gate.open()
     await world.worker()
     await world.over(job)
@@ -149,15 +148,15 @@ async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_flee
     )
     fleet = await fleet_of(world)
     (dead,) = fleet.workers
-    assert (dead["died"], dead["left"]) == (True, {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}})
-    (gone,) = [each for each in fleet.orchestrators if not each["alive"]]
-    assert gone["died"]
-    assert gone["left"] == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "moved_on": 0}
+    assert (dead.has_died, dead.left) == (True, {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}})
+    (gone,) = [each for each in fleet.orchestrators if not each.is_alive]
+    assert gone.has_died
+    assert gone.left == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "moved_on": 0}
     claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
     assert [claim.get("after") for claim in claims] == [None, "died"]
-    assert all(claim["where"] == f"{dead['host']}:{dead['pid']}" for claim in claims)
+    assert all(claim["where"] == f"{dead.host}:{dead.pid}" for claim in claims)
     (lost,) = await world.events(job, "AttemptLost")
-    assert read(lost["data"])["worker"] == f"{dead['host']}:{dead['pid']}"
+    assert read(lost["data"])["worker"] == f"{dead.host}:{dead.pid}"
     gate.open()
     await world.worker()
     await world.over(job)
@@ -176,13 +175,13 @@ async def test_the_fleet_shows_that_a_worker_drains(world: World):
     worker = await world.worker(drain_seconds=60)
     job = await world.submit("{name: n, nodes: {a: {handler: holds}}}")
     await began.wait()
-    assert [each["draining"] for each in (await fleet_of(world)).workers] == [False]
+    assert [each.is_draining for each in (await fleet_of(world)).workers] == [False]
     stopping = asyncio.create_task(world.stop(worker))
     await world.until("SELECT bool_or((counters ->> 'draining')::boolean) FROM dag_workers")
-    assert [each["draining"] for each in (await fleet_of(world)).workers] == [True]
+    assert [each.is_draining for each in (await fleet_of(world)).workers] == [True]
     gate.open()
     await stopping
-    assert [each["draining"] for each in (await fleet_of(world)).workers] == [False]
+    assert [each.is_draining for each in (await fleet_of(world)).workers] == [False]
     await world.over(job)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.cli.naming import child_of
 from dagmaster.engine.diagnosis.reasons import ReasonCode
-from dagmaster.redaction import redact_value
-from dagmaster.store.postgres.legacy_node_detail import read_node
-from dagmaster.store.postgres.legacy_read_store import LegacyReadStore
+from dagmaster.ports.read_store import JobFilter
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
+from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def reading(world: World) -> AsyncIterator[LegacyReadStore]:
-    store = LegacyReadStore(world.address)
+async def reading(world: World) -> AsyncIterator[PostgresReadStore]:
+    store = PostgresReadStore(world.address)
     try:
         yield store
     finally:
@@ -61,11 +61,11 @@ async def test_a_command_waits_until_somebody_takes_it_up(world: World):
     async with reading(world) as store:
         job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
         await world.send(job, "cancel")
-        (waiting,) = await store.commands(job)
-        assert (waiting.kind, waiting.by) == ("cancel", "ada")
+        (waiting,) = await store.pending_commands(job)
+        assert (waiting.kind, waiting.sent_by) == ("cancel", "ada")
         await world.orchestrator()
         await world.over(job)
-        assert await store.commands(job) == []
+        assert await store.pending_commands(job) == []
 
 
 async def test_a_run_begins_when_the_job_was_resumed(world: World):
@@ -80,11 +80,11 @@ async def test_a_run_begins_when_the_job_was_resumed(world: World):
         await world.send(job, "resume", nodes=[])
         assert (await world.over(job, run=2)).status == "FAILED"
         head = await store.job(job)
-        (line,) = await store.jobs()
+        (line,) = await store.jobs(JobFilter())
         assert head is not None
         assert head.resumed_at is not None
-        assert head.seconds == line.seconds
-        assert (head.seconds or 0) < 3600
+        assert head.duration_seconds == line.duration_seconds
+        assert (head.duration_seconds or 0) < 3600
 
 
 async def test_a_node_has_its_params_while_its_task_is_out_and_no_secrets(world: World):
@@ -100,20 +100,19 @@ async def test_a_node_has_its_params_while_its_task_is_out_and_no_secrets(world:
         await world.start()
         flow = """
 name: n
+inputs: {token: {type: string, secret: true}}
 nodes:
-  f: {type: fan_out, source: [{by: hunter2}], task: {handler: held, params: {text: "it is {{ item.by }}"}}}
+  f: {type: fan_out, source: [{by: "{{ inputs.token }}"}], task: {handler: held, params: {text: "it is {{ item.by }}"}}}
 """
-        job = await world.submit(flow)
+        job = await world.submit(flow, {"token": "hunter2"})
         await world.until_held(1)
 
         async def read() -> Any:
-            return await read_node(
-                store, job, "f__0", child_of=child_of("f__0"), secrets=["hunter2"], hide=redact_value
-            )
+            return await node_detail(application_on(store), job, "f__0")
 
         node = await read()
         assert (node.params, node.item) == ({"text": "it is ***"}, {"by": "***"})
-        assert [(each.number, each.status) for each in node.attempts] == [(1, "RUNNING")]
+        assert [(each.attempt, each.status) for each in node.attempts] == [(1, "RUNNING")]
         gate.open()
         await world.over(job)
         node = await read()
@@ -125,18 +124,18 @@ async def test_the_queue_of_a_run_that_is_over_is_served_by_who_serves_all(world
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}", queue="run:7")
     await world.until_node(job, "a", "DISPATCHED")
     async with reading(world) as store:
-        assert [wait.workers for wait in await store.waiting_tasks(job)] == [0]
+        assert [wait.workers for wait in await store.backlog(job)] == [0]
         # Rows of workers: a real one would take the task.
         insert = """
 INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, started_at, heartbeat_at)
 VALUES ($1, 'h', 1, '1', $2, 4, clock(), clock())
 """
         await world.rows(insert, 1, [])
-        assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
+        assert [wait.workers for wait in await store.backlog(job)] == [1]
         assert (await world.why(job)).reason_for("a").code is ReasonCode.QUEUED
         await world.rows(insert, 2, ["run:7"])
         await world.rows(insert, 3, ["other"])
-        assert [wait.workers for wait in await store.waiting_tasks(job)] == [1]
+        assert [wait.workers for wait in await store.backlog(job)] == [1]
     await world.rows("DELETE FROM dag_workers")
     await world.worker()
     await world.over(job)

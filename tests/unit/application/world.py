@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.context import Application
@@ -259,8 +259,13 @@ class FakeBlobs:
 
 
 def an_application(store: FakeReadStore, **blobs: bytes) -> Application:
-    doubles: Any = {"read": store, "client": None, "blobs": FakeBlobs(**blobs)}
-    return Application(**doubles)
+    return application_on(store, blobs=FakeBlobs(**blobs))
+
+
+def application_on(store: Any, **ports: Any) -> Application:
+    """Return an application that can read; ports that are not named are None."""
+    values: dict[str, Any] = {each.name: None for each in fields(Application) if each.init}
+    return Application(**(values | {"read": store} | ports))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
