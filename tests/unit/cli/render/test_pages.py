@@ -133,7 +133,7 @@ def test_an_explanation_begins_with_the_reason_and_what_to_type():
     lines = drawn(*job_why_page(run(why_job(app, "7")))).splitlines()
     assert lines[0] == "▶ running  flow v2  job 7  10.0 s  deadline in 1 min"
     assert lines[2].startswith("fetch ")
-    assert "no live worker serves it" in lines[2]
+    assert "no live worker serves this queue" in lines[2]
     assert lines[3] == "  dagmaster worker --queue default"
 
 
