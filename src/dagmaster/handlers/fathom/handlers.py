@@ -64,22 +64,22 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
     """List the files below a prefix; return the tiles to stack, those that are done, and those that are incomplete."""
     prefix = _resolve_prefix(ctx, params.prefix, params.zone)
     patterns = [params.pattern] if isinstance(params.pattern, str) else params.pattern
-    found = find_tiles(ctx.blobs.under(prefix), prefix.name, Grammar(patterns or PATTERNS))
-    if not found.tiles:
+    listing = find_tiles(ctx.blobs.under(prefix), prefix.name, Grammar(patterns or PATTERNS))
+    if not listing.tiles:
         expected = f"expected names as {' or '.join(patterns or PATTERNS)}"
-        if found.unparsed:
+        if listing.unparsed:
             raise invalid_input(
-                f"no pattern matches any of the {len(found.unparsed):,} files below {prefix}: {expected}, not as"
-                f" {found.unparsed[0]}"
+                f"no pattern matches any of the {len(listing.unparsed):,} files below {prefix}: {expected}, not as"
+                f" {listing.unparsed[0]}"
             )
         raise invalid_input(f"there are no files below {prefix}: {expected}")
-    if found.duplicates:
+    if listing.duplicates:
         raise invalid_input(
-            f"{len(found.duplicates):,} files repeat the tile and return period of another: {found.duplicates[0]}."
+            f"{len(listing.duplicates):,} files repeat the tile and return period of another: {listing.duplicates[0]}."
             " Expected one file each; name one layout as pattern"
         )
     where = {name: [value] if isinstance(value, str) else value for name, value in params.where.items()}
-    selected = [tile for tile in found.tiles if is_selected(tile, params.bbox, where)]
+    selected = [tile for tile in listing.tiles if is_selected(tile, params.bbox, where)]
     lacking = [(tile, missing) for tile in selected if (missing := tile.missing(params.return_periods))]
     if lacking and params.incomplete == "fail":
         tile, missing = lacking[0]
@@ -104,12 +104,12 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
             {"tile": tile.tile, "group": tile.group, "missing": [band_name(period) for period in missing]}
             for tile, missing in lacking
         ],
-        unparsed=found.unparsed[:MAX_REPORTED],
+        unparsed=listing.unparsed[:MAX_REPORTED],
         counts={
-            "files": sum(len(tile.files) for tile in found.tiles),
-            "unparsed": len(found.unparsed),
-            "tiles": len(found.tiles),
-            "unwanted": len(found.tiles) - len(selected),
+            "files": sum(len(tile.files) for tile in listing.tiles),
+            "unparsed": len(listing.unparsed),
+            "tiles": len(listing.tiles),
+            "unwanted": len(listing.tiles) - len(selected),
             "incomplete": len(lacking),
             "done": len(done),
             "to_do": len(to_do),
