@@ -142,9 +142,9 @@ class LocalRunner:
             queue=queue,
             workflows={child.workflow_id: child.content_hash for child in children},
         )
-        submitter.job(submission)
+        submitter.make_job(submission)
         for child in children:
-            await submitter.keep(child)
+            await submitter.store_graph(child)
         self._finished.clear()
         self.job_id, self.note, self._failure = "", "", None
         async with self._running(queue):

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, WorkflowSpec
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ChildJobRequest, TurnResult
-    from dagmaster.ports.orchestrator_store import OrchestratorStore
-    from dagmaster.ports.reusable_results import SourceNode
+    from dagmaster.ports.reusable_results import ReusableResults, SourceNode
 
 MAX_DEPTH: Final = 8
 MIN_SECRET_LENGTH: Final = 4
@@ -30,9 +29,12 @@ MIN_SECRET_LENGTH: Final = 4
 class ChildJobs:
     """Finds the workflows of child jobs and creates the jobs."""
 
-    def __init__(self, store: OrchestratorStore, graph: Callable[[str], Awaitable[Graph]]) -> None:
+    def __init__(
+        self, store: ReusableResults, graph: Callable[[str], Awaitable[Graph]], new_id: Callable[[], str]
+    ) -> None:
         self._store = store
         self._graph = graph
+        self._new_id = new_id
 
     async def start(self, owned: OwnedJob, result: TurnResult) -> tuple[list[NewJob], list[EngineEvent]]:
         """Create the child jobs of a turn; return them, and the events of those that are rejected or reused."""
@@ -102,7 +104,7 @@ class ChildJobs:
         except DagmasterError as problem:
             return failure("invalid_workflow", f"workflow {spec.workflow_id!r} cannot run: {problem}")
         return NewJob(
-            id=self._store.ids.new(),
+            id=self._new_id(),
             workflow_id=graph.workflow_id,
             version=graph.version,
             content_hash=graph.content_hash,

@@ -1,6 +1,6 @@
-"""Dry run of a new job: it starts without workers, and advances as far as results can be reused.
+"""Dry run of a resume as a new job: the job takes the turns of a real one as far as results are reused.
 
-It uses the turns of a real job, so its outcome is what would happen. Nothing is written.
+No task is dispatched and nothing is written; values that the turns make are kept in memory.
 """
 
 from __future__ import annotations
@@ -27,52 +27,52 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Node
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.node_values import ValueKey
-    from dagmaster.ports.orchestrator_store import OrchestratorStore
-    from dagmaster.ports.reusable_results import SourceJob
+    from dagmaster.ports.reusable_results import ReusableResults, SourceJob
 
 
-async def dry_run(
-    store: OrchestratorStore,
+async def dry_run_job(
+    results: ReusableResults,
     graph: Graph,
     *,
     inputs: Mapping[str, Any],
     env: Mapping[str, str],
     workflows: Mapping[str, str],
-    past: SourceJob,
+    source: SourceJob,
+    now: float,
     redo: tuple[str, ...] = (),
 ) -> Job:
-    """Return the job in the state in which no more results can be reused."""
+    """Return the new job as it is when nothing more of the source job can be reused."""
     claimed = ClaimedJob(
         row=JobRow(id=""), workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
         inputs=inputs, env=env, priority=5, epoch=0, event_seq=0, depth=0, queue=None, workflows=workflows, parent=None,
-        resumed_from=past.job_id, redo=redo,
+        resumed_from=source.job_id, redo=redo,
     )  # fmt: skip
-    values = _MemoryValues(store)
-    owned = OwnedJob(claimed, _unlimited_graph(graph), values, source=past, reusable=store)
+    values = _DryRunValues(results)
+    owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results)
     values.job = owned.job
-    children = ChildJobs(store, GraphCache(store).get)
+    # Child jobs are made and dropped: their ids are never stored.
+    children = ChildJobs(results, GraphCache(results).get, lambda: "0")
     events: list[EngineEvent] = [JobStarted()]
-    now = store.clock.now()
     while events:
-        result = await run_turn(
+        turn = await run_turn(
             owned.job, events, reported={}, scopes=owned.scopes, values=owned.values, now=now, reuse=owned.reuse
         )
-        values.keep(result)
-        _, events = await children.start(owned, result)
-        due = [node for node in result.changed if _is_time_only(node)]
+        values.add(turn)
+        _, events = await children.start(owned, turn)
+        due = [node for node in turn.changed if _needs_only_time(node)]
         now = max([now, *(node.wake_at or now for node in due)])
         events += [TimerFired(node.id) for node in due]
     return owned.job
 
 
-def _is_time_only(node: Node) -> bool:
-    """Return whether a node waits only for time: until its next children are created, or until a wait ends."""
+def _needs_only_time(node: Node) -> bool:
+    """Return whether a node continues when time passes: a wait, or a fan-out that creates more children."""
     is_wait = isinstance(node.spec, WaitSpec) and node.spec.signal is None and node.status is NodeStatus.WAITING
     return node.wake_at is not None and (is_wait or isinstance(node, FanOut))
 
 
-def _unlimited_graph(graph: Graph) -> Graph:
-    """Return the graph without limits: no child waits for another, and no failure ends the job."""
+def _without_limits(graph: Graph) -> Graph:
+    """Return the graph without limits on parallel children, deadline, and early end on failure."""
     specs = {node_id: _unlimited(spec) for node_id, spec in graph.specs.items()}
     return replace(graph, specs=specs, on_failure=OnFailure.CONTINUE, deadline_seconds=None)
 
@@ -84,19 +84,19 @@ def _unlimited(spec: Spec) -> Spec:
     return replace(spec, max_parallel=None, fail_fast=False, child=child)  # type: ignore[arg-type]
 
 
-class _MemoryValues:
-    """The values of a dry run, in memory; reused outputs stay in the store until they are needed."""
+class _DryRunValues:
+    """The values of a dry run, in memory. A reused output is loaded from the source job when it is needed."""
 
-    def __init__(self, store: OrchestratorStore) -> None:
+    def __init__(self, results: ReusableResults) -> None:
         self.job: Job | None = None
-        self._store = store
+        self._results = results
         self._outputs: dict[str, Any] = {}
         self._sources: dict[str, list[Any]] = {}
 
-    def keep(self, result: TurnResult) -> None:
+    def add(self, turn: TurnResult) -> None:
         """Keep the values of a turn."""
-        self._outputs.update(result.outputs)
-        self._sources.update(result.sources)
+        self._outputs.update(turn.outputs)
+        self._sources.update(turn.sources)
 
     async def load(self, _job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
         """Return the values that exist."""
@@ -108,21 +108,21 @@ class _MemoryValues:
             elif key.kind is ValueKind.OUTPUTS:
                 values[key] = await self._child_outputs(key.node)
             elif key.node in self._outputs:
-                values[key] = await self._resolve_output(key.node)
+                values[key] = await self._output(key.node)
         return values
 
     async def resolve_value(self, value: JsonText) -> Any:
-        """Read a value: from its text, or from its blob."""
-        return await self._store.resolve_value(value)
+        """Return a value from its text or from its blob."""
+        return await self._results.resolve_value(value)
 
-    async def _child_outputs(self, fan_id: str) -> list[Any]:
-        fan = None if self.job is None else self.job.nodes[fan_id]
-        children = fan.children[: fan.expanded] if isinstance(fan, FanOut) else []
+    async def _child_outputs(self, fan_out_id: str) -> list[Any]:
+        fan_out = None if self.job is None else self.job.nodes[fan_out_id]
+        children = fan_out.children[: fan_out.expanded] if isinstance(fan_out, FanOut) else []
         return [
-            await self._child_outputs(each.id) if isinstance(each, FanOut) else await self._resolve_output(each.id)
-            for each in children
+            await self._child_outputs(child.id) if isinstance(child, FanOut) else await self._output(child.id)
+            for child in children
         ]
 
-    async def _resolve_output(self, node_id: str) -> Any:
+    async def _output(self, node_id: str) -> Any:
         value = self._outputs.get(node_id)
         return await self.resolve_value(value) if isinstance(value, JsonText) else value

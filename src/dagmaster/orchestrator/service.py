@@ -89,7 +89,7 @@ class Orchestrator:
         self._blobs = blobs
         self._redact = redact
         self._graphs = GraphCache(store)
-        self._children = ChildJobs(store, self._graphs.get)
+        self._children = ChildJobs(store, self._graphs.get, self._new_id)
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced: until when they are quarantined, and the error's type.
         self._quarantined: dict[str, tuple[float, str]] = {}
@@ -112,6 +112,10 @@ class Orchestrator:
         """Stop after the current turn."""
         self._stopping.set()
         self.store.wakeup.set()
+
+    def _new_id(self) -> str:
+        # Asked each time: a lease that was lost and taken again has another source of ids.
+        return self.store.ids.new()
 
     async def run(self) -> None:
         """Run until stopped, then release every job. Reconnect with backoff when the database is unavailable."""

@@ -1,4 +1,4 @@
-"""The client's port to the store: submit jobs and send commands."""
+"""The client's port to the store: submit jobs, send commands, publish workflows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.command_kinds import CommandKind
-    from dagmaster.ports.job_records import Accepted, NewJob
+    from dagmaster.ports.ids import Ids
+    from dagmaster.ports.job_records import Accepted, NewJob, StoredWorkflow
 
 
 class ClientStore(Protocol):
-    """What submitting and asking needs."""
+    """What a client writes. It reads through the read store."""
+
+    async def lease_ids(self) -> Ids:
+        """Return a source of unique ids for the next seconds; ask again before each use."""
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
-        """Keep a graph, if it is not there yet."""
+        """Store a graph, if it is not stored yet."""
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Store jobs, in order. A job whose key is taken is not stored again."""
+        """Store jobs, in order. A job whose idempotency key is in use is not stored again."""
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """What a submit would say of those whose key is taken already."""
+        """Return what `submit` would return for the jobs whose idempotency key is in use."""
 
     async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
-        """Put a command into a job's inbox. False if there is no such job."""
+        """Put a command into a job's inbox; return False if there is no such job."""
+
+    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+        """Publish versions, all or none; with `activate` each becomes the version that new jobs get."""
+
+    async def activate(self, workflow_id: str, version: int) -> None:
+        """Make a published version the one that new jobs get."""

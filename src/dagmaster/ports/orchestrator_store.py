@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Ids
-    from dagmaster.ports.job_records import ClaimedJob, StoredWorkflow
-    from dagmaster.ports.json_text import JsonText
+    from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.node_values import ValueKey
     from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
 
@@ -71,15 +70,6 @@ class OrchestratorStore(ReusableResults, Protocol):
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
         """Load values: see `ports.values.Values`."""
-
-    async def resolve_value(self, value: JsonText) -> Any:
-        """Read a value that is not stored yet, likewise."""
-
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
-        """A stored graph."""
-
-    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
-        """A published workflow: this version, or the active one."""
 
     async def owned_job_ids(self) -> set[str]:
         """The ids of the jobs that this orchestrator owns."""

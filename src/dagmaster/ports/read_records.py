@@ -101,6 +101,11 @@ class JobRecord:
         return self.status in TERMINAL_JOB
 
     @property
+    def is_cancelled(self) -> bool:
+        """Return whether the job ended because it was cancelled."""
+        return self.status is JobStatus.CANCELLED
+
+    @property
     def duration_seconds(self) -> float | None:
         """Return how long the last run takes or took; None before it starts."""
         began = self.started_at if self.resumed_at is None else self.resumed_at

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from dagmaster.ports.job_records import ClaimedJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
 
 
@@ -45,16 +46,31 @@ class KnownHandlers:
 
 
 class ReusableResults(Protocol):
-    """Where the results of jobs that others were resumed from are read."""
+    """Reads of jobs that are resumed: what is stored of them, and what a new run or job can reuse.
+
+    Orchestrators use it in turns; `application` uses it for dry runs. It claims and writes nothing.
+    """
+
+    async def load_job(self, job_id: str) -> ClaimedJob | None:
+        """Return a job as its owner would load it, without claiming it."""
 
     async def load_source_job(self, job_id: str) -> SourceJob:
-        """The completed nodes of a job."""
+        """Return the completed nodes of a job."""
 
     async def known_handlers(self) -> KnownHandlers:
-        """What handlers are now."""
+        """Return the handlers of live workers and their versions."""
 
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """The last child job of each of these nodes (job, node), where it did not work out."""
+        """Return the last child job of each of these nodes (job, node), where it failed or was cancelled."""
 
     async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
-        """The outputs of those of these nodes that are still what they were, version and attempt included."""
+        """Return the outputs of those nodes that are unchanged, including version and attempt."""
+
+    async def resolve_value(self, value: JsonText) -> Any:
+        """Return a value from its text or from its blob."""
+
+    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+        """Return a stored graph."""
+
+    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+        """Return a published workflow: this version, or the active one."""

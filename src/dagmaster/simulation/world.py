@@ -401,7 +401,7 @@ class World:
 
     async def _publish(self, graph: Graph) -> None:
         store = MemoryClientStore(self.database)
-        await JobSubmitter(store, store.ids).keep(graph)
+        await JobSubmitter(store, store.ids).store_graph(graph)
         await store.publish(StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash))
 
     def _start_client(self, graph: Graph, number: int) -> None:

@@ -260,7 +260,7 @@ class World:
 
     async def publish(self, text: str) -> Graph:
         graph = self.graph(text)
-        await self.intake.keep(graph)
+        await self.intake.store_graph(graph)
         await self.client.publish(StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash))
         return graph
 
@@ -270,7 +270,7 @@ class World:
         """Submit, and give what was answered. `brings`: workflows that come with the job."""
         children = [self.graph(each) for each in brings]
         for child in children:
-            await self.intake.keep(child)
+            await self.intake.store_graph(child)
         submission = Submission(
             graph=self.graph(text),
             inputs=inputs or {},

@@ -12,7 +12,7 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.model import Job
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job
-from dagmaster.orchestrator.dry_run import dry_run
+from dagmaster.orchestrator.dry_run import dry_run_job
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from tests.integration.runtime.runtime_world import Gate, read
 
@@ -84,8 +84,9 @@ async def plan(
         stored = await store.load_job(old)
         assert stored is not None
         definition = await store.definition(stored.content_hash)
-        past, graph = await store.load_source_job(old), world.graph(text)
-        job = await dry_run(store, graph, inputs=inputs, env={}, workflows={}, past=past)
+        source, graph = await store.load_source_job(old), world.graph(text)
+        now = store.clock.now()
+        job = await dry_run_job(store, graph, inputs=inputs, env={}, workflows={}, source=source, now=now)
         before = Job.rebuild(world.graph(json.dumps(definition)), stored.row, stored.nodes)
     finally:
         await store.close()

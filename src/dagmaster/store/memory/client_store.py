@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.command_kinds import CommandKind
+    from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -24,6 +25,10 @@ class MemoryClientStore:
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
         self.ids = database.new_ids()
+
+    async def lease_ids(self) -> Ids:
+        """Return a source of unique ids."""
+        return self.ids
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
         """Keep a graph, if it is not there yet."""
@@ -99,14 +104,20 @@ class MemoryClientStore:
         found = [each for _, each in sorted(self._database.workflows.items()) if each.workflow_id == workflow_id]
         return [(each, each.version == active) for each in found]
 
-    async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
-        """Publish a version, and let it be the active one."""
-        key = (workflow.workflow_id, workflow.version)
-        if self._database.workflows.get(key) != workflow:
-            self._database.published_at[key] = self._database.clock.now()
-        self._database.workflows[key] = workflow
-        if activate:
-            self._database.active[workflow.workflow_id] = workflow.version
+    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+        """Publish versions; with `activate` each becomes the active one."""
+        for workflow in workflows:
+            key = (workflow.workflow_id, workflow.version)
+            if self._database.workflows.get(key) != workflow:
+                self._database.published_at[key] = self._database.clock.now()
+            self._database.workflows[key] = workflow
+            if activate:
+                self._database.active[workflow.workflow_id] = workflow.version
+
+    async def activate(self, workflow_id: str, version: int) -> None:
+        """Make a published version the active one."""
+        if (workflow_id, version) in self._database.workflows:
+            self._database.active[workflow_id] = version
 
 
 async def _value(value: JsonText | None, blobs: OutputBlobs) -> Any:

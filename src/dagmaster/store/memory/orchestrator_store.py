@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.job_records import ClaimedJob
-from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.store.memory.database import Registration, add_event
+from dagmaster.store.memory.reusable_results import MemoryReusableResults, claimed_job
 from dagmaster.store.memory.turn_writer import write_turn
 from dagmaster.store.result_notifications import NotificationInbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.engine.model import NodeRow
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.job_records import StoredWorkflow
+    from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
     from dagmaster.snowflakes import Snowflakes
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 
-class MemoryOrchestratorStore(NotificationInbox):
+class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     """The orchestrator's door."""
 
     def __init__(
@@ -39,13 +35,11 @@ class MemoryOrchestratorStore(NotificationInbox):
         lease_seconds: float = 15.0,
         worker_lease_seconds: float = 6.0,
     ) -> None:
-        super().__init__()
+        NotificationInbox.__init__(self)
+        MemoryReusableResults.__init__(self, database, blobs, worker_lease_seconds=worker_lease_seconds)
         self.owner_id = ""
         self.name = ""
-        self._database = database
-        self._blobs = blobs or database.blobs
         self._lease_seconds = lease_seconds
-        self._worker_lease_seconds = worker_lease_seconds
         self._ids = database.new_ids()
         self._heard: list[Callable[[str], None]] = []
 
@@ -98,7 +92,7 @@ class MemoryOrchestratorStore(NotificationInbox):
             job.owner_id = self.owner_id
             job.epoch += 1
             add_event(job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch, **self._after(job)}))
-        return [_claimed(job) for job in claimed]
+        return [claimed_job(job) for job in claimed]
 
     def _after(self, job: StoredJob) -> dict[str, str]:
         """Whether the owner before let go of the job, or died."""
@@ -113,7 +107,7 @@ class MemoryOrchestratorStore(NotificationInbox):
         jobs = [job for job in self._owned() if job_ids is None or job.new.id in job_ids]
         for job in jobs:
             job.epoch += 1
-        return [_claimed(job) for job in sorted(jobs, key=lambda job: job.rank)]
+        return [claimed_job(job) for job in sorted(jobs, key=lambda job: job.rank)]
 
     def _owned(self) -> list[StoredJob]:
         return [job for job in self._database.jobs.values() if job.owner_id == self.owner_id]
@@ -219,88 +213,3 @@ class MemoryOrchestratorStore(NotificationInbox):
             else:
                 values.append(None if child.output is None else await self.resolve_value(child.output))
         return values
-
-    async def resolve_value(self, value: JsonText) -> Any:
-        """Read a value: from its text, or from its blob."""
-        return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
-
-    # ── Jobs that others were resumed from ──
-
-    async def load_source_job(self, job_id: str) -> SourceJob:
-        """The completed nodes of a job."""
-        rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
-        return SourceJob(job_id, [node for row in rows if (node := _past_of(row)) is not None])
-
-    async def known_handlers(self) -> KnownHandlers:
-        """What handlers are now."""
-        versions: dict[str, frozenset[str]] = {}
-        served: set[str] = set()
-        for _, who in sorted(self._database.workers.items(), key=lambda item: -int(item[0])):
-            alive = who.stopped_at is None and self._database.is_fresh(who, self._worker_lease_seconds)
-            for handler, version in who.handlers.items():
-                if alive:
-                    versions[handler] = frozenset({version}) | (versions[handler] if handler in served else frozenset())
-                    served.add(handler)
-                else:
-                    versions.setdefault(handler, frozenset({version}))
-        return KnownHandlers(versions, frozenset(served))
-
-    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """The last child job of each of these nodes, where it did not work out."""
-        last: dict[tuple[str, str], StoredJob] = {}
-        for child in self._database.jobs.values():
-            parent = child.new.parent
-            if parent is not None and (place := (parent.job_id, parent.node_id)) in nodes:
-                last[place] = max(child, last.get(place, child), key=lambda each: int(each.new.id))
-        return {
-            place: child.new.id for place, child in last.items() if child.row.status.value in ("FAILED", "CANCELLED")
-        }
-
-    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
-        """The outputs of those of these nodes that are still what they were."""
-        stored = self._database.jobs[job_id].nodes
-        found: dict[str, JsonText] = {}
-        for node in nodes:
-            record = stored[node.node_id]
-            if _past_of(record.row) == node:
-                found[node.node_id] = JsonText() if record.output is None else replace(record.output)
-        return found
-
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
-        """A stored graph."""
-        text = self._database.graphs.get(content_hash)
-        return None if text is None else json.loads(text)
-
-    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
-        """A published workflow."""
-        wanted = self._database.active.get(workflow_id) if version is None else version
-        return None if wanted is None else self._database.workflows.get((workflow_id, wanted))
-
-
-def _past_of(row: NodeRow) -> SourceNode | None:
-    if row.status is not NodeStatus.COMPLETED or row.fingerprint is None:
-        return None
-    return SourceNode(row.id, row.fingerprint, row.handler_version, row.attempt)
-
-
-def _claimed(job: StoredJob) -> ClaimedJob:
-    new = job.new
-    return ClaimedJob(
-        row=job.row,
-        workflow_id=new.workflow_id,
-        version=new.version,
-        content_hash=new.content_hash,
-        inputs=json.loads(new.inputs),
-        env=json.loads(new.env),
-        priority=new.priority,
-        epoch=job.epoch,
-        event_seq=len(job.events),
-        depth=new.depth,
-        queue=new.queue,
-        workflows=json.loads(new.workflows),
-        parent=new.parent,
-        nodes=tuple(node.row for node in job.nodes.values()),
-        tasks={node_id: node.task_id for node_id, node in job.nodes.items() if node.task_id is not None},
-        resumed_from=new.resumed_from,
-        redo=new.redo,
-    )

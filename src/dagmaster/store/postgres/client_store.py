@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobNotFound, GraphNotFound, JobNotFound, SubmissionRejected
+from dagmaster.errors import BlobNotFound, GraphNotFound, JobNotFound
 from dagmaster.ports.job_records import Accepted, JobReport, StoredWorkflow
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob
     from dagmaster.ports.output_blobs import OutputBlobs
 
@@ -34,22 +36,29 @@ class PostgresClientStore:
     def __init__(self, address: DatabaseConfig, name: str = "dagmaster client") -> None:
         self.session = Connection(address, name)
         self.identity = Identity(self.session)
+        self._leasing = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect, and become somebody who can make ids."""
-        await self.identity.lease()
+        """Connect, and lease a machine id for new ids."""
+        await self.lease_ids()
+
+    async def lease_ids(self) -> Ids:
+        """Return a source of unique ids; lease a machine id for it, or renew the lease."""
+        async with self._leasing:
+            await self.identity.ensure_leased()
+        return self.identity.ids
 
     async def close(self) -> None:
-        """Leave."""
+        """Release the machine id and close the connection."""
         await self.identity.release()
         await self.session.close()
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
-        """Keep a graph, if it is not there yet."""
+        """Store a graph, if it is not stored yet."""
         await self.session.fetch(_SQL["put_graph"], {"content_hash": content_hash, "definition": definition})
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Store jobs in one statement; look up those whose key was taken."""
+        """Store jobs in one statement; look up those whose key is in use."""
         if not jobs:
             return []
         rows = [
@@ -71,14 +80,14 @@ class PostgresClientStore:
             else:
                 found = known.get((job.submitted_by, job.idempotency_key))
                 if found is None:
-                    raise SubmissionRejected(
-                        f"the job with the key {job.idempotency_key!r} was removed meanwhile: try again"
-                    )
-                accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
+                    # The job with this key was deleted between the two statements: now the key is free.
+                    accepted += await self.submit([job])
+                else:
+                    accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
         return accepted
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """What a submit would say of those whose key is taken already."""
+        """Return what `submit` would return for the jobs whose idempotency key is in use."""
         known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
         found = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
         return [Accepted(str(row["id"]), False, row["body_hash"] == job.body_hash) for job, row in found if row]  # noqa: FBT003
@@ -159,10 +168,17 @@ class PostgresClientStore:
         found: dict[str, Any] = json.loads(row["definition"])
         return found
 
-    async def publish(self, workflow: StoredWorkflow, *, activate: bool = True) -> None:
-        """Publish a version, and let it be the active one."""
-        given = workflow._asdict()
-        statements: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["put_workflow"], given)]
-        if activate:
-            statements += [(_SQL["deactivate"], given), (_SQL["activate"], given)]
+    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+        """Publish versions in one transaction; with `activate` each becomes the active one."""
+        statements: list[tuple[Any, Mapping[str, Any]]] = []
+        for workflow in workflows:
+            params = workflow._asdict()
+            statements.append((_SQL["put_workflow"], params))
+            if activate:
+                statements += [(_SQL["deactivate"], params), (_SQL["activate"], params)]
         await self.session.together(statements)
+
+    async def activate(self, workflow_id: str, version: int) -> None:
+        """Make a published version the active one."""
+        params = {"workflow_id": workflow_id, "version": version}
+        await self.session.together([(_SQL["deactivate"], params), (_SQL["activate"], params)])

@@ -20,8 +20,8 @@ from dagmaster.store.fleet_state import (
     unknown_service,
 )
 from dagmaster.store.postgres.fleet import read_workers, registration_of
+from dagmaster.store.postgres.job_rows import job_row, node_row
 from dagmaster.store.postgres.named_queries import queries
-from dagmaster.store.postgres.orchestrator_store import job_row, node_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

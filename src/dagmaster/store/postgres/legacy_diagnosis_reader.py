@@ -22,8 +22,8 @@ from dagmaster.engine.diagnosis.context import (
 from dagmaster.engine.diagnosis.explain import Why, nodes_to_quote
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.model import Job
+from dagmaster.store.postgres.job_rows import job_row, node_row
 from dagmaster.store.postgres.named_queries import queries
-from dagmaster.store.postgres.orchestrator_store import job_row, node_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,8 +1,10 @@
-"""Who this process is: a machine id that no other process has, and the ids made with it."""
+"""The lease of a machine id, which makes the ids of this process unique, and the database's clock."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import time
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import SyncedClock
@@ -24,30 +26,46 @@ class Identity:
         self._session = session
         self._holder = secrets.randbits(62)
         self._name = ""
+        self._renewed_at = 0.0
         self.clock = SyncedClock()
         self.ids = Snowflakes(self.clock)
 
     async def lease(self) -> None:
-        """Become somebody."""
+        """Lease a machine id."""
         given = {"holder": self._holder, "seconds": LEASE_SECONDS}
         for _ in range(_TRIES):
+            began = time.monotonic()
             row = await self._session.row(queries("orchestrator")["lease_machine"], given)
             if row is not None:
-                self._name = row["name"]
+                self._name, self._renewed_at = row["name"], began
                 self.clock.sync(row["now"])
                 self.ids = Snowflakes(self.clock, int(self._name.removeprefix("machine:")))
                 return
         raise DatabaseUnavailable("all 1,024 machine ids are leased: stop some processes, or wait a minute")
 
+    async def ensure_leased(self) -> None:
+        """Lease a machine id, or renew the lease if half of it has passed."""
+        if self._name and time.monotonic() - self._renewed_at < LEASE_SECONDS / 2:
+            return
+        if self._name:
+            with contextlib.suppress(OwnershipLost):
+                await self.renew()
+                return
+        await self.lease()
+
     async def renew(self) -> None:
-        """Stay somebody. `OwnershipLost` if another process is that one by now."""
+        """Renew the lease; raise `OwnershipLost` if it expired and may belong to another process."""
+        began = time.monotonic()
         given = {"name": self._name, "holder": self._holder, "seconds": LEASE_SECONDS}
         row = await self._session.row(queries("orchestrator")["renew_machine"], given)
         if row is None:
-            raise OwnershipLost("the lease of this process ran out: it was paused, or the database was away")
+            raise OwnershipLost("the lease of this process expired: it was paused, or the database was unreachable")
+        self._renewed_at = began
         self.clock.sync(row["now"])
 
     async def release(self) -> None:
-        """Be nobody."""
+        """Release the lease, if there is one."""
+        if not self._name:
+            return
         given = {"name": self._name, "holder": self._holder}
         await self._session.fetch(queries("orchestrator")["release_machine"], given)

@@ -8,27 +8,25 @@ import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.model import JobRow, NodeRow
-from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.job_records import ClaimedJob, ParentNode, StoredWorkflow
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
+from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 from dagmaster.store.postgres.turn_statement import statement_of
 from dagmaster.store.result_notifications import NotificationInbox
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import asyncpg
 
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import TurnCommit
     from dagmaster.snowflakes import Snowflakes
@@ -37,7 +35,7 @@ _SQL = queries("orchestrator")
 _MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
 
 
-class PostgresOrchestratorStore(NotificationInbox):
+class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
 
     def __init__(
@@ -48,14 +46,15 @@ class PostgresOrchestratorStore(NotificationInbox):
         lease_seconds: float = 15.0,
         worker_lease_seconds: float = 6.0,
     ) -> None:
-        super().__init__()
+        NotificationInbox.__init__(self)
         name = "dagmaster orchestrator"
         self._turns = Connection(address, name, lost=self._lost)
+        PostgresReusableResults.__init__(
+            self, self._turns, blobs, lease_seconds=lease_seconds, worker_lease_seconds=worker_lease_seconds
+        )
         self._reads = Connection(address, f"{name}, reads", lost=self._lost)
         self._side = Connection(address, f"{name}, side", async_commit=True, listens=True, lost=self._lost)
         self.sessions = (self._turns, self._reads, self._side)
-        self._blobs = blobs
-        self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
         self.identity = Identity(self._side)
         self.owner_id = 0
         self.name = ""
@@ -100,26 +99,14 @@ class PostgresOrchestratorStore(NotificationInbox):
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
         """Own jobs that nobody owns."""
         given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue, **self._leases}
-        return await self._loaded(await self._turns.fetch(_SQL["claim"], given))
+        return await self._load_rows(await self._turns.fetch(_SQL["claim"], given))
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load the jobs that are owned."""
         wanted = None if job_ids is None else [int(job_id) for job_id in job_ids]
-        return await self._loaded(
+        return await self._load_rows(
             await self._turns.fetch(_SQL["load_owned"], {"owner_id": self.owner_id, "job_ids": wanted})
         )
-
-    async def _loaded(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
-        # A job that never started has no nodes yet.
-        begun = [row["id"] for row in rows if row["status"] != "PENDING"]
-        nodes: dict[int, list[NodeRow]] = {}
-        tasks: dict[int, dict[str, str]] = {}
-        if begun:
-            for row in await self._turns.fetch(_SQL["load_nodes"], {"job_ids": begun}):
-                nodes.setdefault(row["job_id"], []).append(node_row(row))
-                if row["task_id"] is not None:
-                    tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
-        return [_claimed(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
 
     async def owned_job_ids(self) -> set[str]:
         """The jobs that are owned."""
@@ -201,10 +188,6 @@ class PostgresOrchestratorStore(NotificationInbox):
                 found[key] = await self._outputs_below(number, key.node)
         return found
 
-    async def resolve_value(self, value: JsonText) -> Any:
-        """Read a value: from its text, or from its blob."""
-        return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
-
     async def _outputs_below(self, job_id: int, fan_id: str) -> list[Any]:
         given = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_MORE}"}
         below: dict[str, list[asyncpg.Record]] = {}
@@ -225,118 +208,6 @@ class PostgresOrchestratorStore(NotificationInbox):
             return values
 
         return await outputs(fan_id)
-
-    # ── Jobs that others were resumed from ──
-
-    async def load_job(self, job_id: str) -> ClaimedJob | None:
-        """A job as it is, without owning it."""
-        found = await self._loaded(await self._turns.fetch(_SQL["load_job"], {"job_id": int(job_id)}))
-        return found[0] if found else None
-
-    async def load_source_job(self, job_id: str) -> SourceJob:
-        """The completed nodes of a job."""
-        rows = await self._turns.fetch(_SQL["load_source_nodes"], {"job_id": int(job_id)})
-        return SourceJob(job_id, [SourceNode(*row) for row in rows])
-
-    async def known_handlers(self) -> KnownHandlers:
-        """What handlers are now."""
-        rows = await self._turns.fetch(_SQL["handler_versions"], self._leases)
-        return KnownHandlers(
-            {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in rows},
-            frozenset(row["handler"] for row in rows if row["live"]),
-        )
-
-    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """The last child job of each of these nodes, where it did not work out."""
-        given = {"job_ids": [int(job_id) for job_id, _ in nodes], "node_ids": [node_id for _, node_id in nodes]}
-        rows = await self._turns.fetch(_SQL["unfinished_children"], given)
-        return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
-
-    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
-        """The outputs of those of these nodes that are still what they were."""
-        given = {
-            "job_id": int(job_id),
-            "node_ids": [node.node_id for node in nodes],
-            "fingerprints": [node.fingerprint for node in nodes],
-            "versions": [node.handler_version for node in nodes],
-            "attempts": [node.attempt for node in nodes],
-        }
-        rows = await self._turns.fetch(_SQL["load_source_outputs"], given)
-        return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
-
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
-        """A stored graph."""
-        row = await self._turns.row(_SQL["definition"], {"content_hash": content_hash})
-        return None if row is None else json.loads(row["definition"])
-
-    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
-        """A published workflow."""
-        row = await self._turns.row(_SQL["find_workflow"], {"workflow_id": workflow_id, "version": version})
-        return None if row is None else StoredWorkflow(*row)
-
-
-def _claimed(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str]) -> ClaimedJob:
-    parent = None
-    if row["parent_job_id"] is not None:
-        parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
-    return ClaimedJob(
-        row=job_row(row),
-        workflow_id=row["workflow_id"],
-        version=row["version"],
-        content_hash=row["content_hash"],
-        inputs=json.loads(row["inputs"]),
-        env=json.loads(row["env"]),
-        priority=row["priority"],
-        epoch=row["owner_epoch"],
-        event_seq=row["event_seq"],
-        depth=row["depth"],
-        queue=row["queue"],
-        workflows=json.loads(row["workflows"]),
-        parent=parent,
-        nodes=tuple(nodes),
-        tasks=tasks,
-        resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
-        redo=tuple(json.loads(row["redo"])),
-    )
-
-
-def job_row(row: asyncpg.Record) -> JobRow:
-    """A job, as the engine keeps it."""
-    return JobRow(
-        id=str(row["id"]),
-        status=JobStatus(row["status"]),
-        run=row["run"],
-        cancel_requested=row["cancel_requested"],
-        deadline_at=row["deadline_at"],
-        deadline_passed=row["deadline_passed"],
-        ending=row["ending"],
-        stopping=row["stopping"],
-        signals=json.loads(row["signals"]),
-    )
-
-
-def node_row(row: asyncpg.Record) -> NodeRow:
-    """A node, as the engine keeps it."""
-    return NodeRow(
-        row["node_id"],
-        NodeStatus(row["status"]),
-        row["parent_node_id"],
-        row["fan_out_index"],
-        None if row["skip_reason"] is None else SkipReason(row["skip_reason"]),
-        row["attempt"],
-        row["failed_attempts"],
-        row["lost_attempts"],
-        row["upstream_node_id"],
-        row["branch"],
-        row["wake_at"],
-        row["finished_seq"],
-        None if row["error"] is None else json.loads(row["error"]),
-        row["source_count"],
-        row["expanded_count"],
-        row["stopped"],
-        row["fingerprint"],
-        row["handler_version"],
-    )
 
 
 def _result(row: asyncpg.Record) -> TaskResult:

@@ -1,0 +1,80 @@
+"""Rows of jobs and nodes as the engine and the orchestrator keep them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from dagmaster.engine.model import JobRow, NodeRow
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.ports.job_records import ClaimedJob, ParentNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import asyncpg
+
+
+def claimed_job(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str]) -> ClaimedJob:
+    """Return a job with its nodes and the ids of its tasks in flight."""
+    parent = None
+    if row["parent_job_id"] is not None:
+        parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
+    return ClaimedJob(
+        row=job_row(row),
+        workflow_id=row["workflow_id"],
+        version=row["version"],
+        content_hash=row["content_hash"],
+        inputs=json.loads(row["inputs"]),
+        env=json.loads(row["env"]),
+        priority=row["priority"],
+        epoch=row["owner_epoch"],
+        event_seq=row["event_seq"],
+        depth=row["depth"],
+        queue=row["queue"],
+        workflows=json.loads(row["workflows"]),
+        parent=parent,
+        nodes=tuple(nodes),
+        tasks=tasks,
+        resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
+        redo=tuple(json.loads(row["redo"])),
+    )
+
+
+def job_row(row: asyncpg.Record) -> JobRow:
+    """Return a job as the engine keeps it."""
+    return JobRow(
+        id=str(row["id"]),
+        status=JobStatus(row["status"]),
+        run=row["run"],
+        cancel_requested=row["cancel_requested"],
+        deadline_at=row["deadline_at"],
+        deadline_passed=row["deadline_passed"],
+        ending=row["ending"],
+        stopping=row["stopping"],
+        signals=json.loads(row["signals"]),
+    )
+
+
+def node_row(row: asyncpg.Record) -> NodeRow:
+    """Return a node as the engine keeps it."""
+    return NodeRow(
+        row["node_id"],
+        NodeStatus(row["status"]),
+        row["parent_node_id"],
+        row["fan_out_index"],
+        None if row["skip_reason"] is None else SkipReason(row["skip_reason"]),
+        row["attempt"],
+        row["failed_attempts"],
+        row["lost_attempts"],
+        row["upstream_node_id"],
+        row["branch"],
+        row["wake_at"],
+        row["finished_seq"],
+        None if row["error"] is None else json.loads(row["error"]),
+        row["source_count"],
+        row["expanded_count"],
+        row["stopped"],
+        row["fingerprint"],
+        row["handler_version"],
+    )

@@ -1,0 +1,102 @@
+"""Reads of jobs that are resumed, from PostgreSQL: by orchestrators in turns, by clients for dry runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.ports.job_records import StoredWorkflow
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
+from dagmaster.store.postgres.job_rows import claimed_job, node_row
+from dagmaster.store.postgres.named_queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import asyncpg
+
+    from dagmaster.engine.model import NodeRow
+    from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.store.postgres.connection import Connection
+
+_SQL = queries("orchestrator")
+
+
+class PostgresReusableResults:
+    """Reads jobs over one connection. It claims and writes nothing."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        blobs: OutputBlobs,
+        *,
+        lease_seconds: float = 15.0,
+        worker_lease_seconds: float = 6.0,
+    ) -> None:
+        self._connection = connection
+        self._blobs = blobs
+        self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+
+    async def load_job(self, job_id: str) -> ClaimedJob | None:
+        """Return a job as its owner would load it, without claiming it."""
+        jobs = await self._load_rows(await self._connection.fetch(_SQL["load_job"], {"job_id": int(job_id)}))
+        return jobs[0] if jobs else None
+
+    async def load_source_job(self, job_id: str) -> SourceJob:
+        """Return the completed nodes of a job."""
+        rows = await self._connection.fetch(_SQL["load_source_nodes"], {"job_id": int(job_id)})
+        return SourceJob(job_id, [SourceNode(*row) for row in rows])
+
+    async def known_handlers(self) -> KnownHandlers:
+        """Return the handlers of live workers and their versions."""
+        rows = await self._connection.fetch(_SQL["handler_versions"], self._leases)
+        return KnownHandlers(
+            {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in rows},
+            frozenset(row["handler"] for row in rows if row["live"]),
+        )
+
+    async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """Return the last child job of each of these nodes, where it failed or was cancelled."""
+        params = {"job_ids": [int(job_id) for job_id, _ in nodes], "node_ids": [node_id for _, node_id in nodes]}
+        rows = await self._connection.fetch(_SQL["unfinished_children"], params)
+        return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
+
+    async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
+        """Return the outputs of those nodes that are unchanged."""
+        params = {
+            "job_id": int(job_id),
+            "node_ids": [node.node_id for node in nodes],
+            "fingerprints": [node.fingerprint for node in nodes],
+            "versions": [node.handler_version for node in nodes],
+            "attempts": [node.attempt for node in nodes],
+        }
+        rows = await self._connection.fetch(_SQL["load_source_outputs"], params)
+        return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
+
+    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+        """Return a stored graph."""
+        row = await self._connection.row(_SQL["definition"], {"content_hash": content_hash})
+        return None if row is None else json.loads(row["definition"])
+
+    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+        """Return a published workflow."""
+        row = await self._connection.row(_SQL["find_workflow"], {"workflow_id": workflow_id, "version": version})
+        return None if row is None else StoredWorkflow(*row)
+
+    async def resolve_value(self, value: JsonText) -> Any:
+        """Return a value from its text or from its blob."""
+        return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
+
+    async def _load_rows(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
+        # A job that never started has no nodes yet.
+        begun = [row["id"] for row in rows if row["status"] != "PENDING"]
+        nodes: dict[int, list[NodeRow]] = {}
+        tasks: dict[int, dict[str, str]] = {}
+        if begun:
+            for row in await self._connection.fetch(_SQL["load_nodes"], {"job_ids": begun}):
+                nodes.setdefault(row["job_id"], []).append(node_row(row))
+                if row["task_id"] is not None:
+                    tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
+        return [claimed_job(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
