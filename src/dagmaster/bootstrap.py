@@ -183,20 +183,27 @@ async def open_application(
     """
     from dagmaster.application.context import Application
     from dagmaster.store.postgres.client_store import PostgresClientStore
+    from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.read_store import PostgresReadStore
+    from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 
     await ensure_schema(config, migrate=migrate)
+    lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
     blobs = large_outputs(settings, blob_directory(settings, data_dir))
     async with contextlib.AsyncExitStack() as stack:
-        read = PostgresReadStore(
-            config,
-            lease_seconds=settings.orchestrator_lease_seconds,
-            worker_lease_seconds=settings.worker_lease_seconds,
-        )
+        read = PostgresReadStore(config, lease_seconds=lease, worker_lease_seconds=worker_lease)
         stack.push_async_callback(read.close)
         client = PostgresClientStore(config)
-        stack.push_async_callback(client.session.close)
-        yield Application(read=read, client=client, blobs=blobs)
+        stack.push_async_callback(client.close)
+        connection = Connection(config, "dagmaster dry run")
+        stack.push_async_callback(connection.close)
+        yield Application(
+            read=read,
+            client=client,
+            results=PostgresReusableResults(connection, blobs, lease_seconds=lease, worker_lease_seconds=worker_lease),
+            blobs=blobs,
+            env=allowed_env(settings),
+        )
 
 
 async def audit_database(config: DatabaseConfig, settings: Settings, job_ids: Sequence[str] | None = None) -> AuditView:

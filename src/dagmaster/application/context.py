@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from dagmaster.orchestrator.graph_cache import GraphCache
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.read_store import ReadStore
+    from dagmaster.ports.reusable_results import ReusableResults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,10 @@ class Application:
 
     read: ReadStore
     client: ClientStore
+    results: ReusableResults
     blobs: OutputBlobs
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What expressions of new jobs may read as env.NAME."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
 

@@ -1,33 +1,185 @@
-"""The one way in for jobs: whoever submits, by whatever way, this checks, makes the job, and stores it once."""
+"""Submit jobs: check a request, make the job, store it once for each idempotency key.
+
+`submit_job` and `submit_jobs` are for interfaces. `JobSubmitter` is what they share with runners that have a graph and
+a store, and no `Application`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.errors import SubmissionRejected
+from dagmaster.application.views.view import View
+from dagmaster.application.workflow_lookup import find_published_graph
+from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, SubmissionRejected
+from dagmaster.json_types import JsonObject
 from dagmaster.ports.job_records import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted
 
+MAX_BATCH: Final = 100
 MAX_KEY: Final = 128
-MAX_SUBMITTER: Final = 64
 MAX_NAME: Final = 128
+MAX_SUBMITTER: Final = 64
+MAX_CORRELATION_ID: Final = 64
+MAX_CALLBACK_URL: Final = 512
 PRIORITIES: Final = range(11)
+_URL: Final = re.compile(r"[!-~]+")
+# The caller can do nothing about these: they end a whole batch.
+_FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A job that a caller asks for: of a published workflow (`workflow_id`, `version`), or of a compiled `graph`."""
+
+    workflow_id: str = ""
+    version: int | None = None
+    graph: Graph | None = None
+    child_graphs: Sequence[Graph] = ()
+    """Graphs that the job uses for its child jobs instead of published ones."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    input_texts: Mapping[str, str] = field(default_factory=dict)
+    """Inputs as text, parsed as the workflow declares them. They win over `inputs`."""
+    name: str = ""
+    priority: int = 5
+    idempotency_key: str | None = None
+    submitted_by: str = ""
+    correlation_id: str | None = None
+    callback_url: str | None = None
+
+
+class SubmitOutcome(StrEnum):
+    """What became of one request."""
+
+    ACCEPTED = "accepted"
+    EXISTING = "existing"
+    """The same request was accepted before, under the same idempotency key."""
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitResult(View):
+    """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message."""
+
+    outcome: SubmitOutcome
+    job_id: str | None
+    workflow_id: str
+    version: int | None
+    is_new: bool
+    resumed_from: str | None = None
+    error: JsonObject | None = None
+
+
+async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
+    """Store one job; return the existing one if its idempotency key was used for the same request before."""
+    (answer,) = await _submit(app, [request])
+    if isinstance(answer, DagmasterError):
+        raise answer
+    return answer
+
+
+async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult]:
+    """Store up to 100 jobs in one statement, and return an outcome for each; an invalid one does not stop the others.
+
+    An unavailable database raises: then a caller that sent idempotency keys sends the batch again.
+    """
+    if len(requests) > MAX_BATCH:
+        raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
+    answers = await _submit(app, requests)
+    return [
+        _error_result(request, answer) if isinstance(answer, DagmasterError) else answer
+        for request, answer in zip(requests, answers, strict=True)
+    ]
+
+
+async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult | DagmasterError]:
+    submitter = JobSubmitter(app.client, await app.client.lease_ids())
+    jobs: list[NewJob | DagmasterError] = []
+    for request in requests:
+        try:
+            submission = await _to_submission(app, request)
+            jobs.append(submitter.make_job(submission))
+        except DagmasterError as error:
+            if error.category in _FATAL:
+                raise
+            jobs.append(error)
+            continue
+        for graph in () if request.graph is None else (request.graph, *request.child_graphs):
+            await submitter.store_graph(graph)
+    valid = [job for job in jobs if isinstance(job, NewJob)]
+    accepted = iter(await app.client.submit(valid))
+    return [_to_answer(job, next(accepted)) if isinstance(job, NewJob) else job for job in jobs]
+
+
+async def _to_submission(app: Application, request: JobRequest) -> Submission:
+    graph = request.graph
+    if graph is None:
+        graph = await find_published_graph(app, request.workflow_id, request.version)
+    texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
+    return Submission(
+        graph=graph,
+        inputs={**request.inputs, **texts},
+        name=request.name,
+        env=app.env,
+        priority=request.priority,
+        idempotency_key=request.idempotency_key,
+        submitted_by=request.submitted_by,
+        correlation_id=request.correlation_id,
+        callback_url=request.callback_url,
+        workflows={child.workflow_id: child.content_hash for child in request.child_graphs},
+    )
+
+
+def _to_answer(job: NewJob, accepted: Accepted) -> SubmitResult | DagmasterError:
+    if not accepted.same:
+        return _idempotency_conflict(accepted)
+    return accepted_result(job, accepted)
+
+
+def accepted_result(job: NewJob, accepted: Accepted) -> SubmitResult:
+    """Return the result of a job that was stored, or was stored before."""
+    return SubmitResult(
+        outcome=SubmitOutcome.ACCEPTED if accepted.is_new else SubmitOutcome.EXISTING,
+        job_id=accepted.job_id,
+        workflow_id=job.workflow_id,
+        version=job.version,
+        is_new=accepted.is_new,
+        resumed_from=job.resumed_from,
+    )
+
+
+def _error_result(request: JobRequest, error: DagmasterError) -> SubmitResult:
+    workflow_id = request.workflow_id if request.graph is None else request.graph.workflow_id
+    return SubmitResult(
+        outcome=SubmitOutcome.ERROR,
+        job_id=None,
+        workflow_id=workflow_id,
+        version=request.version,
+        is_new=False,
+        error=error.to_dict(),
+    )
+
+
+# ── Jobs from graphs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job that somebody wants."""
+    """A job to make: its graph, and everything that is stored with it."""
 
     graph: Graph
     inputs: Mapping[str, Any]
@@ -45,7 +197,7 @@ class Submission:
 
 
 class JobSubmitter:
-    """Accepts jobs. What it accepts is stored for good, once for each key."""
+    """Makes jobs and stores them, once for each idempotency key."""
 
     def __init__(self, store: ClientStore, ids: Ids) -> None:
         self._store = store
@@ -53,64 +205,97 @@ class JobSubmitter:
         self._stored: set[str] = set()
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Accept jobs, all or none. `InputsInvalid` and `SubmissionRejected` say what does not fit."""
-        jobs = [self.job(each) for each in submissions]
+        """Store jobs, all or none; raise `InputsInvalid` or `SubmissionRejected` about the first that is invalid."""
+        jobs = [self.make_job(submission) for submission in submissions]
         if len(jobs) > 1:
-            _refuse_others(await self._store.find_duplicates(jobs))
-        for each in submissions:
-            await self.keep(each.graph)
+            _check_conflicts(await self._store.find_duplicates(jobs))
+        for submission in submissions:
+            await self.store_graph(submission.graph)
         accepted = await self._store.submit(jobs)
-        _refuse_others(accepted)
+        _check_conflicts(accepted)
         return accepted
 
-    async def keep(self, graph: Graph) -> None:
-        """Store a graph, if this intake has not done so."""
+    async def store_graph(self, graph: Graph) -> None:
+        """Store a graph, unless this submitter has stored it."""
         if graph.content_hash not in self._stored:
             await self._store.put_graph(graph.content_hash, json.dumps(graph.definition))
             self._stored.add(graph.content_hash)
 
-    def job(self, wanted: Submission) -> NewJob:
-        """Check what is wanted, and make the job."""
-        if wanted.priority not in PRIORITIES:
-            raise SubmissionRejected(f"a priority is between 0 and 10, 10 the most urgent, not {wanted.priority}")
-        key = wanted.idempotency_key
-        if key is not None and not (1 <= len(key) <= MAX_KEY and key.isprintable()):
-            raise SubmissionRejected(
-                f"an idempotency key has 1 to {MAX_KEY} characters that can be printed, not {key[:40]!r}"
-            )
-        if len(wanted.submitted_by) > MAX_SUBMITTER:
-            raise SubmissionRejected(f"the name of a submitter has at most {MAX_SUBMITTER} characters")
-        if len(wanted.name) > MAX_NAME or not wanted.name.isprintable():
-            raise SubmissionRejected(f"a job name has at most {MAX_NAME} printable characters")
-        graph = wanted.graph
-        inputs = json.dumps(accept_inputs(graph, wanted.inputs))
-        past = [] if wanted.resumed_from is None else [wanted.resumed_from, graph.content_hash, *sorted(wanted.redo)]
-        body = json.dumps([graph.workflow_id, json.loads(inputs), *past], sort_keys=True)
+    def make_job(self, submission: Submission) -> NewJob:
+        """Check a submission and return the job to store."""
+        _check_fields(submission)
+        graph = submission.graph
+        key = submission.idempotency_key
+        inputs = json.dumps(accept_inputs(graph, submission.inputs))
+        source = (
+            []
+            if submission.resumed_from is None
+            else [submission.resumed_from, graph.content_hash, *sorted(submission.redo)]
+        )
+        body = json.dumps([graph.workflow_id, json.loads(inputs), *source], sort_keys=True)
         return NewJob(
             id=self._ids.new(),
             workflow_id=graph.workflow_id,
             version=graph.version,
             content_hash=graph.content_hash,
             inputs=inputs,
-            name=wanted.name,
-            env=json.dumps(dict(wanted.env)),
-            priority=wanted.priority,
+            name=submission.name,
+            env=json.dumps(dict(submission.env)),
+            priority=submission.priority,
             idempotency_key=key,
             body_hash=None if key is None else hashlib.sha256(body.encode()).hexdigest(),
-            submitted_by=wanted.submitted_by,
-            correlation_id=wanted.correlation_id,
-            callback_url=wanted.callback_url,
-            queue=wanted.queue,
-            workflows=json.dumps(dict(wanted.workflows)),
-            resumed_from=wanted.resumed_from,
-            redo=tuple(wanted.redo),
+            submitted_by=submission.submitted_by,
+            correlation_id=submission.correlation_id,
+            callback_url=submission.callback_url,
+            queue=submission.queue,
+            workflows=json.dumps(dict(submission.workflows)),
+            resumed_from=submission.resumed_from,
+            redo=tuple(submission.redo),
         )
 
 
-def _refuse_others(answers: Sequence[Accepted]) -> None:
-    for answer in answers:
-        if not answer.same:
-            raise SubmissionRejected(
-                f"this idempotency key was used for another job, {answer.job_id}, with other inputs or another workflow"
-                ": use a new key for a new job"
-            )
+def _check_fields(submission: Submission) -> None:
+    """Raise `SubmissionRejected` about the first field that is not valid."""
+    if submission.priority not in PRIORITIES:
+        raise SubmissionRejected(f"priority must be between 0 and 10 (most urgent), not {submission.priority}")
+    _check_text("idempotency_key", submission.idempotency_key, MAX_KEY, min_length=1)
+    _check_text("correlation_id", submission.correlation_id, MAX_CORRELATION_ID)
+    _check_text("submitted_by", submission.submitted_by, MAX_SUBMITTER)
+    _check_text("name", submission.name, MAX_NAME)
+    _check_text("callback_url", submission.callback_url, MAX_CALLBACK_URL)
+    if submission.callback_url is not None and not _is_callback_url(submission.callback_url):
+        raise SubmissionRejected(
+            "callback_url must be an http or https URL with a host and without user, password or fragment"
+        )
+
+
+def _check_text(field_name: str, text: str | None, max_length: int, *, min_length: int = 0) -> None:
+    if text is None:
+        return
+    if not (min_length <= len(text) <= max_length and text.isprintable()):
+        bounds = f"{min_length} to {max_length}" if min_length else f"at most {max_length}"
+        raise SubmissionRejected(f"{field_name} must have {bounds} printable characters, not {text[:40]!r}")
+
+
+def _is_callback_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        # Reading the port parses it.
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    is_web = parts.scheme in ("http", "https") and has_host
+    return is_web and parts.username is None and not parts.fragment and _URL.fullmatch(text) is not None
+
+
+def _check_conflicts(answers: Sequence[Accepted]) -> None:
+    for accepted in answers:
+        if not accepted.same:
+            raise _idempotency_conflict(accepted)
+
+
+def _idempotency_conflict(accepted: Accepted) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"this idempotency key was used for another job, {accepted.job_id}, with other inputs or another workflow: use"
+        " a new key for a new job"
+    )

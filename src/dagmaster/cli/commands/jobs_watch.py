@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import EventView, JobDetailView
-    from dagmaster.cli.database import ReadSession
     from dagmaster.cli.render.job import JobLine
 
 FRAMES_PER_SECOND: Final = 8
@@ -102,15 +101,6 @@ async def watch_to_end(app: Application, job_id: str | None, *, plain: bool = Fa
         raise click.ClickException(f"job {job.job_id} was removed")
     print_end(job, as_json=as_json)
     return COMPLETED if job.status is JobStatus.COMPLETED else FAILED
-
-
-async def follow(session: ReadSession, job_id: str | None, *, plain: bool, as_json: bool) -> int:
-    """Watch a job of a database that a command has open already."""
-    from dagmaster.bootstrap import open_application
-    from dagmaster.settings import load_settings
-
-    async with open_application(session.address, load_settings()) as app:
-        return await watch_to_end(app, job_id, plain=plain, as_json=as_json)
 
 
 class Rates:

@@ -1,20 +1,19 @@
-"""`dagmaster submit`: a job for the orchestrators and workers that run."""
+"""`dagmaster submit`: store jobs for the orchestrators and workers that run."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pathlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagmaster.cli.errors import CommandError
+from dagmaster.cli.commands.jobs_control import sender
+from dagmaster.cli.database import database_session
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
-    current_user,
     data_dir_option,
     handlers_option,
     inputs_options,
@@ -26,26 +25,37 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
 )
-from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid, WorkflowNotFound
+from dagmaster.errors import InputsInvalid, WorkflowInvalid
 
 if TYPE_CHECKING:
-    from dagmaster.engine.graph import Graph
-    from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.job_records import Accepted
-    from dagmaster.settings import Settings
-    from dagmaster.store.postgres.client_store import PostgresClientStore
+    from collections.abc import Sequence
+
+    from dagmaster.application.submission import JobRequest, SubmitResult
+    from dagmaster.cli.database import DatabaseSession
 
 
 @click.command(
-    epilog="Exit codes: 0 accepted (--wait: completed), 1 failed, 2 refused, 3 no database, 130 interrupted."
+    epilog="Exit codes: 0 accepted (--wait: completed), 1 failed, 2 rejected, 3 no database, 130 interrupted."
 )
 @click.argument("workflow")
 @inputs_options
-@click.option("--version", "version", type=click.IntRange(1), help="A version.  [default: the active one]")
+@click.option(
+    "--batch",
+    type=click.Path(path_type=pathlib.Path, allow_dash=True),
+    metavar="FILE",
+    help="Submit one job for each line of a JSON Lines file of inputs, at most 100 (- for standard input).",
+)
+@click.option("--version", "version", type=click.IntRange(1), help="A published version.  [default: the active one]")
+@click.option("--name", default="", metavar="TEXT", help="A name to find the job by.  [default: the workflow's]")
 @click.option("--priority", type=click.IntRange(0, 10), default=5, show_default=True, help="10 is the most urgent.")
-@click.option("--idempotency-key", "key", metavar="KEY", help="The same key is the same job, however often it is sent.")
-@click.option("--correlation-id", "correlation", metavar="ID", help="Your own id, kept with the job.")
-@click.option("--wait", is_flag=True, help="Watch the job to its end; the exit code tells how it ended.")
+@click.option(
+    "--idempotency-key",
+    "key",
+    metavar="KEY",
+    help="Submitted again with the same key, the same job is returned instead of a second one.",
+)
+@click.option("--correlation-id", "correlation", metavar="ID", help="Your own id, stored with the job.")
+@click.option("--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome.")
 @json_option
 @handlers_option
 @data_dir_option
@@ -54,7 +64,9 @@ def submit(  # noqa: PLR0913 - the options of a command
     *,
     pairs: tuple[str, ...],
     inputs_file: pathlib.Path | None,
+    batch: pathlib.Path | None,
     version: int | None,
+    name: str,
     priority: int,
     key: str | None,
     correlation: str | None,
@@ -65,142 +77,143 @@ def submit(  # noqa: PLR0913 - the options of a command
 ) -> int:
     """Submit a job of a published WORKFLOW, or of a workflow file.
 
-    The job is stored before this says so. An orchestrator and a worker do the rest: `dagmaster dev` runs both.
+    The job is stored before the command returns. An orchestrator and a worker run it: `dagmaster dev` starts both.
+
+    With --batch, each line of the file is a JSON object of inputs; -i and -I apply to all of them. A line that is not
+    valid does not stop the others. The idempotency key of line n is KEY:n.
 
     \b
     Examples:
       dagmaster submit fan_out -i count=10000 --wait
-      dagmaster submit workflows/hello_world.yaml -i name=Ada
+      dagmaster submit workflows/hello_world.yaml -i name=Ada --name "hello Ada"
       dagmaster submit nightly --idempotency-key nightly-2026-01-31 --priority 8
+      dagmaster submit tile --batch tiles.jsonl --idempotency-key tiles-2026-01-31
     """
-    from dagmaster.bootstrap import open_database
-    from dagmaster.settings import load_settings
+    from dagmaster.application.submission import JobRequest
 
-    given = read_json_file(inputs_file)
-    order = SubmitArgs(
-        workflow=workflow,
+    if batch is not None and wait:
+        raise click.UsageError("--wait watches one job: it does not go with --batch")
+    request = JobRequest(
+        workflow_id=workflow,
         version=version,
-        pairs=pairs,
-        given=given,
+        inputs=read_json_file(inputs_file),
+        input_texts=read_pairs(pairs, lambda _name, text: text, "an input"),
+        name=name,
         priority=priority,
-        key=key,
-        correlation=correlation,
+        idempotency_key=key,
+        submitted_by=sender(),
+        correlation_id=correlation,
     )
+    lines = None if batch is None else _read_lines(batch)
+    json_out = sys.stdout if as_json else None
     try:
-        settings = load_settings()
-        if order.is_file:
-            order.compile(modules)
-        with open_database(settings, data_dir) as address:
-            accepted, workflow_id = asyncio.run(_submit(address, order, settings))
-            _say(accepted, workflow_id, as_json=as_json and not wait, quiet=wait and as_json, wait=wait)
-            if wait:
-                from dagmaster.cli.commands.jobs import watch_to_end
-
-                return watch_to_end(address, accepted.job_id, as_json=as_json)
-    except (InputsInvalid, WorkflowInvalid) as error:
-        said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else inputs_remedy(error)
-        print_rejection(error, f"nothing was submitted: {said}", sys.stdout if as_json else None)
+        request = _with_file(request, pathlib.Path(workflow), modules)
+    except WorkflowInvalid as error:
+        print_rejection(error, "nothing was submitted: the workflow is not valid", json_out)
         return BAD_INPUT
-    except DagmasterError as error:
-        raise CommandError(error) from error
-    return COMPLETED
+    with database_session(data_dir) as session:
+        if lines is not None:
+            return _submit_batch(session, _batch_requests(request, lines), as_json=as_json)
+        try:
+            return _submit_one(session, request, wait=wait, as_json=as_json)
+        except InputsInvalid as error:
+            print_rejection(error, f"nothing was submitted: {inputs_remedy(error)}", json_out)
+            return BAD_INPUT
 
 
-@dataclass(slots=True, kw_only=True)
-class SubmitArgs:
-    """What was asked for on the command line."""
+def _with_file(request: JobRequest, path: pathlib.Path, modules: tuple[str, ...]) -> JobRequest:
+    """Return the request with the graphs of a workflow file, if it names one."""
+    if path.suffix not in (".yaml", ".yml") and not path.is_file():
+        return request
+    if not path.is_file():
+        raise click.ClickException(f"there is no file {path}")
+    from dagmaster.bootstrap import compile_with_children
 
-    workflow: str
-    version: int | None
-    pairs: tuple[str, ...]
-    given: dict[str, Any]
-    priority: int
-    key: str | None
-    correlation: str | None
-    graphs: list[Graph] = field(default_factory=list)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether a file is meant, and not the id of a published workflow."""
-        path = pathlib.Path(self.workflow)
-        return path.suffix in (".yaml", ".yml") or path.is_file()
-
-    def compile(self, modules: tuple[str, ...]) -> None:
-        """Read the file, and the workflows beside it that it starts."""
-        from dagmaster.bootstrap import compile_with_children
-
-        path = pathlib.Path(self.workflow)
-        if not path.is_file():
-            raise click.ClickException(f"there is no file {path}")
-        compiled, children = compile_with_children(path, load_registry(modules))
-        print_problems(compiled.warnings)
-        self.graphs = [compiled.graph, *children]
+    compiled, children = compile_with_children(path, load_registry(modules))
+    print_problems(compiled.warnings)
+    return replace(request, graph=compiled.graph, child_graphs=tuple(children))
 
 
-async def _submit(address: DatabaseConfig, order: SubmitArgs, settings: Settings) -> tuple[Accepted, str]:
-    from dagmaster.application.submission import JobSubmitter, Submission
-    from dagmaster.authoring.inputs import parse_input
-    from dagmaster.bootstrap import allowed_env, ensure_schema
-    from dagmaster.store.postgres.client_store import PostgresClientStore
+def _submit_one(session: DatabaseSession, request: JobRequest, *, wait: bool, as_json: bool) -> int:
+    from dagmaster.application.submission import submit_job
 
-    # The embedded database is this machine's own, and whoever comes first makes its tables.
-    await ensure_schema(address, migrate=address.is_embedded)
-    store = PostgresClientStore(address)
-    await store.open()
-    try:
-        intake = JobSubmitter(store, store.identity.ids)
-        graph = order.graphs[0] if order.graphs else await _published(store, order.workflow, order.version)
-        for each in order.graphs[1:]:
-            await intake.keep(each)
-        pairs = read_pairs(order.pairs, lambda name, text: parse_input(graph, name, text), "an input")
-        submission = Submission(
-            graph=graph,
-            inputs=order.given | pairs,
-            env=allowed_env(settings),
-            priority=order.priority,
-            idempotency_key=order.key,
-            submitted_by=current_user()[:64],
-            correlation_id=order.correlation,
-            workflows={each.workflow_id: each.content_hash for each in order.graphs[1:]},
-        )
-        accepted = await intake.submit([submission])
-        return accepted[0], graph.workflow_id
-    finally:
-        await store.close()
-
-
-async def _published(store: PostgresClientStore, workflow_id: str, version: int | None) -> Graph:
-    from dagmaster.authoring.compiler.compile import compile_definition
-    from dagmaster.authoring.suggestions import did_you_mean
-
-    versions = await store.versions(workflow_id)
-    fitting = [found for found, is_active in versions if found.version == version or (version is None and is_active)]
-    if not versions:
-        known = await store.workflow_ids()
-        hint = did_you_mean(workflow_id, known) or (
-            "List them with `dagmaster workflows list`."
-            if known
-            else "Publish one with `dagmaster workflows push FILE`."
-        )
-        raise WorkflowNotFound(f"no workflow {workflow_id!r} is published. {hint[:1].upper()}{hint[1:]}")
-    if not fitting:
-        known_versions = ", ".join(str(found.version) for found, _ in versions)
-        what = f"no version {version}" if version is not None else "no active version"
-        raise WorkflowNotFound(f"workflow {workflow_id!r} has {what}: its versions are {known_versions}")
-    definition = await store.definition(fitting[0].content_hash)
-    return compile_definition(definition)
-
-
-def _say(accepted: Accepted, workflow_id: str, *, as_json: bool, quiet: bool, wait: bool) -> None:
-    if quiet:
-        return
-    if as_json:
-        click.echo(json.dumps({"job_id": accepted.job_id, "workflow_id": workflow_id, "is_new": accepted.is_new}))
-        return
-    what = "job" if accepted.is_new else "the same key was sent before: job"
-    click.echo(f"{what} {click.style(accepted.job_id, bold=True)} of {workflow_id}", err=True)
+    # The embedded database belongs to this machine: its first user creates the tables.
+    result = session.run(lambda app: submit_job(app, request), migrate=session.config.is_embedded)
+    if not (wait and as_json):
+        _print_result(result, as_json=as_json, wait=wait)
     if not wait:
-        click.echo(f"watch it: dagmaster jobs watch {accepted.job_id}", err=True)
+        return COMPLETED
+    from dagmaster.cli.commands.jobs import watch_to_end
+
+    return watch_to_end(session.config, result.job_id or "", as_json=as_json, data_dir=session.data_dir)
+
+
+def _print_result(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+        return
+    noun = "job" if result.is_new else "this idempotency key was used before: job"
+    click.echo(f"{noun} {click.style(result.job_id, bold=True)} of {result.workflow_id}", err=True)
+    if not wait:
+        click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
         if not sys.stdout.isatty():
             # For a script: JOB=$(dagmaster submit …)
-            click.echo(accepted.job_id)
+            click.echo(result.job_id)
+
+
+# ── Batches ──
+
+
+def _submit_batch(session: DatabaseSession, requests: Sequence[JobRequest], *, as_json: bool) -> int:
+    from dagmaster.application.submission import SubmitOutcome, submit_jobs
+
+    results = session.run(lambda app: submit_jobs(app, requests), migrate=session.config.is_embedded)
+    failed = [number for number, result in enumerate(results, 1) if result.outcome is SubmitOutcome.ERROR]
+    if as_json:
+        click.echo(json.dumps([result.to_dict() for result in results], ensure_ascii=False))
+        return BAD_INPUT if failed else COMPLETED
+    for number, result in enumerate(results, 1):
+        if result.error is None:
+            click.echo(result.job_id)
+        else:
+            click.echo(f"line {number}: {result.error['code']}: {_describe_error(result.error)}", err=True)
+    existing = sum(result.outcome is SubmitOutcome.EXISTING for result in results)
+    counts = f"{len(results) - len(failed) - existing} accepted, {existing} existing, {len(failed)} rejected"
+    click.echo(counts, err=True)
+    return BAD_INPUT if failed else COMPLETED
+
+
+def _describe_error(error: dict[str, Any]) -> str:
+    problems = error.get("problems") or []
+    return "; ".join(str(problem["message"]) for problem in problems) or str(error["message"])
+
+
+def _batch_requests(request: JobRequest, lines: Sequence[dict[str, Any]]) -> list[JobRequest]:
+    key = request.idempotency_key
+    return [
+        replace(
+            request,
+            inputs={**request.inputs, **line},
+            idempotency_key=None if key is None else f"{key}:{number}",
+        )
+        for number, line in enumerate(lines, 1)
+    ]
+
+
+def _read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    from dagmaster.authoring.inputs import read_json
+
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror or error}") from error
+    lines: list[dict[str, Any]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            value = read_json(line)
+        except (ValueError, RecursionError) as error:
+            raise click.ClickException(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise click.ClickException(f"{path}:{number}: expected a JSON object, as {{'name': 'value'}}")
+        lines.append(value)
+    return lines

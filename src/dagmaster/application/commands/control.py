@@ -1,0 +1,164 @@
+"""Cancel a job, answer its approvals, signal it, retry its nodes. For resume, see `resume`.
+
+What can be known from the stored state is checked first and raised as a typed error. The owner checks again: what
+changed in between is rejected by it, and the result says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, send_command
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.node_lookup import find_node, suggest_name
+from dagmaster.engine.graph import ApprovalSpec, Kind
+from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import (
+    ApprovalNotPending,
+    ApproverNotAllowed,
+    CommandInvalid,
+    JobFinished,
+    NodeNotRetriable,
+    SignalNotExpected,
+)
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
+
+if TYPE_CHECKING:
+    from dagmaster.application.commands.sending import CommandResult
+    from dagmaster.application.context import Application
+    from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.read_store import JobRecord, NodeRecord
+
+_RETRIABLE = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
+
+
+async def cancel_job(
+    app: Application, job_id: str | None, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+) -> CommandResult:
+    """Ask a job to stop: nothing new starts, and running tasks are asked to stop."""
+    job = await _unfinished_job(app, job_id)
+    command = OutgoingCommand(kind=CommandKind.CANCEL, sent_by=sent_by, effects=frozenset({EventType.CANCEL_REQUESTED}))
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
+
+
+async def approve_node(
+    app: Application,
+    job_id: str | None,
+    node_id: str,
+    *,
+    sent_by: str,
+    comment: str = "",
+    wait_seconds: float = WAIT_SECONDS,
+) -> CommandResult:
+    """Approve a waiting approval: the job continues."""
+    job, command = await _check_answer(app, CommandKind.APPROVE, job_id, node_id, sent_by=sent_by, comment=comment)
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
+
+
+async def reject_node(
+    app: Application,
+    job_id: str | None,
+    node_id: str,
+    *,
+    sent_by: str,
+    comment: str = "",
+    wait_seconds: float = WAIT_SECONDS,
+) -> CommandResult:
+    """Reject a waiting approval: its node fails."""
+    job, command = await _check_answer(app, CommandKind.REJECT, job_id, node_id, sent_by=sent_by, comment=comment)
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
+
+
+async def send_signal(
+    app: Application,
+    job_id: str | None,
+    name: str,
+    payload: JsonValue = None,
+    *,
+    sent_by: str,
+    wait_seconds: float = WAIT_SECONDS,
+) -> CommandResult:
+    """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
+    job = await _unfinished_job(app, job_id)
+    graph = await app.graphs.get(job.content_hash)
+    expected = sorted(graph.wiring.waits)
+    if name not in expected:
+        hint = suggest_name(name, expected) if expected else "Its nodes wait for no signal."
+        raise SignalNotExpected(f"no node of {job.workflow_id} waits for signal {name!r}. {hint}".strip())
+    command = OutgoingCommand(
+        kind=CommandKind.SIGNAL,
+        sent_by=sent_by,
+        effects=frozenset({EventType.SIGNAL_RECEIVED}),
+        body={"name": name, "payload": payload},
+    )
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
+
+
+async def retry_node(
+    app: Application, job_id: str | None, node_id: str, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+) -> CommandResult:
+    """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt.
+
+    Nodes that were skipped because of it run, too. `resume.plan_retry` is the dry run.
+    """
+    job, node = await find_retriable_node(app, job_id, node_id)
+    command = OutgoingCommand(
+        kind=CommandKind.RETRY,
+        sent_by=sent_by,
+        effects=frozenset({EventType.JOB_RESUMED, EventType.NODE_DISPATCHED}),
+        body={"node": node.node_id},
+        node_id=node.node_id,
+    )
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
+
+
+async def find_retriable_node(app: Application, job_id: str | None, node_id: str) -> tuple[JobRecord, NodeRecord]:
+    """Return a job and a node of it; raise `NodeNotRetriable` if the node cannot be retried."""
+    job = await find_job(app, job_id)
+    node = await find_node(app, job, await app.graphs.get(job.content_hash), node_id)
+    waits_for_retry = node.status is NodeStatus.READY and node.wake_at is not None
+    if not waits_for_retry and node.status not in _RETRIABLE:
+        raise NodeNotRetriable(
+            f"node {node.node_id} is {node.status}: only one that failed or was cancelled can be retried"
+        )
+    return job, node
+
+
+async def _check_answer(
+    app: Application, kind: CommandKind, job_id: str | None, node_id: str, *, sent_by: str, comment: str
+) -> tuple[JobRecord, OutgoingCommand]:
+    job = await _unfinished_job(app, job_id)
+    graph = await app.graphs.get(job.content_hash)
+    node = await find_node(app, job, graph, node_id)
+    _check_answerable(job, graph, node, sent_by)
+    effect = EventType.APPROVED if kind is CommandKind.APPROVE else EventType.REJECTED
+    command = OutgoingCommand(
+        kind=kind,
+        sent_by=sent_by,
+        effects=frozenset({effect}),
+        body={"node": node_id, "comment": comment},
+        node_id=node_id,
+    )
+    return job, command
+
+
+def _check_answerable(job: JobRecord, graph: Graph, node: NodeRecord, sent_by: str) -> None:
+    spec = graph.specs.get(node.node_id)
+    if not isinstance(spec, ApprovalSpec):
+        approvals = [spec.id for spec in graph.specs.values() if spec.kind is Kind.APPROVAL]
+        hint = f"Its approvals: {', '.join(approvals)}." if approvals else f"{job.workflow_id} has none."
+        raise CommandInvalid(f"node {node.node_id} is not an approval. {hint}")
+    if node.status is not NodeStatus.WAITING:
+        raise ApprovalNotPending(f"node {node.node_id} is {node.status}: it does not wait for an answer")
+    if spec.approvers and sent_by not in spec.approvers:
+        allowed = ", ".join(spec.approvers)
+        raise ApproverNotAllowed(f"{sent_by} may not answer {node.node_id}: its approvers are {allowed}")
+
+
+async def _unfinished_job(app: Application, job_id: str | None) -> JobRecord:
+    job = await find_job(app, job_id)
+    if job.is_finished:
+        raise JobFinished(f"job {job.id} has finished: it is {job.status}")
+    return job

@@ -1,0 +1,140 @@
+"""Publish workflow versions, and choose the version that new jobs get.
+
+A published version does not change, so that the same request means the same job; `replace` is for development. Jobs
+keep the graph that they were submitted with.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from dagmaster.application.queries.workflows import list_versions
+from dagmaster.application.views.view import View
+from dagmaster.errors import WorkflowNotFound, WorkflowVersionConflict
+from dagmaster.ports.job_records import StoredWorkflow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.application.context import Application
+    from dagmaster.engine.graph import Graph
+    from dagmaster.ports.read_store import VersionRecord
+
+
+class PublishOutcome(StrEnum):
+    """What became of a workflow version."""
+
+    PUBLISHED = "published"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    """It was published before, with the same content."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSource:
+    """A compiled workflow, and the file that it comes from."""
+
+    graph: Graph
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult(View):
+    """One workflow version after `publish_workflows`."""
+
+    file: str
+    workflow_id: str
+    version: int
+    content_hash: str
+    outcome: PublishOutcome
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivateResult(View):
+    """The version that new jobs of a workflow get, and the one that they got before."""
+
+    workflow_id: str
+    version: int
+    content_hash: str
+    previous_version: int | None
+
+
+async def publish_workflows(
+    app: Application, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
+) -> list[PublishResult]:
+    """Publish workflow versions, all or none; raise `WorkflowVersionConflict` about those with other content."""
+    conflicts = [
+        f"{source.file} and {other.file} are the same version of it, with different content"
+        for position, source in enumerate(sources)
+        for other in sources[:position]
+        if _is_same_version(source.graph, other.graph) and source.graph.content_hash != other.graph.content_hash
+    ]
+    results: list[PublishResult] = []
+    for source in sources:
+        versions = {record.version: record for record in await app.read.versions(source.graph.workflow_id)}
+        outcome = _outcome(source.graph, versions, replace=replace)
+        if outcome is None:
+            conflicts.append(_conflict(source, versions))
+            continue
+        was_active = source.graph.version in versions and versions[source.graph.version].is_active
+        results.append(_result(source, outcome, is_active=activate or was_active))
+    if conflicts:
+        raise WorkflowVersionConflict("\n".join([*conflicts, "nothing was published"]))
+    for source in sources:
+        await app.client.put_graph(source.graph.content_hash, json.dumps(source.graph.definition))
+    graphs = [source.graph for source in sources]
+    workflows = [StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash) for graph in graphs]
+    await app.client.publish(*workflows, activate=activate)
+    return results
+
+
+async def activate_version(app: Application, workflow_id: str, version: int) -> ActivateResult:
+    """Make a published version the one that new jobs get; raise `WorkflowNotFound` if it is not published."""
+    versions = await list_versions(app, workflow_id)
+    chosen = next((view for view in versions if view.version == version), None)
+    if chosen is None:
+        numbers = ", ".join(str(view.version) for view in versions)
+        raise WorkflowNotFound(f"workflow {workflow_id!r} has no version {version}: its versions are {numbers}")
+    await app.client.activate(workflow_id, version)
+    return ActivateResult(
+        workflow_id=workflow_id,
+        version=version,
+        content_hash=chosen.content_hash,
+        previous_version=next((view.version for view in versions if view.is_active), None),
+    )
+
+
+def _is_same_version(one: Graph, other: Graph) -> bool:
+    return (one.workflow_id, one.version) == (other.workflow_id, other.version)
+
+
+def _outcome(graph: Graph, versions: Mapping[int, VersionRecord], *, replace: bool) -> PublishOutcome | None:
+    published = versions.get(graph.version)
+    if published is None:
+        return PublishOutcome.PUBLISHED
+    if published.content_hash == graph.content_hash:
+        return PublishOutcome.UNCHANGED
+    return PublishOutcome.REPLACED if replace else None
+
+
+def _conflict(source: WorkflowSource, versions: Mapping[int, VersionRecord]) -> str:
+    graph = source.graph
+    return (
+        f"{graph.workflow_id} v{graph.version} is published with other content: raise `version:` to"
+        f" {max(versions) + 1} in {source.file or 'the file'}, or replace it while you develop it (--replace)"
+    )
+
+
+def _result(source: WorkflowSource, outcome: PublishOutcome, *, is_active: bool) -> PublishResult:
+    return PublishResult(
+        file=source.file,
+        workflow_id=source.graph.workflow_id,
+        version=source.graph.version,
+        content_hash=source.graph.content_hash,
+        outcome=outcome,
+        is_active=is_active,
+    )

@@ -1,0 +1,314 @@
+"""Resume a finished job: as a new run of the same job, or as a new job that reuses its results where they fit.
+
+With the same inputs and version it is a new run: what failed, was cancelled, or was skipped because of it runs again,
+and so do the nodes that are named and all that follow them. With other inputs or another version it is a new job.
+`plan_resume` and `plan_retry` are the dry runs: they return what would be reused and what redone, and change nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.commands.control import find_retriable_node
+from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.node_lookup import find_node
+from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.submission import (
+    MAX_CORRELATION_ID,
+    JobSubmitter,
+    Submission,
+    SubmitResult,
+    accepted_result,
+)
+from dagmaster.application.views.view import View
+from dagmaster.application.workflow_lookup import find_published_graph
+from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.engine.events import ResumeRequested, RetryRequested
+from dagmaster.engine.fingerprints import digest
+from dagmaster.engine.model import Job
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_rerun
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import CommandInvalid, CommandRejected, JobNotFinished, JobNotFound, NodeNotFound, NothingToResume
+from dagmaster.orchestrator.dry_run import dry_run_job
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.application.commands.sending import CommandResult
+    from dagmaster.application.context import Application
+    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.resume_plan import ReuseDecision
+    from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.read_store import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequest:
+    """What to resume a job with. What is not named stays as it was."""
+
+    sent_by: str
+    from_nodes: tuple[str, ...] = ()
+    """Nodes to run again, with all that follow them, even if they completed."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    input_texts: Mapping[str, str] = field(default_factory=dict)
+    """Inputs as text, parsed as the workflow declares them."""
+    version: int | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChildrenView(View):
+    """How many children of a fan-out would be reused, and how many redone."""
+
+    reused: int
+    redone: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedNodeView(View):
+    """What would become of a node, and why; of a fan-out, also of its children."""
+
+    node: str
+    reason: str
+    children: PlannedChildrenView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePlanView(View):
+    """What a resume or a retry would do. Without `has_workers`, it is not known which handlers there are."""
+
+    job_id: str
+    workflow_id: str
+    version: int
+    is_new_job: bool
+    run: int | None
+    has_workers: bool
+    reused: tuple[PlannedNodeView, ...]
+    redone: tuple[PlannedNodeView, ...]
+    impossible: tuple[PlannedNodeView, ...]
+
+
+async def resume_job(
+    app: Application, job_id: str | None, request: ResumeRequest, *, wait_seconds: float = WAIT_SECONDS
+) -> CommandResult | SubmitResult:
+    """Resume a finished job; return the result of the command for a new run, of the submission for a new job."""
+    resume = await _check_request(app, job_id, request)
+    if resume.is_new_job:
+        return await _submit(app, resume)
+    command = OutgoingCommand(
+        kind=CommandKind.RESUME,
+        sent_by=request.sent_by,
+        effects=frozenset({EventType.JOB_RESUMED}),
+        body={"nodes": list(request.from_nodes)},
+    )
+    return await send_command(app, resume.job, command, wait_seconds=wait_seconds)
+
+
+async def plan_resume(app: Application, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
+    """Return what a resume would do, and change nothing; raise what `resume_job` would raise."""
+    resume = await _check_request(app, job_id, request)
+    if resume.is_new_job:
+        return await _plan_new_job(app, resume)
+    named = frozenset(request.from_nodes)
+    return await _plan_run(app, resume.job, resume.graph, ResumeRequested(request.from_nodes), named)
+
+
+async def plan_retry(app: Application, job_id: str | None, node_id: str) -> ResumePlanView:
+    """Return what a retry of a node would do, and change nothing; raise what `retry_node` would raise."""
+    job, _ = await find_retriable_node(app, job_id, node_id)
+    graph = await app.graphs.get(job.content_hash)
+    return await _plan_run(app, job, graph, RetryRequested(node_id), frozenset({node_id}))
+
+
+# ── Preconditions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resume:
+    """A request that passed its checks: the job, its graph, and the graph and inputs to resume it with."""
+
+    job: JobRecord
+    source_graph: Graph
+    graph: Graph
+    inputs: dict[str, Any]
+    request: ResumeRequest
+
+    @property
+    def is_new_job(self) -> bool:
+        """Return whether the graph or an input differs."""
+        return self.graph.content_hash != self.source_graph.content_hash or bool(
+            changed_names(self.job.inputs, self.inputs)
+        )
+
+    @property
+    def idempotency_key(self) -> str:
+        """Return the key of the new job; by default the same resume, sent twice, is one job."""
+        if self.request.idempotency_key is not None:
+            return self.request.idempotency_key
+        body = json.dumps([self.graph.content_hash, self.inputs, sorted(self.request.from_nodes)], sort_keys=True)
+        return f"resume:{self.job.id}:{digest(body).hex()}"
+
+
+async def _check_request(app: Application, job_id: str | None, request: ResumeRequest) -> _Resume:
+    check_sender(request.sent_by)
+    job = await find_job(app, job_id)
+    if not job.is_finished:
+        raise JobNotFinished(
+            f"job {job.id} is {job.status}: only a finished job can be resumed (dagmaster jobs cancel ends it)"
+        )
+    source_graph = await app.graphs.get(job.content_hash)
+    graph = source_graph
+    if request.version is not None:
+        graph = await find_published_graph(app, job.workflow_id, request.version)
+    kept = {name: value for name, value in job.inputs.items() if name in graph.inputs}
+    texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
+    inputs = accept_inputs(graph, {**kept, **request.inputs, **texts})
+    resume = _Resume(job=job, source_graph=source_graph, graph=graph, inputs=inputs, request=request)
+    for node_id in request.from_nodes:
+        await _check_node(app, resume, node_id)
+    if not resume.is_new_job:
+        _check_new_run(resume)
+    return resume
+
+
+def _check_new_run(resume: _Resume) -> None:
+    job, request = resume.job, resume.request
+    if job.status is JobStatus.COMPLETED and not request.from_nodes:
+        has_changes = request.inputs or request.input_texts or request.version is not None
+        same = " with these inputs and this version" if has_changes else ""
+        raise NothingToResume(f"job {job.id} completed{same}: name the nodes to run again with --from")
+    if request.idempotency_key is not None:
+        raise CommandInvalid(
+            "a new run of the same job has no idempotency key; a key is for a new job (other inputs or version)"
+        )
+
+
+async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:
+    graph = resume.graph
+    if node_id in graph.specs:
+        return
+    if resume.is_new_job and node_id in resume.source_graph.specs:
+        raise NodeNotFound(f"version {graph.version} of {graph.workflow_id} has no node {node_id!r}")
+    fan_out = node_id.partition("__")[0]
+    if resume.is_new_job and fan_out in graph.specs:
+        raise CommandInvalid(f"a new job creates its children from scratch: name their fan-out, {fan_out}, with --from")
+    await find_node(app, resume.job, graph, node_id)
+
+
+def changed_names(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names whose JSON differs. A handler can tell true, 1 and 1.0 apart."""
+    texts = [{name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (before, after)]
+    return frozenset(name for name in {*before, *after} if texts[0].get(name) != texts[1].get(name))
+
+
+# ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _submit(app: Application, resume: _Resume) -> SubmitResult:
+    job = resume.job
+    source = await _load_job(app, job.id)
+    submission = Submission(
+        graph=resume.graph,
+        inputs=resume.inputs,
+        name="" if job.name == job.workflow_id else job.name,
+        env=app.env,
+        priority=job.priority,
+        idempotency_key=resume.idempotency_key,
+        submitted_by=resume.request.sent_by,
+        # Jobs of the first versions could have longer ones.
+        correlation_id=None if job.correlation_id is None else job.correlation_id[:MAX_CORRELATION_ID],
+        workflows=source.workflows,
+        resumed_from=job.id,
+        redo=resume.request.from_nodes,
+    )
+    submitter = JobSubmitter(app.client, await app.client.lease_ids())
+    (accepted,) = await submitter.submit([submission])
+    return accepted_result(submitter.make_job(submission), accepted)
+
+
+async def _load_job(app: Application, job_id: str) -> ClaimedJob:
+    job = await app.results.load_job(job_id)
+    if job is None:
+        raise JobNotFound(f"there is no job {job_id!r}")
+    return job
+
+
+# ── Dry runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _plan_run(
+    app: Application, job: JobRecord, graph: Graph, event: ResumeRequested | RetryRequested, named: frozenset[str]
+) -> ResumePlanView:
+    stored = await _load_job(app, job.id)
+    context = await _resume_context(app, named=named)
+    rebuilt = Job.rebuild(graph, stored.row, stored.nodes)
+    decisions = plan_rerun(rebuilt, event, job.now, context)
+    if isinstance(decisions, str):
+        raise CommandRejected(decisions)
+    return _plan_view(job, graph, decisions, context, inputs=job.inputs, run=rebuilt.run)
+
+
+async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
+    job = resume.job
+    stored = await _load_job(app, job.id)
+    context = await _resume_context(
+        app,
+        named=frozenset(resume.request.from_nodes),
+        inputs=changed_names(job.inputs, resume.inputs),
+        env=changed_names(stored.env, app.env),
+    )
+    planned = await dry_run_job(
+        app.results,
+        resume.graph,
+        inputs=resume.inputs,
+        env=app.env,
+        workflows=stored.workflows,
+        source=await app.results.load_source_job(job.id),
+        redo=resume.request.from_nodes,
+        now=job.now,
+    )
+    decisions = plan_new_job(planned, Job.rebuild(resume.source_graph, stored.row, stored.nodes), context)
+    return _plan_view(job, resume.graph, decisions, context, inputs={**job.inputs, **resume.inputs}, run=None)
+
+
+async def _resume_context(app: Application, **changes: frozenset[str]) -> ResumeContext:
+    handlers = await app.results.known_handlers()
+    has_workers = (await app.read.fleet_counts()).workers > 0
+    return ResumeContext(versions=handlers.versions, served=handlers.served if has_workers else None, **changes)
+
+
+def _plan_view(
+    job: JobRecord,
+    graph: Graph,
+    decisions: Sequence[ReuseDecision],
+    context: ResumeContext,
+    *,
+    inputs: Mapping[str, Any],
+    run: int | None,
+) -> ResumePlanView:
+    redact = JobRedactor(graph.inputs, inputs)
+
+    def nodes(kind: ReuseKind) -> tuple[PlannedNodeView, ...]:
+        return tuple(_node_view(decision, redact) for decision in decisions if decision.kind is kind)
+
+    return ResumePlanView(
+        job_id=job.id,
+        workflow_id=graph.workflow_id,
+        version=graph.version,
+        is_new_job=run is None,
+        run=run,
+        has_workers=context.served is not None,
+        reused=nodes(ReuseKind.REUSED),
+        redone=nodes(ReuseKind.REDONE),
+        impossible=nodes(ReuseKind.IMPOSSIBLE),
+    )
+
+
+def _node_view(decision: ReuseDecision, redact: JobRedactor) -> PlannedNodeView:
+    children = None if decision.children is None else PlannedChildrenView(*decision.children)
+    return PlannedNodeView(node=decision.node, reason=str(redact(decision.reason)), children=children)

@@ -1,0 +1,84 @@
+"""Validate workflow files: everything that can be known before they run. No database is needed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.commands.publication import WorkflowSource
+from dagmaster.authoring.compiler.compile import compile_file, compile_text
+from dagmaster.errors import QueryInvalid, WorkflowInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from dagmaster.authoring.compiler.compile import Compiled
+    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.engine.graph import Graph
+    from dagmaster.errors import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationResult:
+    """The problems of one workflow file: errors and warnings. `graph` is None if there is an error."""
+
+    file: str
+    problems: tuple[Problem, ...]
+    graph: Graph | None
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether the workflow can run."""
+        return self.graph is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        problems = [asdict(problem) for problem in self.problems]
+        return {"file": self.file, "valid": self.is_valid, "problems": problems}
+
+
+def validate_files(
+    files: Iterable[Path], handlers: Registry, *, allow_missing_handlers: bool = False
+) -> list[ValidationResult]:
+    """Compile files, and the .yaml and .yml files of folders, each once; return the problems of each."""
+    compile_one = partial(compile_file, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
+    return [_validate(str(file), partial(compile_one, file)) for file in expand_folders(files)]
+
+
+def validate_text(
+    text: str, handlers: Registry, *, name: str = "workflow.yaml", allow_missing_handlers: bool = False
+) -> ValidationResult:
+    """Compile the text of a workflow file; return its problems."""
+    compile_one = partial(compile_text, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
+    return _validate(name, partial(compile_one, text, name))
+
+
+def to_sources(results: Sequence[ValidationResult]) -> list[WorkflowSource]:
+    """Return what `publish_workflows` takes; raise `WorkflowInvalid` with all problems if a workflow is not valid."""
+    if not all(result.is_valid for result in results):
+        raise WorkflowInvalid([problem for result in results for problem in result.problems])
+    return [WorkflowSource(result.graph, result.file) for result in results if result.graph is not None]
+
+
+def expand_folders(files: Iterable[Path]) -> list[Path]:
+    """Return the files, with each folder replaced by its .yaml and .yml files; raise `QueryInvalid` if it has none."""
+    paths: list[Path] = []
+    for file in files:
+        if not file.is_dir():
+            paths.append(file)
+            continue
+        inside = sorted([*file.glob("*.yaml"), *file.glob("*.yml")])
+        if not inside:
+            raise QueryInvalid(f"{file}: no .yaml or .yml file in this folder")
+        paths += inside
+    return list(dict.fromkeys(paths))
+
+
+def _validate(file: str, compile_workflow: Callable[[], Compiled]) -> ValidationResult:
+    try:
+        compiled = compile_workflow()
+    except WorkflowInvalid as error:
+        return ValidationResult(file=file, problems=error.problems, graph=None)
+    return ValidationResult(file=file, problems=tuple(compiled.warnings), graph=compiled.graph)

@@ -1,0 +1,194 @@
+"""Cancel, approve, reject, signal, retry: preconditions, results, and the wait for the effect."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagmaster.application.commands import sending
+from dagmaster.application.commands.control import approve_node, cancel_job, reject_node, retry_node, send_signal
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.errors import (
+    ApprovalNotPending,
+    ApproverNotAllowed,
+    CommandInvalid,
+    DagmasterError,
+    JobFinished,
+    JobNotFound,
+    NodeNotFound,
+    NodeNotRetriable,
+    SignalNotExpected,
+)
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.read_store import NodeRecord
+from tests.unit.application.commands.doubles import Reads, an_app, an_event, processed
+from tests.unit.application.world import ASKED, DONE, SECRET, a_record, run
+
+FAILED = NodeRecord(node_id="fetch", status=NodeStatus.FAILED, job_id="7", attempt=3)
+
+
+def reads(*nodes: NodeRecord, **job: Any) -> Reads:
+    return Reads(records=[a_record(**job)], node_records=list(nodes))
+
+
+# ── The effect ──
+
+
+def test_a_command_returns_the_event_that_its_owner_writes():
+    store = reads(ASKED)
+    processed(store, an_event(10, EventType.APPROVED, "release", comment="fine"))
+    app, client = an_app(store)
+    result = run(approve_node(app, "7", "release", sent_by="ada", comment="fine"))
+    assert client.sent == [("7", CommandKind.APPROVE, {"node": "release", "comment": "fine"}, "ada")]
+    assert (result.accepted, result.is_done, result.seq, result.event.type) == (True, True, 10, "Approved")
+    assert result.sentence == "ada approved release: fine"
+    document = result.to_dict()
+    assert (document["job_id"], document["command"], document["node_id"]) == ("7", "approve", "release")
+    assert document["event"]["seq"] == document["seq"] == 10
+
+
+def test_the_effect_is_found_by_notification_and_not_by_polling():
+    store = reads(ASKED)
+    processed(store, an_event(10, EventType.REJECTED, "release"))
+    app, _ = an_app(store)
+    began = time.monotonic()
+    result = run(reject_node(app, "7", "release", sent_by="ada"))
+    assert result.is_done
+    assert store.waits == 1
+    assert time.monotonic() - began < sending.POLL_SECONDS
+
+
+def test_without_notifications_the_effect_is_found_by_polling(monkeypatch):
+    monkeypatch.setattr(sending, "POLL_SECONDS", 0.01)
+    store = reads()
+    app, _ = an_app(store)
+    seen = 0
+
+    async def events(*_arguments: Any, **_options: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        return [an_event(10, EventType.CANCEL_REQUESTED)] if seen == 4 else []
+
+    store.events = events  # type: ignore[method-assign]
+    result = run(cancel_job(app, "7", sent_by="ada"))
+    assert (result.is_done, seen) == (True, 4)
+
+
+def test_a_rejection_by_the_owner_is_not_accepted():
+    store = reads(ASKED)
+    processed(store, an_event(10, EventType.COMMAND_REJECTED, None, command="approve", reason="too late"))
+    app, _ = an_app(store)
+    result = run(approve_node(app, "7", "release", sent_by="ada"))
+    assert (result.accepted, result.is_done) == (False, True)
+    assert "too late" in result.sentence
+
+
+def test_events_about_other_nodes_commands_and_reports_are_no_answer(monkeypatch):
+    monkeypatch.setattr(sending, "POLL_SECONDS", 0.001)
+    store = reads(ASKED)
+    store.stored_events += [
+        an_event(9, EventType.APPROVED, "release"),  # before the command was sent
+        an_event(10, EventType.APPROVED, "other"),
+        an_event(11, EventType.COMMAND_REJECTED, None, command="cancel", reason="no"),
+        replace(an_event(12, EventType.STALE_REPORT_IGNORED, "release"), attempt=1),
+    ]
+    app, _ = an_app(store)
+    result = run(approve_node(app, "7", "release", sent_by="ada", wait_seconds=0.02))
+    assert (result.accepted, result.is_done, result.event) == (True, False, None)
+    assert "not processed yet" in result.sentence
+
+
+def test_a_command_that_changed_nothing_does_not_wait_to_the_end():
+    store = reads()
+    processed(store)
+    app, _ = an_app(store)
+    began = time.monotonic()
+    result = run(cancel_job(app, "7", sent_by="ada"))
+    assert (result.accepted, result.is_done, result.event) == (True, True, None)
+    assert time.monotonic() - began < 1
+
+
+def test_without_an_orchestrator_a_command_is_stored_and_not_waited_for():
+    store = reads()
+    store.orchestrators = 0
+    app, client = an_app(store)
+    result = run(cancel_job(app, "7", sent_by="ada"))
+    assert (result.accepted, result.is_done, store.waits, len(client.sent)) == (True, False, 0, 1)
+    assert "no orchestrator is alive" in result.sentence
+
+
+def test_a_command_need_not_wait():
+    store = reads()
+    app, client = an_app(store)
+    result = run(cancel_job(app, "7", sent_by="ada", wait_seconds=0))
+    assert (result.accepted, result.is_done, store.waits, len(client.sent)) == (True, False, 0, 1)
+
+
+def test_a_secret_in_an_event_is_redacted():
+    store = reads(ASKED)
+    processed(store, an_event(10, EventType.APPROVED, "release", comment=f"token is {SECRET}"))
+    app, _ = an_app(store)
+    result = run(approve_node(app, "7", "release", sent_by="ada"))
+    assert SECRET not in str(result.to_dict())
+    assert "***" in result.sentence
+
+
+def test_a_signal_carries_its_payload():
+    store = reads()
+    processed(store, an_event(10, EventType.SIGNAL_RECEIVED, None, signal="go"))
+    app, client = an_app(store)
+    assert run(send_signal(app, "last", "go", {"rows": 3}, sent_by="ada")).is_done
+    assert client.sent[0][1:3] == (CommandKind.SIGNAL, {"name": "go", "payload": {"rows": 3}})
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        FAILED,
+        replace(FAILED, status=NodeStatus.CANCELLED),
+        replace(FAILED, status=NodeStatus.READY, wake_at=200.0),
+    ],
+    ids=["failed", "cancelled", "waits for its next attempt"],
+)
+def test_a_node_is_retried(node: NodeRecord):
+    store = reads(node, status=JobStatus.FAILED, finished_at=110.0)
+    processed(store, an_event(10, EventType.JOB_RESUMED, run=2, nodes=["fetch"]))
+    app, client = an_app(store)
+    assert run(retry_node(app, "7", "fetch", sent_by="ada")).is_done
+    assert client.sent[0][1:3] == (CommandKind.RETRY, {"node": "fetch"})
+
+
+# ── Preconditions ──
+
+
+FINISHED: dict[str, Any] = {"status": JobStatus.COMPLETED, "finished_at": 110.0}
+
+
+@pytest.mark.parametrize(
+    ("store", "command", "error", "text"),
+    [
+        (reads(), lambda app: cancel_job(app, "8", sent_by="ada"), JobNotFound, "there is no job '8'"),
+        (reads(**FINISHED), lambda app: cancel_job(app, "7", sent_by="ada"), JobFinished, "it is COMPLETED"),
+        (reads(**FINISHED), lambda app: send_signal(app, "7", "go", sent_by="ada"), JobFinished, "has finished"),
+        (reads(), lambda app: send_signal(app, "7", "goo", sent_by="ada"), SignalNotExpected, "'go'"),
+        (reads(), lambda app: approve_node(app, "7", "relase", sent_by="ada"), NodeNotFound, "Did you mean 'release'"),
+        (reads(DONE), lambda app: approve_node(app, "7", "fetch", sent_by="ada"), CommandInvalid, "approvals: release"),
+        (reads(), lambda app: reject_node(app, "7", "release", sent_by="ada"), ApprovalNotPending, "is PENDING"),
+        (reads(ASKED), lambda app: approve_node(app, "7", "release", sent_by="bob"), ApproverNotAllowed, "are ada"),
+        (reads(DONE), lambda app: retry_node(app, "7", "fetch", sent_by="ada"), NodeNotRetriable, "is COMPLETED"),
+        (reads(), lambda app: retry_node(app, "7", "nosuch", sent_by="ada"), NodeNotFound, "no node 'nosuch'"),
+        (reads(), lambda app: cancel_job(app, "7", sent_by="x" * 65), CommandInvalid, "1 to 64"),
+        (reads(), lambda app: cancel_job(app, "7", sent_by=""), CommandInvalid, "1 to 64"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_anything_is_sent(
+    store: Reads, command: Any, error: type[DagmasterError], text: str
+):
+    app, client = an_app(store)
+    with pytest.raises(error, match=text):
+        run(command(app))
+    assert client.sent == []
