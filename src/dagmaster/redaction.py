@@ -1,4 +1,4 @@
-"""Takes secrets out of what a handler said.
+"""Redact secrets in what handlers return, report and log.
 
 Only text is looked at: a secret that was made a number, or spelled backwards, stays. So does the part of one that is
 left where a long message was cut.
@@ -25,7 +25,7 @@ _OUR_KEYS = frozenset({"kind", "message", "type", "traceback"})
 
 
 def redacted(outcome: Outcome, secrets: Collection[str]) -> Outcome:
-    """The outcome with *** for every secret, in keys too. Without secrets it is the same object."""
+    """Return the outcome with *** for every secret, in keys too. Without secrets it is the same object."""
     hide = _hider(secrets)
     if hide is None:
         return outcome
@@ -41,7 +41,7 @@ def redacted(outcome: Outcome, secrets: Collection[str]) -> Outcome:
 
 
 def redact_value(value: Any, secrets: Collection[str]) -> Any:
-    """A JSON value with *** for every secret. Without secrets it is the same object, else a copy."""
+    """Return a JSON value with *** for every secret. Without secrets it is the same object, else a copy."""
     hide = _hider(secrets)
     return value if hide is None else _replaced(value, hide)
 
@@ -71,7 +71,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _hider(secrets: Collection[str]) -> Callable[[str], str] | None:
-    """What replaces the secrets in a text; None if there are none."""
+    """Return what replaces the secrets in a text; None if there are none."""
     spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
     if not spellings:
         return None
@@ -95,13 +95,13 @@ def _hider(secrets: Collection[str]) -> Callable[[str], str] | None:
 
 
 def _spellings(secret: str) -> set[str]:
-    """The secret, and how `repr`, JSON and our own cleaning write it inside a text: a password may have a quote."""
+    """Return the secret as `repr`, JSON and our own cleaning write it inside a text: a password may have a quote."""
     written = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     return {secret, storable_text(secret), *map(storable_text, written)}
 
 
 def _replaced(value: Any, hide: Callable[[str], str]) -> Any:
-    """A copy with every text replaced. No recursion: it is as deep as it is."""
+    """Return a copy with every text replaced. No recursion: it is as deep as it is."""
     top: list[Any] = []
     waiting: list[tuple[Any, Any]] = [([value], top)]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.simulation.network import Breath
-from dagmaster.simulation.world import Doors
+from dagmaster.simulation.world import StoreFactories
 from dagmaster.store.memory import turn_writer
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
@@ -180,18 +180,18 @@ class EventNumberReused(MemoryOrchestratorStore):
         return claimed
 
 
-PLANTED: Final[Mapping[str, Callable[[], Doors]]] = {
-    "no epoch check": lambda: Doors(orchestrator=NoEpochCheck),
-    "no token check": lambda: Doors(worker=NoTokenCheck),
-    "publish before commit": lambda: Doors(orchestrator=PublishBeforeCommit),
-    "claim without SKIP LOCKED": lambda: Doors(worker=ClaimWithoutLock),
-    "lease by host clock": lambda: Doors(orchestrator=LeaseByHostClock),
-    "lost wake-up": lambda: Doors(worker=LostWakeUp),
-    "retry that doubles": lambda: Doors(orchestrator=RetryThatDoubles),
-    "reclaim without raising the epoch": lambda: Doors(orchestrator=ReclaimWithTheSameEpoch),
-    "report without deleting": lambda: Doors(worker=ReportWithoutDeleting),
-    "double expansion": lambda: Doors(orchestrator=DoubleExpansion),
-    "timer lost on reload": lambda: Doors(orchestrator=TimerLostOnReload),
-    "event number reused": lambda: Doors(orchestrator=EventNumberReused),
+PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
+    "no epoch check": lambda: StoreFactories(orchestrator=NoEpochCheck),
+    "no token check": lambda: StoreFactories(worker=NoTokenCheck),
+    "publish before commit": lambda: StoreFactories(orchestrator=PublishBeforeCommit),
+    "claim without SKIP LOCKED": lambda: StoreFactories(worker=ClaimWithoutLock),
+    "lease by host clock": lambda: StoreFactories(orchestrator=LeaseByHostClock),
+    "lost wake-up": lambda: StoreFactories(worker=LostWakeUp),
+    "retry that doubles": lambda: StoreFactories(orchestrator=RetryThatDoubles),
+    "reclaim without raising the epoch": lambda: StoreFactories(orchestrator=ReclaimWithTheSameEpoch),
+    "report without deleting": lambda: StoreFactories(worker=ReportWithoutDeleting),
+    "double expansion": lambda: StoreFactories(orchestrator=DoubleExpansion),
+    "timer lost on reload": lambda: StoreFactories(orchestrator=TimerLostOnReload),
+    "event number reused": lambda: StoreFactories(orchestrator=EventNumberReused),
 }
 """The planted bugs by name."""

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.simulation.world import Doors, Outcome
+    from dagmaster.simulation.world import Outcome, StoreFactories
 
 
-def play(seed: int, doors: Doors | None = None) -> Outcome:
+def play(seed: int, stores: StoreFactories | None = None) -> Outcome:
     """Run one schedule; its seed selects the case and the faults."""
     # Every orchestrator of every schedule compiles its graphs, which are few: a tenth of all time went into that.
     with mock.patch.object(compiler, "compile_definition", _compiled):
-        return simulate(seed, cases()[seed % len(cases())], doors=doors)
+        return simulate(seed, cases()[seed % len(cases())], stores=stores)
 
 
 def _compiled(definition: Mapping[str, Any]) -> Graph:

@@ -25,8 +25,8 @@ def test_no_promise_is_broken_whatever_goes_wrong(first: int) -> None:
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    doors = PLANTED[bug]()
-    assert any(play(seed, doors).violation for seed in range(MAX_SCHEDULES)), bug
+    stores = PLANTED[bug]()
+    assert any(play(seed, stores).violation for seed in range(MAX_SCHEDULES)), bug
 
 
 def test_a_seed_gives_the_same_schedule_every_time() -> None:
@@ -49,8 +49,8 @@ def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
 
 
 def test_a_planted_bug_is_found_by_the_same_seed_every_time() -> None:
-    doors = PLANTED["report without deleting"]()
-    violations = [play(0, doors).violation for _ in range(10)]
+    stores = PLANTED["report without deleting"]()
+    violations = [play(0, stores).violation for _ in range(10)]
     assert violations[0] is not None
     assert len(set(violations)) == 1
 

@@ -37,7 +37,7 @@ class Host:
         self.ready: deque[_Call] = deque()
 
     def context(self) -> contextvars.Context:
-        """A context whose callbacks are this host's."""
+        """Return a context whose callbacks are this host's."""
         context = contextvars.copy_context()
         context.run(HOST.set, self)
         return context
@@ -123,26 +123,26 @@ class SimulatedLoop:
         host.ready.append(call)
 
     def wake(self, host: Host) -> None:
-        """A host that was paused goes on."""
+        """Resume a paused host."""
         if host.is_paused:
             host.is_paused = False
             if host.ready and not host.is_dead:
                 self._ready.append(host)
 
     def pause(self, host: Host) -> None:
-        """A host does nothing until it is woken."""
+        """Pause a host until it is woken."""
         host.is_paused = True
         if host in self._ready:
             self._ready.remove(host)
 
     def kill(self, host: Host) -> None:
-        """A host does nothing any more."""
+        """Kill a host."""
         host.is_dead = True
         if host in self._ready:
             self._ready.remove(host)
 
     def host(self, name: str) -> Host:
-        """A new host."""
+        """Create a host."""
         host = Host(name)
         self.hosts.append(host)
         return host
@@ -213,7 +213,7 @@ class SimulatedLoop:
     # ── What asyncio asks of a loop ──
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future of this loop."""
+        """Create a future of this loop."""
         return asyncio.Future(loop=self._loop)
 
     def create_task(
@@ -224,7 +224,7 @@ class SimulatedLoop:
         context: contextvars.Context | None = None,
         **_: Any,
     ) -> asyncio.Task[Any]:
-        """A task of this loop. It is kept until it is done: what the dead had begun must not end by itself."""
+        """Create a task of this loop. It is kept until it is done: what the dead had begun must not end by itself."""
         task = asyncio.Task(coro, loop=self._loop, name=name, context=context)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

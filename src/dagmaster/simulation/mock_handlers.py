@@ -80,7 +80,7 @@ class MockHandlers:
 
 
 def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
-    """What mocks have to give. `known`: the handlers themselves, as far as they are here; their models say it best."""
+    """Infer what mocks return. `known`: the real handlers, as far as they are installed; their models are exact."""
     shapes = Shapes(graphs)
     for node, task in _tasks_of(graphs).items():
         shapes.of.setdefault(node, Shape()).want(Wanted(kind=Kind.OBJECT))
@@ -95,7 +95,7 @@ def _tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
 
 
 def _schema(known: Registry | None, name: str) -> dict[str, Any] | None:
-    """The JSON schema of what a handler gives, if it is here and says so."""
+    """Return the JSON schema of what a handler gives, if it is here and says so."""
     try:
         found = None if known is None else known.find(name)
     except HandlerInvalid:

@@ -56,7 +56,7 @@ class Faults:
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Faults:
-        """Some kinds, not all: a fault that is always there hides what the others would show."""
+        """Draw some kinds of faults, not all: a fault that is always there hides what the others would show."""
         rate = chance.choice((0.005, 0.02, 0.06))
         kinds = ("refused", "unanswered", "late", "crash", "pause", "slow", "deaf", "echo", "outage")
         weights: dict[str, Any] = {kind: rate * chance.choice((0, 0.5, 1, 2)) for kind in kinds}
@@ -166,7 +166,7 @@ class Network:
             self.loop.call_later(self._delay(), heard, payload, context=self._server)
 
     def _go_away(self, oracle: Oracle) -> None:
-        """The server goes down, with all that it had begun, and comes back after a while."""
+        """Take the server down, with everything that was under way, and bring it back after a while."""
         loop = self.loop
         self._life += 1
         self._away_until = loop.time() + self._chance.random() * self._chance.choice((0.5, 2.0, 15.0))
@@ -266,12 +266,12 @@ class Request:
 
     __slots__ = ("answer", "args", "host", "name", "options", "oracle", "store")
 
-    def __init__(self, door: Door, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self.host = door.host
-        self.oracle = door.oracle
+    def __init__(self, remote: RemoteStore, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.host = remote.host
+        self.oracle = remote.oracle
         self.name = name
         # Whatever becomes of the sender: neither its words nor its name.
-        self.store = door.store if name == "register" else _as_it_is(door.store)
+        self.store = remote.store if name == "register" else _as_it_is(remote.store)
         self.args = tuple(_copied(each) for each in args)
         self.options = options
         self.answer: asyncio.Future[Any] | None = None
@@ -307,7 +307,7 @@ def _settle(answer: asyncio.Future[Any], value: Any, problem: Exception | None) 
         answer.set_exception(problem)
 
 
-class Door:
+class RemoteStore:
     """A store as a host sees it: its operations cross the network, its events and its clock are at hand."""
 
     def __init__(self, network: Network, host: Host, store: Any, oracle: Oracle) -> None:
@@ -329,7 +329,7 @@ class Door:
 
 
 def _as_it_is(store: Any) -> Any:
-    """A store that stays what this one is now. `copy.copy` does the same in five times the time, for each request."""
+    """Return a shallow copy of a store. `copy.copy` takes five times as long, for each request."""
     same = object.__new__(type(store))
     same.__dict__.update(store.__dict__)
     return same

@@ -73,7 +73,7 @@ class Oracle:
         }
 
     def books(self) -> list[Any]:
-        """What is known so far."""
+        """Return what is known so far."""
         return [getattr(self, name) for name in BOOKS]
 
     def open_books(self, books: list[Any]) -> None:
@@ -86,12 +86,12 @@ class Oracle:
         return self._failures[job_id, node_id]
 
     def before(self, name: str, args: tuple[Any, ...]) -> None:
-        """An operation is carried out now."""
+        """Record that an operation is about to be carried out."""
         if name in ("checkpoint", "progress", "append_logs"):
             self._before = self._notes(name, args[0])
 
     def after(self, name: str, store: Any, args: tuple[Any, ...], value: Any) -> None:
-        """An operation was carried out, whether or not anybody hears the answer."""
+        """Check an operation that was carried out, whether or not its answer arrives."""
         watch = self._watch.get(name)
         if watch is not None:
             watch(store, args, value)
@@ -189,7 +189,7 @@ class Oracle:
         self._dispatched[task_id] = (job_id, node_id, attempt)
 
     def _look_at(self, job: StoredJob) -> None:
-        """A state that was seen is never taken back."""
+        """Check that a terminal state which was seen is never taken back."""
         run = job.row.run
         for node_id, node in job.nodes.items():
             status = node.row.status.value
@@ -262,7 +262,7 @@ class Oracle:
             _broken(f"{_name(store)} wrote a note of a task that it does not hold: {args[0]}")
 
     def _notes(self, name: str, said: Any) -> dict[tuple[str, str], Any]:
-        """The notes that this call must leave as they are: those of tasks that are not held by this token."""
+        """Return the notes that this call must leave as they are: those of tasks that are not held by this token."""
         tokens = (
             [(task_id, token) for task_id, (token, _) in said.items()]
             if isinstance(said, dict)

@@ -199,7 +199,7 @@ class Shapes:
         return self._denoted(found[0], scope) if _is_whole(value, found) else []
 
     def _denoted(self, node: Any, scope: _Scope) -> list[Shape]:
-        """The shapes whose value an expression gives, or a part of it."""
+        """Return the shapes whose value an expression gives, or a part of it."""
         match node:
             case ast.Name() | ast.Getattr() | ast.Getitem():
                 return self._paths(node, scope)
@@ -213,7 +213,7 @@ class Shapes:
                 return []
 
     def _paths(self, node: Any, scope: _Scope) -> list[Shape]:
-        """The shapes at a path; at one whose key is computed, none."""
+        """Return the shapes at a path; at one whose key is computed, none."""
         keys: list[str | int] = []
         while isinstance(node, ast.Getattr | ast.Getitem):
             key: Any = node.attr if isinstance(node, ast.Getattr) else node.arg
@@ -284,7 +284,7 @@ class Shapes:
                 shape.want(Wanted(kind=surest.kind or Kind.NUMBER, sure=surest.sure or GUESS))
 
     def _tell_children(self, graphs: Sequence[Graph]) -> None:
-        """What is read of a child job is read of the nodes that its outputs are made of."""
+        """Pass what is read of a child job on to the nodes that its outputs are made of."""
         for spec in [spec for graph in graphs for spec in graph.specs.values()]:
             inner = spec.child if isinstance(spec, FanOutSpec) else spec
             child = self._graphs.get(inner.workflow_id) if isinstance(inner, WorkflowSpec) else None
@@ -297,7 +297,7 @@ class Shapes:
 
 
 def _expressions(value: Any) -> list[Any]:
-    """The expressions in a text."""
+    """Return the expressions in a text."""
     if not isinstance(value, str) or "{{" not in value:
         return []
     with suppress(TemplateSyntaxError):
@@ -322,7 +322,7 @@ def _root(node: Any) -> Any:
 
 
 def _kind(node: Any) -> Kind | None:
-    """The kind that an expression has, whatever its paths hold."""
+    """Return the kind that an expression has, whatever its paths hold."""
     match node:
         case ast.Const():
             return kind_of(node.value)

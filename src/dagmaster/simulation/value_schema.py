@@ -72,7 +72,7 @@ class Shape:
         self.nonzero = self.nonzero or wanted.nonzero
 
     def at(self, key: str | int) -> Shape:
-        """The shape of what is inside it."""
+        """Return the shape of what is inside it."""
         if isinstance(key, str):
             self.want(Wanted(kind=Kind.OBJECT))
             return self.keys.setdefault(key, Shape())
@@ -80,7 +80,7 @@ class Shape:
         return self.inside()
 
     def inside(self) -> Shape:
-        """The shape of the items of a list."""
+        """Return the shape of the items of a list."""
         if self.items is None:
             self.items = Shape()
         return self.items
@@ -95,7 +95,7 @@ class Shape:
             self.inside().absorb(other.items)
 
     def draw(self, chance: random.Random, place: int | None = None) -> Any:
-        """A value of this shape. `place`: which item of a list it is."""
+        """Draw a value of this shape. `place`: which item of a list it is."""
         match self.kind:
             case Kind.OBJECT:
                 return {key: inner.draw(chance) for key, inner in self.keys.items()}
@@ -125,14 +125,14 @@ _TYPES: Final = {
 
 
 def kind_of(value: Any) -> Kind | None:
-    """The kind of a literal."""
+    """Return the kind of a literal."""
     if isinstance(value, bool):
         return Kind.BOOLEAN
     return Kind.TEXT if isinstance(value, str) else Kind.NUMBER if isinstance(value, int | float) else None
 
 
 def wanted_by(schema: Mapping[str, Any]) -> Wanted:
-    """What the JSON schema of one value asks for."""
+    """Return what the JSON schema of one value asks for."""
     choices = tuple(schema["enum"]) if "enum" in schema else (schema["const"],) if "const" in schema else ()
     lowest = [schema[key] for key in ("minimum", "maximum") if key in schema]
     kind = _TYPES.get(str(schema.get("type"))) or (kind_of(choices[0]) if choices else None)
@@ -161,7 +161,7 @@ def _learn(shape: Shape, schema: Mapping[str, Any], defs: Mapping[str, Any], lev
 
 
 def _plain(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema itself where it is named, and the first that is not null where there are several."""
+    """Return the schema itself where it is named, and the first that is not null where there are several."""
     for several in _ways(schema):
         return _plain(several, defs)
     name = str(schema.get("$ref", "")).rpartition("/")[2]

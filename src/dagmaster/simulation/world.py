@@ -26,7 +26,7 @@ from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.simulation.loop import START, SimulatedLoop, Stuck
 from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes
-from dagmaster.simulation.network import Door, Faults, Network
+from dagmaster.simulation.network import Faults, Network, RemoteStore
 from dagmaster.simulation.oracle import Oracle, Violation
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
@@ -106,8 +106,8 @@ class Case:
 
 
 @dataclass(slots=True, kw_only=True)
-class Doors:
-    """How the stores of hosts are made. A planted bug is another door."""
+class StoreFactories:
+    """How the stores of hosts are made. A planted bug is a store with a fault."""
 
     orchestrator: Callable[..., MemoryOrchestratorStore] = MemoryOrchestratorStore
     worker: Callable[..., MemoryWorkerStore] = MemoryWorkerStore
@@ -144,7 +144,7 @@ class Outcome:
     story: list[SimulationReport] = field(repr=False)
 
 
-def simulate(seed: int, case: Case, *, faults: Faults | None = None, doors: Doors | None = None) -> Outcome:
+def simulate(seed: int, case: Case, *, faults: Faults | None = None, stores: StoreFactories | None = None) -> Outcome:
     """Run one schedule. Without faults they are drawn from the seed, and some seeds have none.
 
     What completes when nothing goes wrong must complete with the same outputs, whatever goes wrong.
@@ -152,16 +152,16 @@ def simulate(seed: int, case: Case, *, faults: Faults | None = None, doors: Door
     chance = random.Random(seed)  # noqa: S311 - a schedule is to be drawn again
     if faults is None:
         faults = Faults() if chance.random() < CALM_SHARE else Faults.drawn(chance)
-    outcome = _schedule(seed, chance, case, faults, doors or Doors())
+    outcome = _schedule(seed, chance, case, faults, stores or StoreFactories())
     if outcome.violation is None and outcome.steps and case.is_left_alone and seed % COMPARED == 0:
         undisturbed = calm(seed, case)
         outcome.violation = undisturbed.violation or _difference(undisturbed, outcome)
     return outcome
 
 
-def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, doors: Doors) -> Outcome:
+def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, stores: StoreFactories) -> Outcome:
     loop = SimulatedLoop(chance)
-    world = World(loop, chance, case, faults, doors, seed)
+    world = World(loop, chance, case, faults, stores, seed)
     violation: str | None = None
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -194,11 +194,11 @@ def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, door
 
 def calm(seed: int, case: Case) -> Outcome:
     """Run a schedule in which nothing goes wrong but what handlers do."""
-    return _schedule(seed, random.Random(seed), case, Faults(), Doors())  # noqa: S311 - to be drawn again
+    return _schedule(seed, random.Random(seed), case, Faults(), StoreFactories())  # noqa: S311 - to be drawn again
 
 
 def _reason(job: StoredJob) -> Reason:
-    """The first node that failed for good; else what the job itself says."""
+    """Return the first node that failed permanently; else what the job itself says."""
     failed = [event for event in job.events if event.type == EventType.NODE_FAILED]
     if failed:
         return Reason(failed[0].node, failed[0].data.get("error") or {})
@@ -206,7 +206,7 @@ def _reason(job: StoredJob) -> Reason:
 
 
 def _difference(calm: Outcome, stormy: Outcome) -> str | None:
-    """A job that completed in the calm, and came to another end in the storm."""
+    """Describe a job that completed without faults and ended differently with them, if there is one."""
     for key, nodes in calm.ends.items():
         if any(status in ("FAILED", "CANCELLED") for status, _ in nodes.values()):
             continue
@@ -248,7 +248,7 @@ class World:
     """The hosts of one schedule."""
 
     def __init__(  # noqa: PLR0917 - all that a schedule is
-        self, loop: SimulatedLoop, chance: random.Random, case: Case, faults: Faults, doors: Doors, seed: int
+        self, loop: SimulatedLoop, chance: random.Random, case: Case, faults: Faults, stores: StoreFactories, seed: int
     ) -> None:
         self.network = Network(loop, chance, faults)
         self.network.crashed = self._crashed
@@ -257,7 +257,7 @@ class World:
         self._loop = loop
         self._chance = chance
         self._case = case
-        self._doors = doors
+        self._stores = stores
         graphs = [*case.graphs, *case.children]
         self._mocks = MockHandlers(graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes)
         self._count = 0
@@ -269,7 +269,7 @@ class World:
         self._is_prompt = faults.most == 0
 
     async def live(self) -> None:
-        """The storm, the calm, and the last look."""
+        """Run the storm, then the calm, then check everything."""
         for graph in (*self._case.graphs, *self._case.children):
             await self._publish(graph)
         for _ in range(self._chance.randint(1, 3)):
@@ -337,7 +337,7 @@ class World:
 
     def _start_orchestrator(self) -> None:
         host = self._host("orchestrator", self._start_orchestrator)
-        store = self._doors.orchestrator(
+        store = self._stores.orchestrator(
             self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS
         )
         timing = Timing(
@@ -346,17 +346,17 @@ class World:
             scan_seconds=SCAN_SECONDS,
             worker_scan_seconds=SCAN_SECONDS,
         )
-        door: Any = Door(self.network, host, store, self.oracle)
-        service = Orchestrator(door, blobs=self.database.blobs, redact=redact_value, timing=timing)
+        remote: Any = RemoteStore(self.network, host, store, self.oracle)
+        service = Orchestrator(remote, blobs=self.database.blobs, redact=redact_value, timing=timing)
         self._live(host, service)
 
     def _start_worker(self) -> None:
         host = self._host("worker", self._start_worker)
-        door: Any = Door(self.network, host, self._doors.worker(self.database), self.oracle)
+        remote: Any = RemoteStore(self.network, host, self._stores.worker(self.database), self.oracle)
         service = Worker(
-            door,
-            door,
-            door,
+            remote,
+            remote,
+            remote,
             self._mocks.registry,
             blobs=self.database.blobs,
             secrets=lambda _name: "secret",
@@ -411,10 +411,10 @@ class World:
     async def _client(self, graph: Graph, number: int, host: Host) -> None:
         """Submit a job, as people do who do not give up; then ask what is to be asked."""
         store = MemoryClientStore(self.database)
-        door: Any = Door(self.network, host, store, self.oracle)
+        remote: Any = RemoteStore(self.network, host, store, self.oracle)
         inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
         submission = Submission(graph=graph, inputs=inputs, idempotency_key=f"job-{number}")
-        intake = JobSubmitter(door, store.ids)
+        intake = JobSubmitter(remote, store.ids)
         accepted = await self._patiently(lambda: intake.submit([submission]))
         job_id = accepted[0].job_id
         self.oracle.accepted.add(job_id)
@@ -423,11 +423,11 @@ class World:
             for ask in asks:
                 await asyncio.sleep(ask.after_seconds * self._chance.uniform(0.1, 2.0))
                 for each in self._family(job_id):
-                    await self._patiently(partial(door.send, each, ask.kind, ask.body, ask.by))
+                    await self._patiently(partial(remote.send, each, ask.kind, ask.body, ask.by))
             asks = [ask for ask in asks if ask.again and self.database.jobs[job_id].is_open]
 
     def _family(self, job_id: str) -> list[str]:
-        """A job, and those that were started for it."""
+        """Return a job, and those that were started for it."""
         found = [job_id]
         for each, job in self.database.jobs.items():
             if job.new.parent is not None and job.new.parent.job_id in found and job.is_open:

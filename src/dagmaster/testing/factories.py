@@ -54,7 +54,7 @@ def a_graph(
     outputs: Any = None,
     **nodes: After | Builder,
 ) -> Graph:
-    """A workflow of these nodes, in this order."""
+    """Build a workflow of these nodes, in this order."""
     specs = {node_id: a_spec(node_id, node) for node_id, node in nodes.items()}
     return Graph(
         workflow_id="made_up",
@@ -82,7 +82,7 @@ def a_job(
     outputs: Any = None,
     **nodes: After | Builder,
 ) -> Job:
-    """A job of such a workflow that has not started."""
+    """Build a job of such a workflow that has not started."""
     graph = a_graph(on_failure=on_failure, deadline_seconds=deadline_seconds, outputs=outputs, **nodes)
     return Job("job", graph)
 
@@ -115,12 +115,12 @@ def all_of(*members: After) -> Gate:
 
 
 def any_of(*members: After) -> Gate:
-    """The first member is enough."""
+    """Require the first member."""
     return Gate(GateKind.ANY, _members(members))
 
 
 def join(*members: After) -> Gate:
-    """What edges draw: after whatever was taken."""
+    """Join what edges draw: after the branches that were taken."""
     return Gate(GateKind.JOIN, _members(members))
 
 
@@ -151,12 +151,12 @@ def _requires(after: After) -> Gate | None:
 
 
 def start() -> Builder:
-    """The entry."""
+    """Build the entry."""
     return lambda node_id: StartSpec(id=node_id)
 
 
 def end(after: After = "") -> Builder:
-    """An exit."""
+    """Build an exit."""
     return lambda node_id: EndSpec(id=node_id, requires=_requires(after))
 
 
@@ -168,7 +168,7 @@ def task(
     params: Any = None,
     dispatch_timeout_seconds: float | None = None,
 ) -> Builder:
-    """A task. `retry` is the number of attempts, two seconds apart, or a whole policy."""
+    """Build a task. `retry` is the number of attempts, two seconds apart, or a whole policy."""
     policy = retry
     if isinstance(policy, int):
         policy = RetryPolicy(max_attempts=policy, initial_delay_seconds=2.0, jitter=False)
@@ -187,7 +187,7 @@ def task(
 def conditional(
     on: str | None = None, branches: Mapping[str, str | tuple[str | None, str] | None] | None = None, after: After = ""
 ) -> Builder:
-    """A conditional: `conditional("{{ nodes.a.output.n }}", {"small": "< 10", "large": None})`; None is the default.
+    """Build a conditional: `conditional("{{ nodes.a.output.n }}", {"small": "< 10", "large": None})`; None: default.
 
     A pair says where the branch leads, too: `{"small": ("< 10", "b")}`.
     """
@@ -216,7 +216,7 @@ def fan_out(
     on_item_error: str = "fail",
     fail_fast: bool = False,
 ) -> Builder:
-    """A fan-out over a list, or an expression that gives one. `tolerate` is a count, or a share such as "5%"."""
+    """Build a fan-out over a list, or an expression that gives one. `tolerate` is a count, or a share such as "5%"."""
     make = task() if child is None else child
     tolerance = (
         Tolerance(count=tolerate) if isinstance(tolerate, int) else Tolerance(percent=float(tolerate.rstrip("%")))
@@ -240,7 +240,7 @@ def fan_out(
 
 
 def fan_in(after: After, aggregation: str = "collect", *, over: str | None = None) -> Builder:
-    """A fan-in: of the children of `over`, or of one output for each node it waits for."""
+    """Build a fan-in: of the children of `over`, or of one output for each node it waits for."""
     requires = _requires(after)
     sources = tuple(dict.fromkeys(leaf.node for leaf in requires.leaves())) if requires else ()
     return lambda node_id: FanInSpec(
@@ -249,7 +249,7 @@ def fan_in(after: After, aggregation: str = "collect", *, over: str | None = Non
 
 
 def workflow(after: After = "", workflow_id: str = "other", inputs: Any = None) -> Builder:
-    """A child job."""
+    """Build a child job."""
     return lambda node_id: WorkflowSpec(
         id=node_id, requires=_requires(after), workflow_id=workflow_id, inputs=template(inputs or {})
     )
@@ -262,7 +262,7 @@ def approval(
     timeout_seconds: float | None = None,
     on_timeout: str = "reject",
 ) -> Builder:
-    """A pause for a person."""
+    """Build a pause for a person."""
     return lambda node_id: ApprovalSpec(
         id=node_id,
         requires=_requires(after),
@@ -282,7 +282,7 @@ def wait(
     timeout_seconds: float | None = None,
     on_timeout: str = "fail",
 ) -> Builder:
-    """A pause for a time or a signal."""
+    """Build a pause for a time or a signal."""
     return lambda node_id: WaitSpec(
         id=node_id,
         requires=_requires(after),

@@ -9,7 +9,7 @@ import pytest
 
 from dagmaster.cli.commands import simulate as command
 from dagmaster.cli.main import main
-from dagmaster.simulation.world import Doors, simulate
+from dagmaster.simulation.world import StoreFactories, simulate
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_seed_is_played_again_as_it_was(flow, capsys):
 
 
 def test_the_first_seed_that_breaks_a_promise_is_told(flow, capsys, monkeypatch):
-    broken = lambda seed, case: simulate(seed, case, doors=Doors(worker=Forgetful))  # noqa: E731
+    broken = lambda seed, case: simulate(seed, case, stores=StoreFactories(worker=Forgetful))  # noqa: E731
     monkeypatch.setattr(command, "simulate", broken)
     code, said = stormed(capsys, flow, "--first", 3)
     assert code == 1
