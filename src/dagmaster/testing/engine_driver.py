@@ -134,7 +134,7 @@ class Driver:
     # ── Verbs ──
 
     def starts(self) -> list[Decision]:
-        """The job is claimed."""
+        """Claim the job."""
         return self.happens(JobStarted())
 
     def succeeds(self, *node_ids: str, output: Any = None) -> list[Decision]:
@@ -153,11 +153,11 @@ class Driver:
         return decided
 
     def is_lost(self, node_id: str) -> list[Decision]:
-        """The worker of the current attempt dies."""
+        """Let the worker of the current attempt die."""
         return self.happens(TaskLost(node_id, self.job.nodes[node_id].attempt))
 
     def is_released(self, node_id: str) -> list[Decision]:
-        """The worker of the current attempt drains."""
+        """Let the worker of the current attempt drain."""
         return self.happens(TaskReleased(node_id, self.job.nodes[node_id].attempt))
 
     def is_refused(self, node_id: str) -> list[Decision]:
@@ -166,25 +166,25 @@ class Driver:
         return self.happens(DispatchRejected(node_id, self.job.nodes[node_id].attempt, error))
 
     def wakes(self, node_id: str | None = None) -> list[Decision]:
-        """The clock moves to the timer of a node, or of the deadline, and it fires."""
+        """Move the clock to the timer of a node, or of the deadline, and fire it."""
         at = self.job.deadline_at if node_id is None else self.job.nodes[node_id].wake_at
         self.now = max(self.now, at or 0.0)
         return self.happens(TimerFired(node_id))
 
     def is_approved(self, node_id: str, by: str = "ada") -> list[Decision]:
-        """A person says yes."""
+        """Approve, as a person."""
         return self.happens(Approved(node_id, by, "2026-01-01T00:00:00Z"))
 
     def is_rejected(self, node_id: str, by: str = "ada", comment: str = "") -> list[Decision]:
-        """A person says no."""
+        """Reject, as a person."""
         return self.happens(Rejected(node_id, by, "2026-01-01T00:00:00Z", comment))
 
     def is_signalled(self, name: str, payload: Any = None) -> list[Decision]:
-        """A signal comes."""
+        """Send a signal."""
         return self.happens(SignalReceived(name, payload))
 
     def child_job_ends(self, node_id: str, status: str = "COMPLETED", result: Any = None) -> list[Decision]:
-        """The child job of a node is over."""
+        """Finish the child job of a node."""
         return self.happens(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result))
 
     def cancels(self) -> list[Decision]:
@@ -222,7 +222,7 @@ class Driver:
         return {node_id: self.status(node_id) for node_id in self.job.nodes}
 
     def dispatched(self) -> list[str]:
-        """The nodes that are out with a worker."""
+        """Return the nodes that are out with a worker."""
         return [node.id for node in self.job.nodes.values() if node.status is NodeStatus.DISPATCHED]
 
     @property
