@@ -77,13 +77,11 @@ def test_a_table_is_made_once(tables, name):
 def test_a_table_refuses_another_source_unless_it_is_to_be_replaced(tables, name):
     assert tables.create(spec(name, source="file:///a/roads.gpkg")) is True
     assert tables.create(spec(name, source="file:///a/roads.gpkg")) is False
-    with pytest.raises(
-        PermanentError, match=r"made of file:///a/roads\.gpkg, and this is .*`table`, .*`replace: true`"
-    ):
+    with pytest.raises(PermanentError, match=r"made from file:///a/roads\.gpkg, not from .*`table`, .*`replace: true`"):
         tables.create(spec(name, source="file:///b/roads.gpkg"))
     assert tables.create(spec(name, source="file:///b/roads.gpkg"), replace=True) is False
     assert tables.create(spec(name, source="file:///b/roads.gpkg")) is False
-    with pytest.raises(PermanentError, match=r"made of file:///b/roads\.gpkg"):
+    with pytest.raises(PermanentError, match=r"made from file:///b/roads\.gpkg"):
         tables.create(spec(name, source="file:///a/roads.gpkg"))
 
 
@@ -91,7 +89,7 @@ def test_a_table_of_which_nobody_said_the_source_takes_the_first_that_comes(tabl
     tables.create(spec(name))
     assert tables.create(spec(name, source="it's one")) is False
     assert tables.create(spec(name)) is False
-    with pytest.raises(PermanentError, match="made of it's one"):
+    with pytest.raises(PermanentError, match="made from it's one"):
         tables.create(spec(name, source="another"))
 
 

@@ -86,7 +86,7 @@ def test_another_file_of_the_same_name_does_not_take_the_place_of_the_first(lent
     assert run(lent, href="a/roads.geojson").result["rows"] == 3
     refused = run(lent, href="b/roads.geojson")
     assert refused.status == "FAILED"
-    assert "a/roads.geojson, and this is" in str(refused)
+    assert "a/roads.geojson, not from" in str(refused)
     assert lent.tables.read("roads").num_rows == 3
     assert run(lent, href="a/roads.geojson").result["rows"] == 3
     assert run(lent, href="b/roads.geojson", replace=True).result["rows"] == 2
