@@ -24,7 +24,7 @@ NAME: Final = re.compile(r"([A-Za-z0-9.-]+-[0-9a-f]{12})_(\d+)_(\d+)")
 
 @functools.cache
 def machine_name() -> str:
-    """The machine since it was started, and the container on it: what numbers of processes are compared in."""
+    """Return the machine since it was started, and the container on it: what numbers of processes are compared in."""
     host = socket.gethostname()
     said = [host]
     # Where there is no Linux, the host's name has to do.
@@ -36,7 +36,7 @@ def machine_name() -> str:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process of this machine began, in the kernel's ticks. None: it is no more. 0: it lives, nobody knows."""
+    """Return the start time of a process in kernel ticks; None if it is gone, 0 if unknown."""
     try:
         # Behind the name of the program, which may have spaces and brackets in it.
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
@@ -55,19 +55,19 @@ def process_start(pid: int) -> int | None:
 
 
 def process_dir_name() -> str:
-    """The name of this process's folder."""
+    """Return the name of this process's folder."""
     pid = os.getpid()
     return f"{machine_name()}_{pid}_{process_start(pid) or 0}"
 
 
 def ensure_private_dir(folder: Path) -> None:
-    """Have a folder that nobody else may look or write into. One that is somebody else's, or a link, is refused."""
+    """Create a private folder; raise if it belongs to another user or is a link."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         pass
     except OSError:
-        # Nothing can be written here at all. Who needs the folder will say so.
+        # Not writable: the first use reports it.
         return
     try:
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -57,7 +57,7 @@ async def ids(reader: ReadStore, **fields: Any) -> list[str]:
 
 
 def id_of(service: Any) -> str:
-    """The id under which an orchestrator or a worker is registered."""
+    """Return the id under which an orchestrator or a worker is registered."""
     return str(getattr(service, "owner_id", "") or service.worker_id)
 
 
@@ -73,7 +73,7 @@ async def finish(orchestrator: OrchestratorStore, job_id: str, status: JobStatus
 
 
 async def in_every_status(world: World) -> dict[JobStatus, str]:
-    """One job in each status, the first one the oldest."""
+    """Return one job in each status, the first one the oldest."""
     client, orchestrator = await world.client(), await world.orchestrator()
     jobs: dict[JobStatus, str] = {}
     for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.RUNNING):
@@ -90,7 +90,7 @@ async def in_every_status(world: World) -> dict[JobStatus, str]:
 
 
 async def waiting(world: World, orchestrator: OrchestratorStore | None = None) -> Played:
-    """A job of which only an approval is open."""
+    """Return a job of which only an approval is open."""
     return await Played.begin(world, "{name: ask, nodes: {ask: {type: approval, message: 'Go on?'}}}", orchestrator)
 
 
@@ -331,7 +331,7 @@ async def test_pages_of_jobs_are_stable_while_jobs_are_added(world):
 
 
 async def tiled(world: World) -> Played:
-    """A job with a fan-out of three: one child done, one failed, one claimed by a worker."""
+    """Return a job with a fan-out of three: one child done, one failed, one claimed by a worker."""
     played = await Played.begin(world, TILES)
     await played.work({"plan": {"items": ITEMS}})
     claimed = {task.node_id: task for task in await played.worker.claim(100)}

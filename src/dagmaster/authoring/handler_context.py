@@ -54,7 +54,7 @@ class HandlerContext:
 
     @property
     def logger(self) -> TaskLogger:
-        """The log of this task. Its records carry task_id, job_id, node_id and attempt."""
+        """Return the log of this task. Its records carry task_id, job_id, node_id and attempt."""
         # Made when it is asked for: a fan-out of 100,000 children that log nothing pays nothing.
         if self._logger is None:
             said = {name: getattr(self, name) for name in ("task_id", "job_id", "node_id", "attempt")}
@@ -63,18 +63,18 @@ class HandlerContext:
 
     @property
     def checkpoint_data(self) -> dict[str, Any] | None:
-        """The data of the last checkpoint, of this attempt or of one before it."""
+        """Return the data of the last checkpoint, of this attempt or of one before it."""
         return None if self.last_checkpoint is None else self.last_checkpoint.data
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt was asked to stop, or has run out of time."""
+        """Return whether this attempt was asked to stop, or has run out of time."""
         self._noticed = self._noticed or self._cancelled
         return self._cancelled
 
     @property
     def noticed(self) -> bool:
-        """Whether the handler saw that it was asked to stop. What it returns after that may be half of a result."""
+        """Return whether the handler noticed a stop request: its result may be partial then."""
         return self._noticed
 
     @property
@@ -84,7 +84,7 @@ class HandlerContext:
 
     @property
     def catalog(self) -> Catalog:
-        """The STAC catalog."""
+        """Return the STAC catalog."""
         return self._lent().catalog
 
     @property
@@ -94,12 +94,12 @@ class HandlerContext:
 
     @property
     def share(self) -> Share:
-        """What this task may use of the machine."""
+        """Return what this task may use of the machine."""
         return self._lent().share
 
     @property
     def scratch(self) -> Path:
-        """An empty folder of this attempt alone. It is gone when the attempt is over."""
+        """Return an empty folder of this attempt alone. It is gone when the attempt is over."""
         if self._scratch is None:
             # One folder a process: when that is killed, the worker takes all of it away.
             home = self.share.scratch / process_dir_name()

@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
         "config": ("dagmaster.cli.commands.config:config", "Show the settings, and where each comes from."),
         "doctor": (
             "dagmaster.cli.commands.doctor:doctor",
-            "Say what is wrong with this installation, and how to mend it.",
+            "Say what is wrong with this installation, and how to fix it.",
         ),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -149,7 +149,7 @@ def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
 
 
 def _leave_pipe() -> None:
-    """What is still to be written, at the end too, goes nowhere."""
+    """Discard everything that is still to be written."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -72,7 +72,7 @@ class Node:
 
     @property
     def top(self) -> Node:
-        """The node of the graph that this node is, or is a child of at any depth."""
+        """Return the node of the graph that this node is, or is a child of at any depth."""
         node = self
         while node.parent is not None:
             node = node.parent

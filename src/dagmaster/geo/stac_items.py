@@ -48,7 +48,7 @@ class CheckedItem:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The identity of the item: collection and id."""
+        """Return the identity of the item: collection and id."""
         return self.collection, self.id
 
 

@@ -99,7 +99,7 @@ class TurnResult:
 
     @property
     def is_reopened(self) -> bool:
-        """Whether the job was reopened in this turn."""
+        """Return whether the job was reopened in this turn."""
         return any(isinstance(each, Reopen) for each in self.decisions)
 
     def merge(self, more: TurnResult) -> TurnResult:

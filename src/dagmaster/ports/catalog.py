@@ -46,25 +46,25 @@ class Catalog(Protocol):
         """
 
     def collection(self, collection_id: str) -> dict[str, Any] | None:
-        """One collection."""
+        """Return one collection."""
 
     def collections(self) -> list[dict[str, Any]]:
-        """All collections, by id."""
+        """Return all collections, by id."""
 
     def counts(self) -> dict[str, int]:
-        """How many items each collection has; those that have none may be left out."""
+        """Return how many items each collection has; those that have none may be left out."""
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
         """Have these items, all or none. The same id again replaces what was there."""
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
-        """One item."""
+        """Return one item."""
 
     def search(self, wanted: Search) -> list[dict[str, Any]]:
         """Items whose geometry meets the box and whose time meets the span: the newest first, then by id."""
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
-        """All items of a collection, however many, by id."""
+        """Return all items of a collection, however many, by id."""
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
         """Take items away; how many were there."""

@@ -35,7 +35,7 @@ class Services(Protocol):
 
     @property
     def catalog(self) -> Catalog:
-        """The STAC catalog."""
+        """Return the STAC catalog."""
 
     @property
     def tables(self) -> Tables:
@@ -43,4 +43,4 @@ class Services(Protocol):
 
     @property
     def share(self) -> Share:
-        """The resources that one task may use."""
+        """Return the resources that one task may use."""

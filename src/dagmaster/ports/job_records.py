@@ -64,7 +64,7 @@ class StoredWorkflow(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ClaimedJob:
-    """A job that this orchestrator now owns, with all that is stored of it."""
+    """A job that this orchestrator now owns, with everything that is stored of it."""
 
     row: JobRow
     workflow_id: str

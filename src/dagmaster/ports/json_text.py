@@ -18,5 +18,5 @@ class JsonText:
     ref: str | None = None
 
     def value(self) -> Any:
-        """The value, if its text is here."""
+        """Return the value, if its text is here."""
         return None if self.text is None else json.loads(self.text)

@@ -38,7 +38,7 @@ class OrchestratorStore(ReusableResults, Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The store's time, which decides."""
+        """Return the store's time, which decides."""
 
     @property
     def ids(self) -> Ids:
@@ -72,7 +72,7 @@ class OrchestratorStore(ReusableResults, Protocol):
         """Load values: see `ports.values.Values`."""
 
     async def owned_job_ids(self) -> set[str]:
-        """The ids of the jobs that this orchestrator owns."""
+        """Return the ids of the jobs that this orchestrator owns."""
 
     async def reclaim(self) -> int:
         """Let go of the jobs of orchestrators that died, so that anybody may claim them. How many."""

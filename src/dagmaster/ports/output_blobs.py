@@ -21,7 +21,7 @@ class OutputBlobs(Protocol):
 
 
 def check_plain(name: str) -> str:
-    """The name, if it is a relative path of plain words. Nothing can be at another: `BlobNotFound`."""
+    """Return the name, if it is a relative path of plain words. Nothing can be at another: `BlobNotFound`."""
     if not _NAME.fullmatch(name):
         raise BlobNotFound(
             f"{name!r} is no name of a blob: it is words of letters, digits, '.', '_' and '-' between '/'"

@@ -40,7 +40,7 @@ class KnownHandlers:
     """The handlers that live workers have."""
 
     def is_current(self, handler: str, version: str | None) -> bool:
-        """Whether a result of this version is what the handler would give now, as far as anybody knows."""
+        """Return whether a result of this version is what the handler would give now, as far as anybody knows."""
         known = self.versions.get(handler)
         return known is None or known == {version}
 

@@ -44,17 +44,17 @@ class BlobUri:
 
     @property
     def stem(self) -> str:
-        """The last word of the name, without what follows its first dot."""
+        """Return the last word of the name, without what follows its first dot."""
         return self.name.rpartition("/")[2].partition(".")[0]
 
     @property
     def suffix(self) -> str:
-        """What follows the last dot of the last word, with the dot, in lower case."""
+        """Return what follows the last dot of the last word, with the dot, in lower case."""
         word = self.name.rpartition("/")[2]
         return f".{word.rpartition('.')[2].lower()}" if "." in word else ""
 
     def child(self, name: str) -> BlobUri:
-        """A blob below this one."""
+        """Return a blob below this one."""
         return BlobUri(self.scheme, self.container, f"{self.name.rstrip('/')}/{check_name(name)}".lstrip("/"))
 
     @classmethod
@@ -83,7 +83,7 @@ class BlobUri:
 
 
 def check_name(name: str) -> str:
-    """A name of a blob is words between slashes. `BlobNameInvalid` for what leads elsewhere."""
+    """Check the name of a blob; raise `BlobNameInvalid` for a name that escapes its prefix."""
     shown = shown_place(name)
     words = name.split("/")
     if any("\ud800" <= letter <= "\udfff" for letter in name):
@@ -105,7 +105,7 @@ def check_name(name: str) -> str:
 
 
 def may_be_named(name: str) -> bool:
-    """Whether somebody can ask for it. Others may put what nobody can, and what is half written is not there yet."""
+    """Return whether a blob has a usable name and is not a temporary file."""
     try:
         return bool(check_name(name))
     except BlobNameInvalid:
@@ -113,17 +113,17 @@ def may_be_named(name: str) -> bool:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether this is the name of something half written. Nobody may name it."""
+    """Return whether this is the name of something half written. Nobody may name it."""
     return name.startswith(UNFINISHED) or f"/{UNFINISHED}" in name
 
 
 def shown_place(text: str) -> str:
-    """A user's text in an error: at most 200 letters, and no keys."""
+    """Return a user's text in an error: at most 200 letters, and no keys."""
     return without_keys(text)[:200]
 
 
 def without_keys(text: str) -> str:
-    """A place without a key before '@' or a signature after '?'."""
+    """Return a place without a key before '@' or a signature after '?'."""
     scheme, mark, rest = text.partition("://")
     host, slash, name = rest.partition("/")
     if mark and "@" in host:
@@ -162,19 +162,19 @@ class Storage(Protocol):
     """
 
     def resolve(self, text: str, *, container: str | None = None) -> BlobUri:
-        """The blob that a user means: a URI, a name in a container or zone, or a path below an allowed directory."""
+        """Resolve a user's text: a URI, a name in a container or zone, or a path below an allowed directory."""
 
     def in_zone(self, zone: str, name: str = "") -> BlobUri:
-        """A place in a zone; without a name the zone itself."""
+        """Return a place in a zone; without a name the zone itself."""
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """What is there, if anything. `BlobMissing`: not even its container is."""
+        """Return what is there, if anything. `BlobMissing`: not even its container is."""
 
     def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
         """Everything below a place, in order of names."""
 
     def read(self, uri: BlobUri) -> bytes:
-        """All of a small blob."""
+        """Return all of a small blob."""
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
         """Put a small blob there, over what was there."""
@@ -199,7 +199,7 @@ class Storage(Protocol):
         """Take it away. False: it was not there."""
 
     def local_path(self, uri: BlobUri) -> Path | None:
-        """Where it lies on this machine, if it does."""
+        """Return where it lies on this machine, if it does."""
 
     def gdal_path(self, uri: BlobUri) -> GdalPath:
-        """How GDAL may read it where it lies."""
+        """Return how GDAL may read it where it lies."""

@@ -85,17 +85,17 @@ class Tables(Protocol):
         """Take away the chunks of earlier runs; how many rows went."""
 
     def describe(self, table: str) -> TableInfo | None:
-        """What is in it."""
+        """Return its content."""
 
     def read(self, table: str) -> Any:
-        """All of it, as an Arrow table, in any order, without the columns that the storage added."""
+        """Return all of it, as an Arrow table, in any order, without the columns that the storage added."""
 
     def drop(self, table: str) -> bool:
         """Take it away."""
 
 
 def check_table(name: str) -> str:
-    """A table has a plain name, and perhaps that of a schema before it."""
+    """Check the name of a table, with an optional schema."""
     if not _TABLE.fullmatch(name):
         raise _invalid(
             f"{name[:100]!r} is no name of a table: letters, digits and '_', at most {MAX_IDENTIFIER}, not a digit"
@@ -105,7 +105,7 @@ def check_table(name: str) -> str:
 
 
 def check_chunk(name: str) -> str:
-    """A chunk has a plain name too: it may be that of a file."""
+    """Check the name of a chunk: it may become a file name."""
     if not _CHUNK.fullmatch(name):
         raise _invalid(f"{name[:100]!r} is no name of a chunk: letters, digits, '_' and '-', at most 100")
     return name

@@ -37,7 +37,7 @@ class TaskMessage:
     own_params: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The message as plain JSON data."""
+        """Return the message as plain JSON data."""
         return {
             "version": VERSION,
             "task_id": self.task_id,

@@ -32,7 +32,7 @@ class TaskResult:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What stands in its row, in order."""
+        """Return what stands in its row, in order."""
         output = self.output or JsonText()
         where = (self.id, int(self.job_id), self.node_id, self.attempt)
         what = (self.status, self.permanent, output.text, output.ref, self.error)

@@ -278,7 +278,7 @@ class Request:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether it is on the disk when it is answered."""
+        """Return whether it is on the disk when it is answered."""
         return self.name in FLUSHED and not hasattr(self.store, "worker_id")
 
     def begin(self) -> Coroutine[Any, Any, Any]:

@@ -82,7 +82,7 @@ class Oracle:
             setattr(self, name, book)
 
     def failures(self, job_id: str, node_id: str) -> int:
-        """How often a node failed by its own fault."""
+        """Return how often a node failed by its own fault."""
         return self._failures[job_id, node_id]
 
     def before(self, name: str, args: tuple[Any, ...]) -> None:
@@ -301,7 +301,7 @@ class Oracle:
     # ── At the end ──
 
     def look_at_everything(self) -> None:
-        """All jobs are over: every row must say so, and the trail must tell it."""
+        """Check that all jobs have finished, in their rows and in the audit log."""
         database = self._database
         for job_id in self.accepted:
             if job_id not in database.jobs:

@@ -268,7 +268,7 @@ class Shapes:
     # ── What one place tells another ──
 
     def _count_children(self, graph: Graph) -> None:
-        """Where the third child is read, there are three."""
+        """Return where the third child is read, there are three."""
         for name, least in self._children.items():
             spec = graph.specs.get(name)
             if isinstance(spec, FanOutSpec):
@@ -311,7 +311,7 @@ def _is_blank(node: Any) -> bool:
 
 
 def _is_whole(value: Any, found: list[Any]) -> bool:
-    """Whether a text is one expression, whose value it has."""
+    """Return whether a text is one expression, whose value it has."""
     return isinstance(value, str) and len(found) == 1 and not isinstance(found[0], ast.TemplateData)
 
 

@@ -94,7 +94,7 @@ class Case:
 
     @property
     def shapes(self) -> Shapes:
-        """What the mocks give: the same in every schedule, so it is found out once."""
+        """Return what the mocks give: the same in every schedule, so it is found out once."""
         if self._shapes is None:
             self._shapes = learn_shapes([*self.graphs, *self.children], self.known)
         return self._shapes
@@ -218,13 +218,13 @@ def _difference(calm: Outcome, stormy: Outcome) -> str | None:
 
 
 def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, Any]:
-    """How a node ended, whichever attempt it was."""
+    """Return how a node ended, whichever attempt it was."""
     status, output = end
     return status, None if output is None else _ATTEMPT.sub("", output.text or "")
 
 
 def _asks_the_clock(graph: Graph) -> bool:
-    """Whether how it ends may depend on how long something takes, on who is first, or on how many workers die."""
+    """Return whether the outcome may depend on timing, on races or on lost workers."""
     if graph.deadline_seconds is not None:
         return True
     return any(_is_timed(spec) for spec in graph.specs.values())
@@ -301,7 +301,7 @@ class World:
         return True
 
     def _last_timer(self) -> float:
-        """When the last timer is due that is set for a time to come; if there is none, long ago."""
+        """Return when the last timer is due that is set for a time to come; if there is none, long ago."""
         jobs = [job for job in self.database.jobs.values() if job.is_open]
         timers = [node.row.wake_at for job in jobs for node in job.nodes.values() if node.row.wake_at is not None]
         now = self.database.clock.now()

@@ -32,7 +32,7 @@ _STATUSES: Final = frozenset({"COMPLETED", "FAILED", "LOST", "RELEASED"})
 
 
 def fits_notification(reports: Sequence[TaskReport]) -> bool:
-    """Whether reports are small enough to be pushed."""
+    """Return whether reports are small enough to be pushed."""
     return len(reports) <= FEW and sum(map(_size, reports)) <= MAX_CHARACTERS
 
 
@@ -47,7 +47,7 @@ def encode_results(results: Iterable[TaskResult]) -> str:
 
 
 def read_results(text: str) -> list[TaskResult]:
-    """What was pushed. `ValueError` if nobody of us says such a thing."""
+    """Return what was pushed. `ValueError` if nobody of us says such a thing."""
     try:
         rows = json.loads(text)
         if not isinstance(rows, list) or not rows:

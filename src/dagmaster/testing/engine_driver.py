@@ -138,14 +138,14 @@ class Driver:
         return self.happens(JobStarted())
 
     def succeeds(self, *node_ids: str, output: Any = None) -> list[Decision]:
-        """Their current attempts succeed."""
+        """Report the current attempts of nodes as succeeded."""
         decided: list[Decision] = []
         for node_id in node_ids:
             decided += self.happens(TaskSucceeded(node_id, self.job.nodes[node_id].attempt), output=output)
         return decided
 
     def fails(self, *node_ids: str, permanent: bool = False, message: str = "boom") -> list[Decision]:
-        """Their current attempts fail."""
+        """Report the current attempts of nodes as failed."""
         decided: list[Decision] = []
         for node_id in node_ids:
             error = {"kind": "error", "message": message}
@@ -213,12 +213,12 @@ class Driver:
     # ── Questions ──
 
     def status(self, node_id: str) -> str:
-        """Where a node stands, with the reason if it was skipped: `SKIPPED not_taken`."""
+        """Return where a node stands, with the reason if it was skipped: `SKIPPED not_taken`."""
         node = self.job.nodes[node_id]
         return node.status.value if node.skip_reason is None else f"{node.status} {node.skip_reason}"
 
     def statuses(self) -> dict[str, str]:
-        """Where all nodes stand."""
+        """Return where all nodes stand."""
         return {node_id: self.status(node_id) for node_id in self.job.nodes}
 
     def dispatched(self) -> list[str]:
@@ -227,12 +227,12 @@ class Driver:
 
     @property
     def result(self) -> Any:
-        """The result of the job."""
+        """Return the result of the job."""
         return next(found.result for found in reversed(self.decisions) if isinstance(found, FinishJob))
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error of the job; empty if there is none."""
+        """Return the error of the job; empty if there is none."""
         return next((found.error or {} for found in reversed(self.decisions) if isinstance(found, FinishJob)), {})
 
 

@@ -88,7 +88,7 @@ def a_job(
 
 
 def a_spec(node_id: str, node: After | Builder) -> Spec:
-    """One node. Whoever only says what it waits for gets a task."""
+    """Return one node. Whoever only says what it waits for gets a task."""
     return (task(node) if isinstance(node, str | Leaf | Gate) else node)(node_id)
 
 
@@ -110,7 +110,7 @@ def _result_nodes(specs: Mapping[str, Spec]) -> tuple[str, ...]:
 
 
 def all_of(*members: After) -> Gate:
-    """Every member is wanted."""
+    """Require every member."""
     return Gate(GateKind.ALL, _members(members))
 
 
@@ -125,7 +125,7 @@ def join(*members: After) -> Gate:
 
 
 def branch_of(conditional_id: str, branch: str) -> Leaf:
-    """One way out of a conditional."""
+    """Return one way out of a conditional."""
     return Leaf(conditional_id, branch)
 
 

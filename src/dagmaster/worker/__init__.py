@@ -1,1 +1,1 @@
-"""Workers execute. They call a handler for one task and say what became of it; what follows, others decide."""
+"""Workers execute: they run the handler of a task and report its outcome."""

@@ -15,10 +15,10 @@ RESOLUTION_SECONDS = 0.05
 
 
 class Timed(Protocol):
-    """What has a deadline."""
+    """Something with a deadline."""
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Handle that the deadline has passed."""
 
 
 class Deadlines:
@@ -33,20 +33,20 @@ class Deadlines:
     def add(self, timed: Timed, at: float) -> None:
         """Expire it at this time of the running loop's clock."""
         self._waiting[timed] = at
-        # Most deadlines are later than the one that the timer is set to. A timer of a loop that is gone never rings.
+        # Most deadlines are later than the one that the timer is set to. A timer of a closed loop never fires.
         if at < self._rings_at or self._loop is not asyncio.get_running_loop():
             self._set(at)
 
     def remove(self, timed: Timed) -> None:
-        """It is over, one way or another."""
+        """Remove it: it has finished."""
         self._waiting.pop(timed, None)
 
     def at(self, timed: Timed) -> float:
-        """When its deadline is. Asked on any thread."""
+        """Return when its deadline is. Asked on any thread."""
         return self._waiting.get(timed, math.inf)
 
     def close(self) -> None:
-        """Forget all."""
+        """Remove all deadlines."""
         self._waiting.clear()
         self._unset()
 

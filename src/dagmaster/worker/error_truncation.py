@@ -1,4 +1,4 @@
-"""Words about any object, and small copies of any value: for errors, which are kept and shown and sent.
+"""Describe any object and truncate any value, for errors that are stored and shown.
 
 What a handler raises may hold anything: objects whose `repr` fails, endless lists, megabytes. Nothing here raises.
 """
@@ -36,12 +36,12 @@ _name: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 
 def type_name(value: object) -> str:
-    """The name of its type, whatever a metaclass says."""
+    """Return the name of its type, whatever a metaclass says."""
     return storable_text(_name(type(value))[:MAX_KEY])
 
 
 def describe(value: object, by: Callable[[Any], str] = str) -> str:
-    """What `str`, or `repr`, says about a value; else the name of its type."""
+    """Return `str` or `repr` of a value; the name of its type if that fails."""
     try:
         return str.__str__(by(value))
     except BaseException:  # noqa: BLE001 - a handler's object may raise anything, and is described nevertheless
@@ -49,7 +49,7 @@ def describe(value: object, by: Callable[[Any], str] = str) -> str:
 
 
 def truncate_details(details: object) -> dict[str, Any]:
-    """A copy of a dict as JSON of at most MAX_DETAILS characters. What is no JSON becomes its `repr`."""
+    """Return a dict as JSON of at most MAX_DETAILS characters. Values that are not JSON become their `repr`."""
     kept: dict[str, Any] = {}
     try:
         if isinstance(details, Mapping):
@@ -61,7 +61,7 @@ def truncate_details(details: object) -> dict[str, Any]:
 
 
 def _clip(value: Any, room: int, depth: int) -> tuple[Any, int]:
-    """The value in at most so many characters, no fewer than _CUT_COST; and how many it took."""
+    """Return the value truncated to `room` characters (at least _CUT_COST), and its length."""
     try:
         return _clip_kind(value, room, depth)
     except BaseException:  # noqa: BLE001 - as above
@@ -105,7 +105,7 @@ def _clip_text(text: str, room: int, most: int = MAX_TEXT) -> tuple[str, int]:
 
 
 def _fill(kept: dict[str, Any] | list[Any], value: Any, room: int, depth: int, *, share: int = 1) -> int:
-    """Put in what there is room for, and say so if that is not all. How many characters it took."""
+    """Fill in what fits, with a mark if something was left out; return the length."""
     spent = _OPEN_COST
     whole = True
     try:

@@ -43,23 +43,23 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class TaskReports(Protocol):
-    """What a task says while it runs. Called on the loop's thread, in order, and never after the outcome."""
+    """Receives the reports of a running task, on the loop's thread, in order, and never after the outcome."""
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
-        """The task got this far."""
+        """Receive progress."""
 
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
-        """The task can go on from here."""
+        """Receive a checkpoint."""
 
     def log(self, task: TaskMessage, text: str) -> None:
-        """The task wrote this: at most 64 KiB, part of a line or many lines. Secrets are still in it."""
+        """Receive log text of at most 64 KiB, not yet redacted."""
 
     def dump(self, task: TaskMessage, text: str) -> None:
-        """Where the task was when its process died. It is part of its log, and not of what it says to who watches."""
+        """Receive the crash dump of a process. It goes to the log only, not to observers."""
 
 
 class NoReports:
-    """Nobody listens."""
+    """Ignores all reports."""
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
         """Do nothing."""
@@ -75,7 +75,7 @@ class NoReports:
 
 
 class ExecutionMode(Enum):
-    """Where a handler runs."""
+    """How a handler is executed."""
 
     LOOP = "loop"
     THREAD = "thread"
@@ -83,7 +83,7 @@ class ExecutionMode(Enum):
 
 
 class Executor:
-    """Executes tasks. All its methods are called on the loop's thread. The processes are its own: it closes them."""
+    """Executes tasks. Its methods are called on the loop's thread. It owns the process pool and closes it."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Executor:
         self._closing: asyncio.Task[None] | None = None
 
     async def execute(self, message: TaskMessage) -> Outcome:
-        """Run a task to its outcome. The same task twice at once is a ValueError; nothing else raises."""
+        """Run a task and return its outcome; raise ValueError if the task runs already, and nothing else."""
         if self._closing is not None:
             return Released("the worker is closed")
         spec = self._registry.find(message.handler)
@@ -128,31 +128,31 @@ class Executor:
             del self._running[message.task_id]
 
     def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
-        """The task with this log, when its time is up, and how long it may clean up. Asked on any thread."""
+        """Return the task with this log, its deadline and its clean-up time. Thread-safe."""
         for run in list(self._running.values()):
             if run.has(log):
                 return run.message, self.deadlines.at(run), self.grace_seconds
         return None
 
     def begun(self) -> dict[str, float]:
-        """The tasks whose handlers have begun, each with the seconds since; others wait for a thread or a process."""
+        """Return the running tasks with their seconds; others wait for a thread or a process."""
         # A copy, in one step of the interpreter: this may be asked from another thread.
         runs = list(self._running.items())
         return {task_id: round(run.seconds(), 1) for task_id, run in runs if run.begun_at is not None}
 
     def version_of(self, handler: str) -> str | None:
-        """The version of a handler, if it is here."""
+        """Return the version of a handler, or None."""
         spec = self._registry.find(handler)
         return None if spec is None else spec.version
 
     def stop(self, task_id: str) -> None:
-        """Ask a task to stop. Its outcome is a failure of kind `cancelled`, whatever it still does."""
+        """Ask a task to stop. Its outcome is a failure of kind `cancelled`."""
         run = self._running.get(task_id)
         if run is not None:
             run.end(failed("cancelled", "the task was asked to stop", permanent=True))
 
     async def close(self, grace_seconds: float | None = None) -> None:
-        """Hand back what runs, and let the threads and the processes end. Asked again, wait for the same end."""
+        """Release what runs, and end threads and processes. A second call waits for the first."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(grace_seconds))
         await asyncio.shield(self._closing)
@@ -169,7 +169,7 @@ class Executor:
             await self.processes.close()
 
     def execution_mode(self, spec: HandlerSpec) -> ExecutionMode:
-        """Where this handler runs. Async handlers stay on the loop unless they ask for a process."""
+        """Return the execution mode of a handler. Async handlers run on the loop unless they ask for a process."""
         if self.processes is not None:
             willing = is_blocking(spec) or spec.style is HandlerStyle.CLASS
             if spec.isolation == "process" or (spec.isolation is None and willing):
@@ -215,7 +215,7 @@ class _Run:
         self._reports = executor.reports
         self._threads = executor.threads
         self._abandons_threads = executor.abandons_threads
-        # The processes, if it runs in one.
+        # The process pool, if it runs in a process.
         self._processes = executor.processes if executor.execution_mode(spec) is ExecutionMode.PROCESS else None
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds
@@ -232,8 +232,8 @@ class _Run:
             executor.services,
             workflow=message.workflow,
         )
-        # What was decided before the handler came to its end: then its own end does not count. A whole result does, of
-        # one that was to be handed back: nobody has to do the work again.
+        # An outcome that was decided before the handler ended: its own end does not count then. A complete result of a
+        # task that was to be released does: the work need not be repeated.
         self._ending: Outcome | None = None
         self._is_overdue = False
         self.begun_at: float | None = None
@@ -258,7 +258,7 @@ class _Run:
             self._threads.submit(self)
         else:
             self.begin()
-            # A task of its own: one that refuses to be cancelled can be given up without hanging the caller.
+            # An own asyncio task: if it refuses to be cancelled, it can be abandoned without hanging the caller.
             self._task = self._loop.create_task(self._work_on_loop())
             self._task.add_done_callback(self._task_done)
 
@@ -278,16 +278,16 @@ class _Run:
         }
 
     def has(self, log: TaskLog) -> bool:
-        """Whether what is written there is this task's."""
+        """Return whether this log belongs to the task."""
         return self._log is log
 
     def request(self) -> bytes:
-        """What asks a process for this task. It is asked for once, and not kept: it may be large."""
+        """Return the request to a process. It is built once and not kept: it may be large."""
         request, self._request = self._request, b""
         return request
 
     def begin(self) -> bool:
-        """The handler starts now, and so does its time. False if the task is over before it began."""
+        """Mark the handler as started; return False if the task has ended already."""
         if self.finished.done():
             return False
         self.begun_at = now = self._loop.time()
@@ -295,7 +295,7 @@ class _Run:
         return True
 
     def seconds(self) -> float:
-        """How long the handler runs."""
+        """Return how long the handler has been running."""
         return 0.0 if self.begun_at is None else self._loop.time() - self.begun_at
 
     def _timeout_seconds(self) -> float:
@@ -320,23 +320,23 @@ class _Run:
         # Cancelled before its first step, the coroutine never ran and has no outcome.
         try:
             outcome = failure_of(asyncio.CancelledError()) if task.cancelled() else task.result()
-        except BaseException as error:  # noqa: BLE001 - whatever it is: nobody else ends this task
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the task must end
             self.lost(error)
         else:
             self.done(outcome)
 
     def lost(self, error: BaseException) -> None:
-        """The handler's end was not told as an outcome, which is our mistake. The task ends nevertheless."""
+        """End the task although its handler reported no outcome, which is a bug."""
         self.done(undescribed(error))
         if not isinstance(error, HandlerInterrupted):
             _LOGGER.error("task %s of handler %s was lost", self.message.task_id, self.message.handler)
 
     def done(self, outcome: Outcome) -> None:
-        """The first outcome counts."""
+        """Set the outcome; the first one counts."""
         self._deadlines.remove(self)
         if self._grace is not None:
             self._grace.cancel()
-        # A late report goes nowhere; and without this the run and its context would wait for the garbage collector.
+        # Late reports are dropped; and the run and its context are freed at once.
         self._context.reporter = None
         if self._log is not None:
             self._log.flush()
@@ -371,7 +371,7 @@ class _Run:
     def _give_up(self) -> None:
         name, task_id = self.message.handler, self.message.task_id
         if self._processes is not None:
-            # It is done when its process is dead: another attempt is not to meet this one.
+            # It is done when its process is dead: attempts must not overlap.
             _LOGGER.warning("handler %s did not stop in time and is killed (task %s)", name, task_id)
             self._processes.kill(self)
         elif self._task is None and not self._abandons_threads:
@@ -399,7 +399,7 @@ class _Run:
         self.done(Released("given up"))
 
     async def drop(self) -> None:
-        """Nobody wants the outcome any more: end the handler."""
+        """End the handler: its outcome is not needed any more."""
         self._context.cancel()
         self.done(Released("nobody waits"))
         self._threads.abandon(self)
@@ -412,7 +412,7 @@ class _Run:
     # ── what the handler says ───────────────────────────────────────────────────────────────────────────────────────
 
     def progress(self, progress: Progress) -> None:
-        """Pass it on. Progress never fails a task: what is no number is dropped, with a warning."""
+        """Report progress. Invalid progress is dropped with a warning, and never fails a task."""
         said = readable_progress(progress)
         if said is None:
             self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
@@ -420,13 +420,13 @@ class _Run:
             self._report(self._reports.progress, said)
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Pass on a copy: the handler may go on changing what it gave."""
+        """Report a copy: the handler may change the original."""
         saved = checkpoint_copy(checkpoint)
         self._report(self._reports.checkpoint, saved)
         return saved
 
     def on_report(self, report: Progress | Checkpoint | str) -> None:
-        """Pass on what the process report, and looked at already, or wrote."""
+        """Report what the process sent, already validated, or wrote."""
         if isinstance(report, Progress):
             self._deliver(self._reports.progress, report)
         elif isinstance(report, Checkpoint):
@@ -436,7 +436,7 @@ class _Run:
                 self._log_written(piece)
 
     def on_crash_dump(self, text: str) -> None:
-        """Pass on where it was."""
+        """Report a crash dump."""
         self._deliver(self._reports.dump, text)
 
     def _log_written(self, piece: str) -> None:
@@ -448,14 +448,14 @@ class _Run:
                 self._log.flush()
             self._deliver(report, said)
         else:
-            # In the loop's order: before the outcome, which comes the same way. A closed loop listens no more.
+            # In order on the loop: before the outcome. A closed loop accepts nothing.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver, report, said)
 
     def _deliver(self, report: Callable[[TaskMessage, Any], None], said: Any) -> None:
         if self.finished.done():
             return
-        # Whoever listens may print: that is not the task's.
+        # A listener may print: that is not the task's output.
         with outside_task():
             try:
                 report(self.message, said)
@@ -463,5 +463,5 @@ class _Run:
                 _LOGGER.exception("a report of task %s could not be delivered", self.message.task_id)
 
 
-# The loop knows its tasks only weakly, and these have nobody else.
+# The loop holds only weak references to its tasks.
 _GIVEN_UP: set[asyncio.Task[Outcome]] = set()

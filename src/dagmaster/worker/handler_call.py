@@ -1,7 +1,6 @@
-"""Calls a handler with its context, and gives the outcome: on this thread, or on the running loop.
+"""Call a handler with its context and return the outcome: on this thread, or on the running loop.
 
-The worker uses it for handlers of its own process, and a child process for the others, so both describe alike. Who
-waits for the outcome, and how long, is not known here.
+Used by the worker and by child processes, so that both describe outcomes alike. Waiting and timeouts are elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def is_blocking(spec: HandlerSpec) -> bool:
-    """Whether calling it keeps a thread busy: a plain function, or a plain generator."""
+    """Return whether calling it keeps a thread busy: a plain function, or a plain generator."""
     style = spec.style
     return style is HandlerStyle.PLAIN or (
         style is HandlerStyle.GENERATOR and not inspect.isasyncgenfunction(spec.function)
@@ -30,7 +29,7 @@ def is_blocking(spec: HandlerSpec) -> bool:
 
 
 def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
-    """Run a plain function or generator to its outcome. `own`: nobody else has the params, and they are JSON."""
+    """Run a plain function or generator to its outcome. `own`: the params are JSON and not shared."""
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
         context.handler, context.handler_version = spec.name, spec.version
@@ -59,7 +58,7 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
 
 
 def _half() -> Outcome:
-    """The outcome of one that was asked to stop, and knew: it may have left out the rest."""
+    """Return the outcome of a handler that was asked to stop and noticed: its result may be partial."""
     return failed("cancelled", "the task was asked to stop", permanent=True)
 
 

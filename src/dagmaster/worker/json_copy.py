@@ -1,7 +1,7 @@
-"""A copy of a value as plain JSON, made before anything is kept or sent.
+"""Copy a value as plain JSON before it is stored or sent.
 
-A copy, because a handler may go on changing what it returned, or what it was given, and both belong to others too.
-What JSON cannot say is an error that names its place. This module knows no handlers.
+A copy, because a handler may keep changing what it returned or received. A value that is not JSON is an error with its
+path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOO_LARGE = f"is larger than {MAX_OUTPUT_BYTES // 1024 // 1024} MiB"
 
 
 def json_copy(value: Any, *, kind: str, what: str) -> Any:
-    """The value as new dicts and lists of exact JSON types; else a PermanentError of this kind about `what`."""
+    """Return the value as new dicts and lists of exact JSON types; raise PermanentError of this kind about `what`."""
     copier = _Copier()
     try:
         copied = copier.copy(value, 1)
@@ -61,11 +61,11 @@ class _Copier:
         self.characters = 0
 
     def at_most(self) -> int:
-        """No fewer bytes than the value has as JSON."""
+        """Return an upper bound of the size as JSON."""
         return self.values * _BYTES_A_VALUE + self.characters * _BYTES_A_CHARACTER
 
     def copy(self, value: Any, depth: int) -> Any:
-        """A copy of any value."""
+        """Return a copy of any value."""
         kind = value.__class__
         if kind is str:
             return self._text(value)
@@ -132,7 +132,7 @@ class _Copier:
         return value
 
     def _unusual(self, value: Any, depth: int) -> Any:
-        """Subclasses of JSON's types (enums, OrderedDict, numpy's float64) and tuples become what they stand for."""
+        """Convert subclasses of JSON types (enums, OrderedDict, numpy's float64) and tuples to plain JSON."""
         if isinstance(value, str):
             return self._text(str.__str__(value))
         if isinstance(value, int):
@@ -155,7 +155,7 @@ class _Copier:
 
 
 def _plain_numbers(value: list[Any]) -> bool:
-    """Whether a list has only small integers, or only finite floats: then no item has to be looked at in Python."""
+    """Return whether a list has only small integers or finite floats, and needs no check per item."""
     kinds = set(map(type, value))
     if kinds == {int}:
         return bool(min(value) >= -_SMALL and max(value) < _SMALL)

@@ -43,7 +43,7 @@ class LazyServices:
 
     @property
     def catalog(self) -> Catalog:
-        """The STAC catalog."""
+        """Return the STAC catalog."""
         return self._open().catalog
 
     @property
@@ -53,7 +53,7 @@ class LazyServices:
 
     @property
     def share(self) -> Share:
-        """The resources that one task may use."""
+        """Return the resources that one task may use."""
         return self._open().share
 
     def _open(self) -> Services:

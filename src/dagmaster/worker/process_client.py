@@ -49,32 +49,32 @@ class Job(Protocol):
     """A task that is run by a process."""
 
     def begin(self) -> bool:
-        """A process is free: the task starts now. False if it is no longer wanted."""
+        """Return a process is free: the task starts now. False if it is no longer wanted."""
 
     def request(self) -> bytes:
-        """The frame that asks for it."""
+        """Return the frame that asks for it."""
 
     def on_report(self, report: Progress | Checkpoint | str) -> None:
-        """The handler reported, or wrote this text."""
+        """Return the handler reported, or wrote this text."""
 
     def on_crash_dump(self, text: str) -> None:
-        """Where the handler was when native code killed its process."""
+        """Return where the handler was when native code killed its process."""
 
     def done(self, outcome: Outcome) -> None:
-        """It came to an end."""
+        """Handle the end."""
 
 
 class Owner(Protocol):
     """Who has the processes."""
 
     def ready(self, process: HandlerProcess) -> None:
-        """The process can take a task."""
+        """Return the process can take a task."""
 
     def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """The task of the process came to an end. The process can take another, unless it is ending."""
+        """Return the task of the process came to an end. The process can take another, unless it is ending."""
 
     def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """The process is no more. This is the outcome of its task, or of one that waited for its start."""
+        """Return the process is no more. This is the outcome of its task, or of one that waited for its start."""
 
 
 class HandlerProcess(asyncio.Protocol):
@@ -198,7 +198,7 @@ class HandlerProcess(asyncio.Protocol):
 
     @property
     def ending(self) -> bool:
-        """Whether it takes no more tasks."""
+        """Return whether it takes no more tasks."""
         return self._ending is not None
 
     def _end(self, outcome: Outcome) -> None:
@@ -240,7 +240,7 @@ class HandlerProcess(asyncio.Protocol):
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """Return the socket is open."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -256,7 +256,7 @@ class HandlerProcess(asyncio.Protocol):
                 self._handle(one)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio gives it
-        """It dies; or else a handler closed what is not its own, and nothing can be heard any more."""
+        """Handle a dead process, or one whose handler closed our pipes."""
         if not self._hung_up.done():
             self._hung_up.set_result(None)
         if self._ending is not None or self._log_fd < 0:
@@ -335,7 +335,7 @@ class HandlerProcess(asyncio.Protocol):
             self.job.on_report(rest)
 
     def early_text(self) -> str:
-        """What was written before it was ready: the reason why it never was, perhaps."""
+        """Return what was written before it was ready: the reason why it never was, perhaps."""
         return self._early_text
 
 
@@ -347,5 +347,5 @@ def _read(fd: int, most: int) -> bytes | None:
 
 
 def unavailable(reason: str) -> Failed:
-    """The outcome of a task that found no process. Another worker may have what is missing here."""
+    """Return the outcome of a task that found no process. Another worker may have what is missing here."""
     return failed("handlers_unavailable", reason)

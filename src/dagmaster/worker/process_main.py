@@ -215,7 +215,7 @@ class Attempt:
             self._over = True
 
     def progress(self, progress: Progress) -> None:
-        """Pass it on. Progress never fails a task: what is no number is dropped, with a warning."""
+        """Report progress. Invalid progress is dropped with a warning, and never fails a task."""
         said = readable_progress(progress)
         if said is None:
             self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
@@ -223,7 +223,7 @@ class Attempt:
             self._tell(encode_progress(said))
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Pass on a copy: the handler may go on changing what it gave."""
+        """Report a copy: the handler may change the original."""
         saved = checkpoint_copy(checkpoint)
         self._tell(encode_checkpoint(saved))
         return saved
@@ -258,7 +258,7 @@ class Output:
             self._libc.fflush(None)
 
     def restore(self) -> None:
-        """What a handler did to the streams is not the next one's concern."""
+        """Return what a handler did to the streams is not the next one's concern."""
         for fd in (STDOUT, STDERR):
             os.dup2(self.fd, fd)
         if any(stream.closed for stream in self._streams):

@@ -93,7 +93,7 @@ class HandlerProcesses:
             await asyncio.wait(lives, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
 
     def pids(self) -> list[int]:
-        """The processes that live."""
+        """Return the processes that live."""
         return [process.pid for process in self._processes if process.pid]
 
     # ── what the processes say ──────────────────────────────────────────────────────────────────────────────────────
@@ -121,7 +121,7 @@ class HandlerProcesses:
             self._assign()
 
     def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """Its place is free. A task that was on it is over; so is one, and only one, that waited for its start."""
+        """Handle that a process ended: end its task, or one task that waited for its start."""
         if self._processes.pop(process, None) is None:
             return
         if self._scratch is not None and process.last_pid:
@@ -157,7 +157,7 @@ class HandlerProcesses:
                 self._start()
 
     def _next_wanted(self) -> Job | None:
-        """The job that waited longest. Those that were stopped meanwhile do not begin."""
+        """Return the job that waited longest. Those that were stopped meanwhile do not begin."""
         while self._waiting:
             job = self._waiting.popleft()
             if job.begin():

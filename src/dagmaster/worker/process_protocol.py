@@ -30,14 +30,14 @@ class Ready:
 
 
 def frame(said: dict[str, Any]) -> bytes:
-    """A message as bytes."""
+    """Return a message as bytes."""
     # ASCII: a lone surrogate, which UTF-8 cannot say, comes through and is refused where values are looked at.
     body = json.dumps(said, separators=(",", ":")).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
 
 def receive(stream: BinaryIO) -> Any:
-    """The next message of a blocking stream. The end of the stream is EOFError."""
+    """Return the next message of a blocking stream. The end of the stream is EOFError."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError
@@ -57,7 +57,7 @@ class Frames:
         self._bytes = bytearray()
 
     def take(self, data: bytes) -> Iterator[Any]:
-        """Every message that these bytes complete."""
+        """Return every message that these bytes complete."""
         self._bytes += data
         while len(self._bytes) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._bytes)[0]
@@ -69,17 +69,17 @@ class Frames:
 
 
 def encode_progress(progress: Progress) -> dict[str, Any]:
-    """How far a handler is."""
+    """Return how far a handler is."""
     return {"progress": [progress.current, progress.total, progress.message]}
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    """A place from which another attempt can go on."""
+    """Return a place from which another attempt can go on."""
     return {"checkpoint": checkpoint.to_json()}
 
 
 def encode_outcome(outcome: Outcome) -> dict[str, Any]:
-    """What became of a task. A child process hands nothing back."""
+    """Return what became of a task. A child process hands nothing back."""
     if isinstance(outcome, Succeeded):
         return {"succeeded": outcome.output, "metrics": outcome.metrics}
     if isinstance(outcome, Failed):
@@ -88,7 +88,7 @@ def encode_outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def decode(said: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed | Ready:
-    """What a process said. What has none of these forms is KeyError, TypeError or ValueError."""
+    """Return what a process said. What has none of these forms is KeyError, TypeError or ValueError."""
     if "progress" in said:
         current, total, message = said["progress"]
         return Progress(current, total, message)
@@ -104,5 +104,5 @@ def decode(said: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed |
 
 
 def decode_checkpoint(saved: dict[str, Any]) -> Checkpoint:
-    """A checkpoint from its JSON."""
+    """Return a checkpoint from its JSON."""
     return Checkpoint(saved["phase"], saved["data"], tuple(saved["artifacts"]))

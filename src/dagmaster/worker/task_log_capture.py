@@ -37,7 +37,7 @@ TASK_LOG: contextvars.ContextVar[TaskLog | None] = contextvars.ContextVar("TASK_
 
 @contextlib.contextmanager
 def capture() -> Iterator[None]:
-    """Give each task its own text, until this ends. One capture is enough: another inside it does nothing."""
+    """Capture the output of each task until the block ends. Nested captures have no effect."""
     root = logging.getLogger()
     if any(isinstance(one, _ToTaskLog) for one in root.handlers):
         yield
@@ -54,7 +54,7 @@ def capture() -> Iterator[None]:
     finally:
         root.removeHandler(listener)
         root.setLevel(level)
-        # Somebody may have put a stream of theirs in place meanwhile: it stays.
+        # Keep a stream that other code installed meanwhile.
         if sys.stdout is proxies[0]:
             sys.stdout = streams[0]
         if sys.stderr is proxies[1]:
@@ -62,12 +62,12 @@ def capture() -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Whether what a task prints here would reach its log."""
+    """Return whether output of a task is captured."""
     return any(isinstance(one, _ToTaskLog) for one in logging.getLogger().handlers)
 
 
 def split_text(text: str) -> Iterator[str]:
-    """Text that a store can keep, in parts of at most MAX_PIECE bytes."""
+    """Split text into storable parts of at most MAX_PIECE bytes."""
     text = storable_text(text)
     step = MAX_PIECE if text.isascii() else MAX_PIECE // _MAX_BYTES_A_CHARACTER
     for start in range(0, len(text), step):
@@ -76,7 +76,7 @@ def split_text(text: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def outside_task() -> Iterator[None]:
-    """Here, text belongs to no task: who passes a log on may print, and that is not to come back to him."""
+    """Write text outside of any task: a listener that prints must not feed the log."""
     token = TASK_LOG.set(None)
     try:
         yield
@@ -85,7 +85,7 @@ def outside_task() -> Iterator[None]:
 
 
 class TaskLog:
-    """Takes text on any thread, and delivers it in order on the loop's: what was written at once, at once."""
+    """Collects text on any thread and delivers it in order on the loop."""
 
     __slots__ = ("_deliver", "_loop", "_loop_thread", "_ringing", "_texts")
 
@@ -97,7 +97,7 @@ class TaskLog:
         self._ringing = False
 
     def write(self, text: str) -> None:
-        """Keep it, and see to it that it is delivered."""
+        """Add text and schedule its delivery."""
         self._texts.append(text)
         # `print` writes a text and its newline: one delivery for both. The order of these lines needs no lock:
         # `flush` lowers the flag before it looks, so what is added after its look finds the flag down.
@@ -112,7 +112,7 @@ class TaskLog:
                 self._loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """Deliver what was written so far. On the loop's thread, or for a loop that is blocked on another."""
+        """Deliver the text so far, on the loop's thread, or on another if the loop is blocked."""
         self._ringing = False
         waiting: list[str] = []
         with contextlib.suppress(IndexError):
@@ -123,7 +123,7 @@ class TaskLog:
 
 
 class _TaskStream:
-    """Stands for `sys.stdout` or `sys.stderr`. Whatever is not text of a task is the real stream's."""
+    """Replaces `sys.stdout` or `sys.stderr`; text outside of tasks goes to the real stream."""
 
     def __init__(self, real: TextIO) -> None:
         self._real = real
@@ -151,7 +151,7 @@ class _TaskStream:
 
 
 class _TaskBytes:
-    """Stands for `sys.stdout.buffer` while a task runs."""
+    """Replaces `sys.stdout.buffer` while a task runs."""
 
     def __init__(self, log: TaskLog) -> None:
         self._log = log
@@ -166,7 +166,7 @@ class _TaskBytes:
 
 
 class _ToTaskLog(logging.Handler):
-    """Gives a record to the log of the task in which it was made."""
+    """Sends a log record to the log of its task."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = TASK_LOG.get()

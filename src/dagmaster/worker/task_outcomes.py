@@ -48,7 +48,7 @@ _RESULT_KEYS = frozenset({"type", "output", "success", "error_message", "metrics
 
 
 def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
-    """The outcome of a handler that returned. An output that is not JSON, or not as promised, is a PermanentError."""
+    """Return the outcome of a handler that returned; raise PermanentError if the output is invalid."""
     metrics: dict[str, Any] = {}
     if isinstance(value, HandlerResult):
         if not value.success:
@@ -99,7 +99,7 @@ def absorb(item: Any, context: HandlerContext) -> Any:
 
 
 def readable_progress(progress: Progress) -> Progress | None:
-    """The progress in plain numbers; None if it has none."""
+    """Return the progress in plain numbers; None if it has none."""
     current, total = _number(progress.current), _number(progress.total)
     if current is None or (total is None and progress.total is not None):
         return None
@@ -107,7 +107,7 @@ def readable_progress(progress: Progress) -> Progress | None:
 
 
 def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
-    """A copy that nobody else changes. One that is not JSON is a PermanentError of kind `invalid_checkpoint`."""
+    """Return a copy that nobody else changes. One that is not JSON is a PermanentError of kind `invalid_checkpoint`."""
     phase: Any = checkpoint.phase
     data: Any = checkpoint.data
     artifacts: Any = checkpoint.artifacts
@@ -120,7 +120,7 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def failure_of(error: BaseException, about: str | None = None) -> Failed:
-    """The outcome of a handler that raised, and what it was about.
+    """Return the outcome of a handler that raised, and what it was about.
 
     This raises nothing, whatever the handler's exception does when asked.
     """
@@ -142,7 +142,7 @@ def failure_of(error: BaseException, about: str | None = None) -> Failed:
 
 
 def crash_of(returncode: int) -> Failed:
-    """The outcome of a task whose process died. `returncode` is as `subprocess` gives it."""
+    """Return the outcome of a task whose process died. `returncode` is as `subprocess` gives it."""
     if returncode >= 0:
         text = f"the handler ended its process with exit code {returncode} (os._exit?)"
         return failed("crashed", text, exit_code=returncode)
@@ -154,18 +154,18 @@ def crash_of(returncode: int) -> Failed:
 
 
 def undescribed(error: BaseException) -> Failed:
-    """The last resort: a failure about which nothing but the type is known."""
+    """Return the last resort: a failure about which nothing but the type is known."""
     name = type_name(error)
     return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
 
 
 def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:
-    """A failure with a message that fits into JSON and onto a page."""
+    """Return a failure with a message that fits into JSON and onto a page."""
     return Failed({"kind": kind, "message": _short(message, MAX_MESSAGE), **details}, permanent)
 
 
 def _as_promised(value: Any, model: type[BaseModel]) -> Any:
-    """The value, checked against the model of the return annotation."""
+    """Return the value, checked against the model of the return annotation."""
     if not isinstance(value, model):
         if isinstance(value, BaseModel):
             value = value.model_dump()
@@ -206,7 +206,7 @@ def _permanent(error: PermanentError, about: str | None) -> Failed:
 
 
 def _naming(message: str, about: str) -> str:
-    """The message with the place that is meant. One that names a place may mean another, and is left as it is."""
+    """Return the message with the subject added, unless it names a place already."""
     place = without_keys(storable_text(describe(about)))
     if "://" in message or place.removeprefix("file://") in message:
         return message
@@ -227,7 +227,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """The end of the traceback, from the handler's first frame on."""
+    """Return the end of the traceback, from the handler's first frame on."""
     try:
         frames = _handlers_own(error.__traceback__)
         lines = traceback.format_exception(type(error), error, frames, limit=-MAX_FRAMES)

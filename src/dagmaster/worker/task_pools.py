@@ -1,7 +1,7 @@
-"""Lanes: where claimed tasks wait and run, a limited number at a time.
+"""Task pools: claimed tasks wait and run here, a limited number at a time.
 
-Async handlers have a pool on a loop of its own, in a thread: one that blocks holds up its neighbours there, and not the
-heartbeat; and it can be left behind (see `blocking`). Everything else has a pool on the service's loop.
+Async handlers have a pool on an own loop in a thread: a handler that blocks delays its neighbours there, not the
+heartbeat, and the loop can be abandoned (see `loop_watchdog`). Everything else has a pool on the service's loop.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class TaskPool:
         self.executor = runner.executor
         self._waiting: OrderedDict[str, ClaimedTask] = OrderedDict()
         self._slots: set[asyncio.Task[None]] = set()
-        # Those that still look for tasks. A slot that has seen that there are none ends a moment later.
+        # Slots that still look for tasks. A slot that found none ends a moment later.
         self._open = 0
 
     def begun(self) -> dict[str, float]:
-        """The tasks that run, each with the seconds since it began. What waits is not among them."""
+        """Return the running tasks with their seconds, without waiting ones."""
         return self._runner.executor.begun()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
@@ -76,7 +76,7 @@ class TaskPool:
             self._check_stall_later()
 
     def stop(self, task_id: str) -> None:
-        """Ask a task to stop, wherever it is."""
+        """Ask a task to stop, waiting or running."""
         waiting = self._waiting.pop(task_id, None)
         if waiting is not None:
             self._done(_released(waiting))
@@ -84,7 +84,7 @@ class TaskPool:
             self.executor.stop(task_id)
 
     def release_waiting(self) -> None:
-        """Hand back what has not started."""
+        """Release what has not started."""
         while self._waiting:
             task = self._waiting.popitem(last=False)[1]
             self._done(TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False))
@@ -94,18 +94,18 @@ class TaskPool:
         self._stall_timer = loop.call_at(self._moved_at + self._stall_seconds, self._check_stall)
 
     def _check_stall(self) -> None:
-        """What ran lately was short, and what runs now is long: what waits behind it is better left to others."""
+        """Release waiting tasks when the running ones take long: other workers may be idle."""
         self._stall_timer = None
         if not self._waiting:
             return
-        # The same sum as above: a difference may be a little short of it, for ever where time stands still.
+        # The same sum as above: a difference may round below it, forever with a virtual clock.
         if loop_time() >= self._moved_at + self._stall_seconds:
             self.release_waiting()
         else:
             self._check_stall_later()
 
     async def close(self, grace_seconds: float | None = None) -> None:
-        """Hand back everything, and end. What runs is asked to stop, and given up after the grace."""
+        """Release everything and end. Running tasks are asked to stop, and abandoned after the grace period."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
         self.release_waiting()
@@ -120,7 +120,7 @@ class TaskPool:
             try:
                 report = await self._runner.run(task)
             except Exception as error:
-                # A mistake of ours. Without a report the task would be held for ever.
+                # A bug of ours. Without a report the task would be held forever.
                 _LOGGER.exception("task %s could not be run", task.task_id)
                 problem = {"kind": "internal", "message": f"the worker failed: {type(error).__name__}: {error}"}
                 report = TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem))
@@ -129,7 +129,7 @@ class TaskPool:
 
 
 class ThreadedTaskPool:
-    """A pool on a loop of its own. Its methods are called on the service's loop, and so is `done`, with a batch."""
+    """A pool on its own loop in a thread. Its methods and `done` are called on the service's loop."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ThreadedTaskPool:
         self._thread.start()
 
     def begun(self) -> dict[str, float]:
-        """The tasks that run, each with the seconds since it began."""
+        """Return the running tasks with their seconds."""
         return {} if self._pool is None else self._pool.begun()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
@@ -164,43 +164,43 @@ class ThreadedTaskPool:
         self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
 
     def stop(self, task_id: str) -> None:
-        """Ask a task to stop, if it is there: to wake the loop for each that is not would cost."""
+        """Ask a task to stop, if it is in this pool."""
         if task_id in self._tasks:
             self._asked.add(task_id)
             self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
 
     def release_waiting(self) -> None:
-        """Hand back what has not started."""
+        """Release what has not started."""
         self._loop.call_soon_threadsafe(self._on_loop, "release_waiting")
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for this loop: it has no tasks, or has come to its end."""
+        """Return whether the loop has no tasks or has ended."""
         return not self._tasks or not self._thread.is_alive()
 
     @property
     def thread_id(self) -> int | None:
-        """The thread of the loop."""
+        """Return the thread of the loop."""
         return self._thread.ident
 
     def ping(self) -> None:
-        """Ask for a sign of life: `answered` is true when the loop came to it."""
+        """Ping the loop: `answered` becomes true when it responds."""
         self.answered = False
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._answer)
 
     def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
-        """The task with this log: see `Executor.find`."""
+        """Return the task with this log: see `Executor.find`."""
         return None if self._pool is None else self._pool.executor.find(log)
 
     def is_stop_requested(self, task_id: str) -> bool:
-        """Whether a task was asked to stop, and goes on."""
+        """Return whether a task was asked to stop and still runs."""
         return task_id in self._asked
 
     def abandon(self) -> list[ClaimedTask]:
-        """Leave the thread behind, with a loop that is blocked, and give the tasks that are there.
+        """Abandon the thread with its blocked loop; return its tasks.
 
-        What it still says goes nowhere. If it ever comes to itself, its handlers are ended, and so is it.
+        Its reports are dropped. If the loop ever continues, its handlers are ended, and so is it.
         """
         self._deliver()
         self._is_left = True
@@ -209,7 +209,7 @@ class ThreadedTaskPool:
         return list(self._tasks.values())
 
     async def close(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Likewise; a loop that is blocked is left behind."""
+        """Close the pool; abandon a blocked loop."""
         with contextlib.suppress(TimeoutError, RuntimeError):
             closing = asyncio.run_coroutine_threadsafe(self._close(grace_seconds), self._loop)
             await asyncio.wait_for(asyncio.wrap_future(closing), grace_seconds + MORE_SECONDS)

@@ -1,4 +1,4 @@
-"""From a claimed task to its report: read, fill in the secrets, execute, hide the secrets, put the output away."""
+"""Run a claimed task: decode it, fill secrets, execute, redact, store the output, report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TaskRunner:
         self._secrets = secrets
 
     async def run(self, task: ClaimedTask) -> TaskReport:
-        """Run a task to its report. Whatever goes wrong is in the report."""
+        """Run a task and return its report. Every error is in the report."""
         self._telemetry.begin(task.task_id, task.token)
         if self.executor.version_of(task.handler) is None and self._is_served_elsewhere is not None:
             return await self._unknown(task, self._is_served_elsewhere)
@@ -63,14 +63,14 @@ class TaskRunner:
         return await self._report(task, redacted(outcome, hidden))
 
     async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
-        """Leave a task to a worker that has its handler: in a deploy, some have it already. Else it fails."""
+        """Release a task to a worker that has its handler (during a deployment), or fail it."""
         try:
             is_others = await is_served(task.task_id)
         except DagmasterError:
-            # Nobody knows. It is asked again, of whoever claims it next.
+            # Unknown: the next worker that claims it checks again.
             is_others = True
         if is_others:
-            # Not at once: who is free claims it again, and that may be this worker.
+            # Not at once: a free worker claims it again, perhaps this one.
             await asyncio.sleep(ELSEWHERE_SECONDS)
             return await self._report(task, Released("another worker has its handler"))
         outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
@@ -131,7 +131,7 @@ class TaskRunner:
         if len(text) <= MAX_INLINE:
             report.output = JsonText(text)
             return report
-        # Named by the claim: a blob of a report that is not accepted is nobody's.
+        # Named by the claim: the blob of a rejected report is unreferenced.
         name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
         try:
             await self._blobs.write(name, text.encode())

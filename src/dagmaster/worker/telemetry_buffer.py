@@ -1,4 +1,4 @@
-"""What tasks say on the way, kept until it is stored: progress, checkpoints, and split_text of logs with their numbers.
+"""Buffer progress, checkpoints and log chunks of tasks until they are stored.
 
 Filled on any thread, emptied on the service's loop.
 """
@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class _Said:
-    """What is known of one task."""
+    """The buffered telemetry of one task."""
 
     __slots__ = ("chunk", "kept", "partial_line", "secrets", "task", "token")
 
@@ -38,13 +38,13 @@ class _Said:
         self.chunk = 0
         self.kept = 0
         self.secrets: Collection[str] = ()
-        # For `on_log`: a line that may still become a secret.
+        # For `on_log`: a line that may contain a partial secret.
         self.partial_line = ""
         self.task: TaskMessage | None = None
 
 
 class TelemetryBuffer:
-    """The reports of tasks."""
+    """The buffered telemetry of all tasks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,40 +52,40 @@ class TelemetryBuffer:
         self._logs: dict[str, list[str]] = {}
         self._progress: dict[str, tuple[int, str]] = {}
         self._checkpoints: dict[str, CheckpointWrite] = {}
-        # Who else listens, in the same process.
+        # Other listeners in this process.
         self.on_progress: Callable[[TaskMessage, Progress], None] | None = None
         self.on_log: Callable[[TaskMessage, str], None] | None = None
-        # Who is to store them. Called on any thread.
+        # Wakes the flush loop. Called on any thread.
         self.on_checkpoint: Callable[[], object] | None = None
 
     def begin(self, task_id: str, token: int) -> None:
-        """A task starts."""
+        """Register a task that starts."""
         with self._lock:
             self._tasks[task_id] = _Said(token)
 
     def renew(self, task_id: str, token: int) -> None:
-        """The task is held by another claim from here on."""
+        """Use the token of a newer claim."""
         said = self._tasks.get(task_id)
         if said is not None:
             said.token = token
 
     def hide(self, task_id: str, secrets: Collection[str]) -> None:
-        """Leave these out of what the task says."""
+        """Redact these secrets in the task's telemetry."""
         if secrets:
             self._tasks[task_id].secrets = secrets
 
     def end(self, task_id: str) -> None:
-        """A task was reported."""
+        """Drop a task that was reported."""
         with self._lock:
             ended = self._tasks.pop(task_id, None)
             self._progress.pop(task_id, None)
         if ended is not None and ended.task is not None and ended.partial_line and self.on_log is not None:
             self.on_log(ended.task, redact_value(ended.partial_line, ended.secrets))
 
-    # ── What tasks say ──
+    # ── Input ──
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
-        """The task got this far. Only the newest counts."""
+        """Buffer progress; only the newest is kept."""
         said = self._tasks.get(task.task_id)
         if said is None:
             return
@@ -97,11 +97,11 @@ class TelemetryBuffer:
             self.on_progress(task, progress)
 
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
-        """The task can go on from here. Only the newest counts."""
+        """Buffer a checkpoint; only the newest is kept."""
         said = self._tasks.get(task.task_id)
         if said is None:
             return
-        # Without secrets, like all that is stored: who resumes asks for them again.
+        # Redacted like everything stored: a resumed task gets its secrets again.
         clean = redact_value(checkpoint.to_json(), said.secrets)
         written = CheckpointWrite(
             task.task_id, said.token, clean["phase"], json.dumps(clean["data"]), tuple(clean["artifacts"])
@@ -112,7 +112,7 @@ class TelemetryBuffer:
             self.on_checkpoint()
 
     def log(self, task: TaskMessage, text: str) -> None:
-        """The task wrote this."""
+        """Buffer log text."""
         said = self._tasks.get(task.task_id)
         if said is None or said.kept > MAX_LOG_CHARACTERS:
             return
@@ -130,7 +130,7 @@ class TelemetryBuffer:
             on_log(task, text)
 
     def dump(self, task: TaskMessage, text: str) -> None:
-        """Where the task was when its process died: it is kept with its log, and told in one line."""
+        """Buffer a crash dump with the log, and log one line."""
         _LOGGER.warning("handler %s killed its process (task %s): its log says where", task.handler, task.task_id)
         said = self._tasks.get(task.task_id)
         if said is not None:
@@ -143,13 +143,13 @@ class TelemetryBuffer:
                 text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
             self._logs.setdefault(task_id, []).append(text)
 
-    # ── What is to be stored ──
+    # ── Output ──
 
     def __bool__(self) -> bool:
         return bool(self._logs or self._progress or self._checkpoints)
 
     def take_logs(self, over: Collection[str] = ()) -> list[LogChunk]:
-        """The split_text of logs since the last time. Of tasks that go on, what may be half a secret is kept back."""
+        """Return the log chunks since the last call. For running tasks, a possible partial secret is held back."""
         with self._lock:
             logs, self._logs = self._logs, {}
         chunks: list[LogChunk] = []
@@ -169,18 +169,18 @@ class TelemetryBuffer:
         return chunks
 
     def take_checkpoints(self) -> list[CheckpointWrite]:
-        """The newest checkpoints since the last time."""
+        """Return the newest checkpoints since the last call."""
         with self._lock:
             checkpoints, self._checkpoints = self._checkpoints, {}
         return list(checkpoints.values())
 
     def take_progress(self) -> dict[str, tuple[int, str]]:
-        """The newest progress since the last time."""
+        """Return the newest progress since the last call."""
         with self._lock:
             progress, self._progress = self._progress, {}
         return progress
 
 
 def _cut(text: str, size: int) -> tuple[str, str]:
-    """The text, and the end of it that is kept back."""
+    """Return the text and its held-back end."""
     return (text[:-size], text[-size:]) if size else (text, "")

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class HandlerInterrupted(BaseException):
-    """Raised inside a thread whose job has no time left. Not an `Exception`: handlers catch those and go on."""
+    """Raised in a thread whose job timed out. Not an `Exception`, which handlers may catch."""
 
 
 class Job(Protocol):
     """A piece of blocking work."""
 
     def begin(self) -> bool:
-        """A thread is free: the work starts now. False if it is no longer wanted."""
+        """Start the work on a free thread; return False if it is not needed any more."""
 
     def work(self) -> Any:
-        """Do it, on the thread. It should not raise."""
+        """Do the work on the thread. It should not raise."""
 
     def done(self, result: Any) -> None:
-        """It came to an end, and was not given up before."""
+        """Handle the end of a job that was not abandoned."""
 
     def lost(self, error: BaseException) -> None:
-        """In place of `done`: `work` raised after all."""
+        """Handle an exception of `work`, instead of `done`."""
 
 
 class DaemonThreads:
@@ -56,7 +56,7 @@ class DaemonThreads:
         self._assign()
 
     def abandon(self, job: Job) -> None:
-        """Wait no longer for a job. Its thread ends when the job does, if ever; its place is free at once."""
+        """Abandon a job. Its thread ends with it, if ever; its slot is free at once."""
         if self._threads.pop(job, None) is not None:
             self._assign()
 
@@ -117,17 +117,17 @@ class _Errand:
         try:
             self._send(thread, self._work())
         except HandlerInterrupted as error:
-            # It came after the job's own code. It comes once, so this is not interrupted again.
+            # The interrupt came after the job's own code. It comes only once.
             self._send(thread, partial(self._job.lost, error))
 
     def _work(self) -> Callable[[], None]:
         try:
             return partial(self._job.done, self._context.run(self._job.work))
-        except BaseException as error:  # noqa: BLE001 - a thread that dies here would take the job's end with it
+        except BaseException as error:  # noqa: BLE001 - a thread that dies here would lose the job's end
             return partial(self._job.lost, error)
 
     def _send(self, thread: _Thread, deliver: Callable[[], None]) -> None:
-        # A loop that is closed waits for nothing: the job was given up long ago.
+        # A closed loop accepts nothing: the job was abandoned.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._returned, self._job, thread, deliver)
 
@@ -160,5 +160,5 @@ class _Thread:
         with contextlib.suppress(HandlerInterrupted):
             while (errand := self._errands.get()) is not None:
                 errand.run(self)
-                # What was done is not kept alive until the next errand comes.
+                # Do not keep the finished job alive until the next one.
                 del errand

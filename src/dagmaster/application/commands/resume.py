@@ -53,7 +53,7 @@ class ResumeRequest:
 
     sent_by: str
     from_nodes: tuple[str, ...] = ()
-    """Nodes to run again, with all that follow them, even if they completed."""
+    """Nodes to run again, with everything that follow them, even if they completed."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     input_texts: Mapping[str, str] = field(default_factory=dict)
     """Inputs as text, parsed as the workflow declares them."""

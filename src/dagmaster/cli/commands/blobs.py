@@ -132,7 +132,7 @@ def _put(
 
 
 def _named(given: tuple[str, ...]) -> list[tuple[pathlib.Path, str]]:
-    """The files, each with the name it gets."""
+    """Return the files, each with the name it gets."""
     *sources, last = given
     name = None
     if sources and not pathlib.Path(last).exists() and (len(sources) == 1 or last.endswith("/")):
@@ -346,7 +346,7 @@ def _place(storage: Storage, prefix: str | None, zone: str) -> BlobUri:
 
 
 def _below(storage: Storage, place: BlobUri) -> Iterator[BlobInfo]:
-    """The blob of that name, if there is one, and everything below."""
+    """Return the blob of that name, if there is one, and everything below."""
     itself = storage.find(place) if place.name else None
     if itself is not None:
         yield itself
@@ -355,14 +355,14 @@ def _below(storage: Storage, place: BlobUri) -> Iterator[BlobInfo]:
 
 @contextlib.contextmanager
 def _storage(data_dir: pathlib.Path | None) -> Iterator[Storage]:
-    """The zones that the workers of these settings have."""
+    """Return the zones that the workers of these settings have."""
     with _services(data_dir) as services:
         yield services.blobs
 
 
 @contextlib.contextmanager
 def _services(data_dir: pathlib.Path | None) -> Iterator[Services]:
-    """What the workers of these settings are lent."""
+    """Return the handler services that workers with these settings use."""
     from dagmaster.bootstrap import blob_directory, lending
     from dagmaster.settings import load_settings
 
@@ -385,7 +385,7 @@ def _told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shown(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """How far it is, for who sits at a terminal."""
+    """Print progress on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -50,7 +50,7 @@ def show(*, as_json: bool, services: bool) -> int:
 
 
 def table(rows: list[Shown], width: int) -> list[str]:
-    """The settings as lines of text: name, value and source, and below them what it is."""
+    """Return the settings as lines of text: name, value and source, and below them what it is."""
     name_width = max(len(row.name) for row in rows)
     values = [_spelled(row.value) for row in rows]
     # A long value or source leaves its column, and the others stay where they are.

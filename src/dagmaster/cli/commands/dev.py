@@ -128,7 +128,7 @@ async def _live(
 
 
 def compiled_in(folder: pathlib.Path, registry: Registry) -> list[Graph]:
-    """The workflow files of a folder; a file that cannot run is told, and left out."""
+    """Return the workflow files of a folder; a file that cannot run is told, and left out."""
     from dagmaster.authoring.compiler.compile import compile_file
 
     graphs = []

@@ -115,7 +115,7 @@ def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> i
 
 
 def lines(finding: Finding, width: int) -> list[str]:
-    """One finding as lines of text: its sign, what was found, and below it how to mend it."""
+    """Return one finding as lines of text: its sign, what was found, and below it how to fix it."""
     sign, colour = _SIGNS[finding.grade]
     margin = " " * (_TOPIC_WIDTH + 4)
     room = max(width - len(margin), 20)
@@ -129,7 +129,7 @@ def lines(finding: Finding, width: int) -> list[str]:
 
 
 def within(check: Check, patient: DoctorContext) -> Iterator[Finding]:
-    """What a check finds in its time. One that takes longer, or fails itself, is a finding too."""
+    """Return what a check finds in its time. One that takes longer, or fails itself, is a finding too."""
     found: list[Finding] = []
     failure: list[BaseException] = []
     done = threading.Event()
@@ -182,7 +182,7 @@ def _hanging() -> bool:
 
 
 def _hider() -> Callable[[str], str]:
-    """What takes the secrets of the environment out of a text."""
+    """Return what takes the secrets of the environment out of a text."""
     from dagmaster.redaction import redact_value
 
     secrets = secret_values()

@@ -131,7 +131,7 @@ def test(
 
 
 def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
-    """How a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
+    """Return how a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
     from dagmaster.authoring.schema_description import takes_text
 
     schema = spec.params_schema() or {}

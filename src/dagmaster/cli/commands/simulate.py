@@ -210,7 +210,7 @@ def _play(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
 
 
 def _tell_story(outcome: Outcome) -> None:
-    """What happened to the jobs and their nodes."""
+    """Return what happened to the jobs and their nodes."""
     names = {workflow_id for _, workflow_id, _ in outcome.story}
     for at, workflow_id, event in outcome.story:
         of = f"{workflow_id}  " if len(names) > 1 else ""

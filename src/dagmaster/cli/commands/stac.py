@@ -209,7 +209,7 @@ def init(*, data_dir: pathlib.Path | None) -> int:
 
 @contextlib.contextmanager
 def _opened(data_dir: pathlib.Path | None) -> Iterator[Catalog]:
-    """The catalog that workers with these settings use. What goes wrong is one sentence."""
+    """Return the catalog that workers with these settings use. Errors become one sentence."""
     with _in_words():
         yield _lent(data_dir).open().catalog
 
@@ -260,7 +260,7 @@ def _no_collection(catalog: Catalog, collection_id: str) -> str:
 
 
 def _ended(hint: str) -> str:
-    """A hint as the end of a sentence."""
+    """Return a hint as the end of a sentence."""
     return f": {hint}{'' if hint.endswith('?') else '.'}" if hint else "."
 
 
@@ -291,14 +291,14 @@ def _print_items(found: list[dict[str, Any]]) -> None:
 
 
 def _data(item: dict[str, Any]) -> str:
-    """The name of its file: of a long address, the end tells the most."""
+    """Return the name of its file: of a long address, the end tells the most."""
     assets: dict[str, Any] = item.get("assets") or {}
     ordered = sorted(assets.values(), key=lambda asset: "data" not in (asset.get("roles") or ()))
     return str(ordered[0].get("href", "")).rstrip("/").rpartition("/")[2] if ordered else ""
 
 
 def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, give_way: Sequence[str]) -> None:
-    """An id is there to be copied: where there is no room for all columns, some give way, one after the other.
+    """Return the columns that fit: ids are never truncated, so that they can be copied.
 
     A file or a pipe has room for all.
     """
@@ -341,7 +341,7 @@ def _where(box: list[float]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A long list by its first entries: --json has all of it."""
+    """Return a long list by its first entries: --json has all of it."""
     if isinstance(value, list) and len(value) > SHOWN and not isinstance(value[0], int | float):
         first = ", ".join(_spelled(one) for one in value[:SHOWN])
         return f"[{first}, … and {len(value) - SHOWN:,} more]"

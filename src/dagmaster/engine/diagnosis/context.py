@@ -21,12 +21,12 @@ class Service:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it stopped, or its lease expired."""
+        """Return whether it stopped, or its lease expired."""
         return self.is_over or self.silent_seconds >= self.lease_seconds
 
     @property
     def is_silent(self) -> bool:
-        """Whether its heartbeat is late. There are about three heartbeats in a lease."""
+        """Return whether its heartbeat is late. There are about three heartbeats in a lease."""
         return self.silent_seconds > self.lease_seconds / 2
 
 
@@ -68,7 +68,7 @@ class QueueState:
 
     @property
     def lacks_processes(self) -> bool:
-        """Whether slots are free, but no process for plain functions."""
+        """Return whether slots are free, but no process for plain functions."""
         return self.busy < self.slots and 0 < self.processes <= self.processes_busy
 
 

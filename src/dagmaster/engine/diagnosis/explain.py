@@ -48,14 +48,14 @@ class Group:
 
     @property
     def subject(self) -> str:
-        """The node's id, or the number of nodes."""
+        """Return the node's id, or the number of nodes."""
         if self.count == 1:
             return self.examples[0]
         return f"{self.count:,} children of {self.fan_out}" if self.fan_out else counted(self.count, "node")
 
     @property
     def sentence(self) -> str:
-        """The reason of the group, without its subject."""
+        """Return the reason of the group, without its subject."""
         return without_cause(self.reason).sentence if self.count == 1 else self.reason.group_sentence
 
     def to_dict(self) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class Reason:
 
     @property
     def rank(self) -> int:
-        """The position in the catalogue: lower is more urgent."""
+        """Return the position in the catalogue: lower is more urgent."""
         return _RANK[self.code]
 
     def to_dict(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Template:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value contains no expression: it is the source."""
+        """Return whether the value contains no expression: it is the source."""
         return self._resolve is None
 
     def resolve(self, scope: Mapping[str, Any]) -> Any:

@@ -56,7 +56,7 @@ class ParsedName:
 
     @property
     def group(self) -> str:
-        """The group as one word; `all` if the pattern has no other fields."""
+        """Return the group as one word; `all` if the pattern has no other fields."""
         return "-".join(value for _, value in self.facets) or "all"
 
 

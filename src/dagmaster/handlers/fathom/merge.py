@@ -61,12 +61,12 @@ class Canvas:
 
     @property
     def bands(self) -> tuple[str, ...]:
-        """The names of the bands."""
+        """Return the names of the bands."""
         return self.template.bands
 
     @property
     def grid(self) -> Grid:
-        """The pixel grid."""
+        """Return the pixel grid."""
         affine = Affine(self.template.pixel_width, 0, self.west, 0, -self.template.pixel_height, self.north)
         return Grid(crs=self.template.crs, affine=affine, width=self.width, height=self.height)
 

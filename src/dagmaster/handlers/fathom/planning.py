@@ -91,7 +91,7 @@ class Cell:
 
     @property
     def bbox(self) -> list[float]:
-        """The bbox of the tiles with a stack."""
+        """Return the bbox of the tiles with a stack."""
         return bbox_union([tile_bbox(tile) for tile in self.stacks or self.lacking])
 
 

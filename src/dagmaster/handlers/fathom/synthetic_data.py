@@ -39,7 +39,7 @@ class SyntheticGrid:
 
     @property
     def tiles(self) -> list[str]:
-        """The tiles, from the south-west on."""
+        """Return the tiles, from the south-west on."""
         return [tile_name(self.west + x, self.south + y) for y in range(self.rows) for x in range(self.columns)]
 
     def file_name(self, tile: str, return_period: int) -> str:

@@ -131,7 +131,7 @@ class Origin:
 
     @property
     def reported_sources(self) -> Sequence[tuple[str, str]]:
-        """The sources that the result names."""
+        """Return the sources that the result names."""
         return self.roots or self.sources
 
     @classmethod

@@ -39,7 +39,7 @@ class Features:
 
     @property
     def vertices(self) -> int:
-        """The number of coordinates."""
+        """Return the number of coordinates."""
         return int(shapely.get_num_coordinates(self.geometries).sum())
 
     def area(self) -> float:

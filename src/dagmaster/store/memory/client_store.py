@@ -51,7 +51,7 @@ class MemoryClientStore:
         return accepted
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """What a submit would say of those whose key is taken already."""
+        """Return what a submit would say of those whose key is taken already."""
         database = self._database
         found: list[Accepted] = []
         for job in jobs:
@@ -99,7 +99,7 @@ class MemoryClientStore:
         return job is not None and not job.is_open
 
     async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
-        """The published versions of a workflow, and which is active."""
+        """Return the published versions of a workflow, and which is active."""
         active = self._database.active.get(workflow_id)
         found = [each for _, each in sorted(self._database.workflows.items()) if each.workflow_id == workflow_id]
         return [(each, each.version == active) for each in found]

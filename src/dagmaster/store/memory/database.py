@@ -65,12 +65,12 @@ class StoredJob:
 
     @property
     def is_open(self) -> bool:
-        """Whether the job is not over."""
+        """Return whether the job is not over."""
         return self.row.status in OPEN_JOB
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The most urgent first, then the oldest."""
+        """Return the most urgent first, then the oldest."""
         return -self.new.priority, int(self.new.id)
 
 
@@ -97,7 +97,7 @@ class StoredTask:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The most urgent first, then the oldest."""
+        """Return the most urgent first, then the oldest."""
         return -self.priority, int(self.task_id)
 
 
@@ -203,12 +203,12 @@ class MemoryDatabase:
         return Snowflakes(self.clock, self._machines)
 
     def has_expired(self, who: Registration, lease_seconds: float) -> bool:
-        """Whether a lease is over. Never within one lease after an outage."""
+        """Return whether a lease is over. Never within one lease after an outage."""
         now = self.clock.now()
         return who.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
 
     def is_fresh(self, who: Registration | None, lease_seconds: float) -> bool:
-        """Whether somebody may say that others are dead."""
+        """Return whether somebody may say that others are dead."""
         return who is not None and who.heartbeat_at > self.clock.now() - lease_seconds
 
     # ── Waking ──
@@ -247,7 +247,7 @@ class MemoryDatabase:
     # ── Rows ──
 
     def number(self) -> int:
-        """The next number of a result or a command."""
+        """Return the next number of a result or a command."""
         self._last += 1
         return self._last
 
@@ -322,7 +322,7 @@ class MemoryDatabase:
         return len(gone)
 
     def held(self, task_id: str, token: int) -> StoredTask | None:
-        """The task, if this token holds it."""
+        """Return the task, if this token holds it."""
         task = self.queue.get(task_id)
         return task if task is not None and task.token == token else None
 

@@ -64,7 +64,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     @property
     def clock(self) -> Clock:
-        """The database's time."""
+        """Return the database's time."""
         return self._database.clock
 
     @property
@@ -95,7 +95,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return [claimed_job(job) for job in claimed]
 
     def _after(self, job: StoredJob) -> dict[str, str]:
-        """Whether the owner before let go of the job, or died."""
+        """Return whether the owner before let go of the job, or died."""
         before = self._database.orchestrators.get(job.previous_owner_id or "")
         if before is None or not job.is_open:
             return {}
@@ -117,7 +117,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return self._database.is_fresh(me, self._lease_seconds)
 
     async def owned_job_ids(self) -> set[str]:
-        """The jobs that are owned."""
+        """Return the jobs that are owned."""
         return {job.new.id for job in self._owned()}
 
     async def reclaim(self) -> int:

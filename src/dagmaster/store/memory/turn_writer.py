@@ -61,7 +61,7 @@ def _stored(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
 
 
 def _check(job: StoredJob, turn: TurnCommit) -> None:
-    """What a constraint of the database would refuse, before anything is changed."""
+    """Return what a constraint of the database would refuse, before anything is changed."""
     there = [node.id for node in turn.added if node.id in job.nodes]
     missing = [node.id for node in turn.changed if node.id not in job.nodes]
     if there or missing:
@@ -146,7 +146,7 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
 
 
 def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
-    """A child has its parent's environment, priority and queue."""
+    """Return a child job with its parent's environment, priority and queue."""
     return replace(
         child,
         env=parent.env,

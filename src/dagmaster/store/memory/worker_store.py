@@ -71,7 +71,7 @@ class MemoryWorkerStore:
         return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
-        """Whether a task that is held here is to stop, or is over, or another's by now."""
+        """Return whether a task that is held here is to stop, or is over, or another's by now."""
         return task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
 
     async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
@@ -108,7 +108,7 @@ class MemoryWorkerStore:
         return claimed
 
     async def other_worker_has_handler(self, task_id: str) -> bool:
-        """Whether another could run this task."""
+        """Return whether another could run this task."""
         task = self._database.queue.get(task_id)
         return task is not None and any(
             task.handler in who.handlers and (not who.queues or task.queue in who.queues)
@@ -120,7 +120,7 @@ class MemoryWorkerStore:
         """Nothing to do: every claim looks at every queue."""
 
     def _all_queues(self) -> set[str]:
-        """Every queue, but none of a `run` that still lives."""
+        """Return every queue, but none of a `run` that still lives."""
         alive = {queue for who in self._database.workers.values() if who.stopped_at is None for queue in who.queues}
         queues = {task.queue for task in self._database.queue.values()}
         return {queue for queue in queues if not (queue.startswith("run:") and queue in alive)}

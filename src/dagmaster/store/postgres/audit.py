@@ -42,7 +42,7 @@ class Violation:
 
     @property
     def place(self) -> str:
-        """Where it is."""
+        """Return its location."""
         return f"job {self.job_id}, node {self.node_id}" if self.node_id else f"job {self.job_id}"
 
     def __str__(self) -> str:

@@ -107,7 +107,7 @@ class PostgresClientStore:
         return await self.session.row(_SQL["send"], given) is not None
 
     async def report(self, job_id: str, blobs: OutputBlobs) -> JobReport:
-        """A job that is over, with all its nodes."""
+        """Return a finished job with all its nodes."""
         row = await self.session.row(_SQL["job_report"], {"job_id": int(job_id)})
         if row is None:
             raise JobNotFound(f"there is no job {job_id}")
@@ -140,7 +140,7 @@ class PostgresClientStore:
         )
 
     async def is_finished(self, job_id: str) -> bool:
-        """Whether a job has ended."""
+        """Return whether a job has ended."""
         row = await self.session.row(_SQL["is_finished"], {"job_id": int(job_id)})
         return row is not None and bool(row["is_finished"])
 
@@ -152,16 +152,16 @@ class PostgresClientStore:
     # ── Workflows ──
 
     async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
-        """The published versions of a workflow, and which is active."""
+        """Return the published versions of a workflow, and which is active."""
         rows = await self.session.fetch(_SQL["workflows_with_id"], {"workflow_id": workflow_id})
         return [(StoredWorkflow(workflow_id, row["version"], row["content_hash"]), row["is_active"]) for row in rows]
 
     async def workflow_ids(self) -> list[str]:
-        """The ids of all published workflows."""
+        """Return the ids of all published workflows."""
         return [row["workflow_id"] for row in await self.session.fetch(_SQL["workflow_ids"], {})]
 
     async def definition(self, content_hash: str) -> dict[str, Any]:
-        """A stored graph."""
+        """Return a stored graph."""
         row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
         if row is None:
             raise GraphNotFound(f"the graph {content_hash} is not stored")

@@ -68,7 +68,7 @@ class Explaining:
         self._hide = hide
 
     async def explain(self, job_id: str) -> Explained | None:
-        """Why a job and its nodes stand where they stand; None if there is no such job."""
+        """Return why a job and its nodes stand where they stand; None if there is no such job."""
         number = int(job_id)
         head = await self._session.row(_SQL["job"], {"job_id": number, **self._leases})
         if head is None:
@@ -149,7 +149,7 @@ class Explaining:
     async def _queues(
         self, job_id: int, names: list[str], workers: Mapping[int, dict[str, Any]]
     ) -> tuple[dict[int, int], dict[str, QueueState]]:
-        """The places of the job's tasks, and how the queues stand."""
+        """Return the places of the job's tasks, and how the queues stand."""
         if not names:
             return {}, {}
         rows = await self._session.fetch(_SQL["places"], {"queues": names, "job_id": job_id})
@@ -194,12 +194,12 @@ class Explaining:
 
 
 def serves(queues: Collection[str], queue: str) -> bool:
-    """Whether a worker takes tasks of a queue. One without queues serves all, but no `run`'s own."""
+    """Return whether a worker takes tasks of a queue. One without queues serves all, but no `run`'s own."""
     return queue in queues or (not queues and not queue.startswith(_RUN))
 
 
 def _rebuilt(graph: Graph, head: Record, rows: list[Record]) -> tuple[Job, str | None]:
-    """The job; and over what its owner stumbles as we do, if its rows make no sense. Then it is told without them."""
+    """Return the job, and the error if its rows cannot be rebuilt."""
     try:
         return Job.rebuild(graph, job_row(head), map(node_row, rows)), None
     except Exception as error:  # noqa: BLE001 - the job that cannot be read is the one that is asked about
@@ -226,7 +226,7 @@ def _has_begun(task: Record, worker: dict[str, Any]) -> bool | None:
 
 
 def _begun_at(task: Record, worker: dict[str, Any]) -> float | None:
-    """When its handler began: the worker says since how many seconds, as it sends its heartbeat."""
+    """Return when its handler began: the worker says since how many seconds, as it sends its heartbeat."""
     seconds = (worker["begun"] or {}).get(str(task["task_id"]))
     return None if seconds is None else float(worker["heartbeat_at"] - seconds)
 

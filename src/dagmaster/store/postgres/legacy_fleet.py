@@ -73,7 +73,7 @@ def _tell_life(each: dict[str, Any], key: str, lease: float) -> None:
 
 
 async def _tell_left_jobs(store: LegacyReadStore, gone: list[dict[str, Any]]) -> None:
-    """How many jobs each left, and where these are now."""
+    """Return how many jobs each left, and where these are now."""
     if not gone:
         return
     given = {"owner_ids": [int(each["owner_id"]) for each in gone]}
@@ -94,7 +94,7 @@ async def _tell_left_jobs(store: LegacyReadStore, gone: list[dict[str, Any]]) ->
 
 
 async def _tell_left_tasks(store: LegacyReadStore, gone: list[dict[str, Any]]) -> None:
-    """How many tasks each that died left, and where the nodes of these stand now."""
+    """Return how many tasks each that died left, and where the nodes of these stand now."""
     named = [(each["worker_id"], task) for each in gone for task in each["counters"].pop("left_tasks", ())]
     counts: dict[str, dict[str, int]] = {}
     if named:

@@ -49,7 +49,7 @@ class JobSummary:
 
     @property
     def seconds(self) -> float | None:
-        """How long its last run takes, or took: between two runs nothing is done. None before it starts."""
+        """Return how long its last run takes, or took: between two runs nothing is done. None before it starts."""
         return _seconds(self)
 
 
@@ -91,12 +91,12 @@ class JobDetail:
 
     @property
     def seconds(self) -> float | None:
-        """How long its last run takes, or took: between two runs nothing is done. None before it starts."""
+        """Return how long its last run takes, or took: between two runs nothing is done. None before it starts."""
         return _seconds(self)
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended."""
+        """Return whether the job has ended."""
         return self.finished_at is not None
 
 
@@ -223,7 +223,7 @@ class LegacyReadStore:
         since: float | None = None,
         limit: int = 20,
     ) -> list[JobSummary]:
-        """The newest jobs. `since`: seconds since the epoch; ids grow with time, so that it is a bound of ids."""
+        """Return the newest jobs; `since` is a bound of ids, which grow with time."""
         oldest = 0 if since is None else max(int(since * 1000) - EPOCH_MS, 0) << _LOW_BITS
         given = {
             "statuses": None if not statuses else list(statuses),
@@ -234,12 +234,12 @@ class LegacyReadStore:
         return [_job_line(row) for row in await self.session.fetch(_SQL["jobs"], given)]
 
     async def newest(self) -> str | None:
-        """The id of the newest job."""
+        """Return the id of the newest job."""
         row = await self.session.row(_SQL["newest"], {})
         return None if row is None else str(row["id"])
 
     async def job(self, job_id: str) -> JobDetail | None:
-        """A job."""
+        """Return a job."""
         if int(job_id) > _BIGINT:
             return None
         row = await self.session.row(_SQL["job"], {"job_id": int(job_id)})
@@ -253,23 +253,23 @@ class LegacyReadStore:
         return JobDetail(**given)
 
     async def pulse(self, job_id: str) -> tuple[int, str, float]:
-        """The number of the last event, the status, and the time. (0, "", 0) if the job is gone."""
+        """Return the number of the last event, the status, and the time. (0, "", 0) if the job is gone."""
         row = await self.session.row(_SQL["pulse"], {"job_id": int(job_id)})
         return (0, "", 0.0) if row is None else (row["event_seq"], row["status"], row["now"])
 
     async def definition(self, content_hash: str) -> dict[str, Any] | None:
-        """A stored graph."""
+        """Return a stored graph."""
         row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
         return None if row is None else _value(row["definition"])
 
     async def nodes(self, job_id: str, node_ids: Sequence[str] | None) -> list[NodeRecord]:
-        """The rows of these nodes; of all, children of fan-outs too, where none are named."""
+        """Return the rows of these nodes; of all, children of fan-outs too, where none are named."""
         given = {"job_id": int(job_id), "node_ids": node_ids}
         rows = await self.session.fetch(_SQL["all_nodes" if node_ids is None else "nodes"], given)
         return [_node_line(row) for row in rows]
 
     async def children(self, job_id: str, fans: Sequence[str]) -> dict[str, ChildCounts]:
-        """How the children of these fan-outs stand."""
+        """Return how the children of these fan-outs stand."""
         found: dict[str, ChildCounts] = {fan: ChildCounts() for fan in fans}
         if not fans:
             return found
@@ -282,7 +282,7 @@ class LegacyReadStore:
         return found
 
     async def failed_children(self, job_id: str, fan: str, limit: int = 3) -> list[NodeRecord]:
-        """The first children of a fan-out that failed."""
+        """Return the first children of a fan-out that failed."""
         given = {"job_id": int(job_id), "fan": fan, "most": limit}
         return [
             NodeRecord(node_id=row["node_id"], status="FAILED", attempt=row["attempt"], error=_value(row["error"]))
@@ -290,7 +290,7 @@ class LegacyReadStore:
         ]
 
     async def footprints(self, job_id: str) -> list[PlacedNode]:
-        """The children of fan-outs whose items, or else whose outputs, say where on Earth they lie."""
+        """Return the children of fan-outs whose items, or else whose outputs, say where on Earth they lie."""
         rows = await self.session.fetch(_SQL["footprints"], {"job_id": int(job_id)})
         return [
             PlacedNode(
@@ -301,17 +301,17 @@ class LegacyReadStore:
         ]
 
     async def attempts(self, job_id: str) -> int:
-        """How many attempts of a job are over."""
+        """Return how many attempts of a job are over."""
         row = await self.session.row(_SQL["attempts"], {"job_id": int(job_id)})
         return 0 if row is None else int(row["count"])
 
     async def child_jobs(self, job_id: str) -> dict[str, tuple[str, str]]:
-        """The jobs that were started for nodes: (id, status), the newest of each node."""
+        """Return the jobs that were started for nodes: (id, status), the newest of each node."""
         rows = await self.session.fetch(_SQL["child_jobs"], {"job_id": int(job_id)})
         return {row["parent_node_id"]: (str(row["id"]), row["status"]) for row in rows}
 
     async def questions(self, job_id: str, node_ids: Sequence[str]) -> dict[str, WaitInfo]:
-        """What waiting nodes wait for."""
+        """Return what waiting nodes wait for."""
         if not node_ids:
             return {}
         rows = await self.session.fetch(_SQL["questions"], {"job_id": int(job_id), "node_ids": list(node_ids)})
@@ -322,17 +322,17 @@ class LegacyReadStore:
         return found
 
     async def waiting_tasks(self, job_id: str) -> list[QueueBacklog]:
-        """The tasks of a job that no worker holds."""
+        """Return the tasks of a job that no worker holds."""
         rows = await self.session.fetch(_SQL["waiting_tasks"], {"job_id": int(job_id), **self.leases})
         return [QueueBacklog(*row.values()) for row in rows]
 
     async def commands(self, job_id: str) -> list[PendingCommand]:
-        """What was asked of a job and waits for its owner."""
+        """Return what was asked of a job and waits for its owner."""
         rows = await self.session.fetch(_SQL["commands"], {"job_id": int(job_id)})
         return [PendingCommand(*row.values()) for row in rows]
 
     async def alive(self) -> FleetCounts:
-        """How many orchestrators and workers live."""
+        """Return how many orchestrators and workers live."""
         row = await self.session.row(_SQL["alive"], self.leases)
         return FleetCounts(0, 0) if row is None else FleetCounts(*row.values())
 
@@ -341,7 +341,7 @@ class LegacyReadStore:
     async def events(
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Sequence[str] | None = None
     ) -> list[StoredEvent]:
-        """The trail after a number. With nodes: only theirs, the job's, and what went wrong anywhere."""
+        """Return the trail after a number. With nodes: only theirs, the job's, and what went wrong anywhere."""
         given = {"job_id": int(job_id), "after": after, "most": limit, "node_ids": node_ids}
         return [_event(row) for row in await self.session.fetch(_SQL["events"], given)]
 
@@ -368,11 +368,11 @@ class LegacyReadStore:
     # ── Workflows ──
 
     async def workflows(self) -> list[dict[str, Any]]:
-        """The published workflows."""
+        """Return the published workflows."""
         return [dict(row) for row in await self.session.fetch(_SQL["workflows"], {})]
 
     async def versions(self, workflow_id: str) -> list[dict[str, Any]]:
-        """The versions of a workflow."""
+        """Return the versions of a workflow."""
         return [dict(row) for row in await self.session.fetch(_SQL["versions"], {"workflow_id": workflow_id})]
 
 

@@ -86,7 +86,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     @property
     def clock(self) -> Clock:
-        """The database's time."""
+        """Return the database's time."""
         return self.identity.clock
 
     @property
@@ -109,7 +109,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         )
 
     async def owned_job_ids(self) -> set[str]:
-        """The jobs that are owned."""
+        """Return the jobs that are owned."""
         row = await self._side.row(_SQL["owned_job_ids"], {"owner_id": self.owner_id})
         return ids_in(None if row is None else row["ids"])
 

@@ -86,7 +86,7 @@ def statement(present: tuple[str, ...], *, watched: bool, single: bool = False) 
 
 
 def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float) -> tuple[Query, dict[str, Any]]:
-    """The statement that writes these turns, and its arguments."""
+    """Return the statement that writes these turns, and its arguments."""
     rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
     for turn in turns:
         _collect(turn, rows)

@@ -106,7 +106,7 @@ class PostgresWorkerStore:
         return ids_in(row["to_stop"])
 
     async def _reconcile(self, given: Mapping[str, Any]) -> None:
-        """Some time after the connection was lost, hand back what this worker does not know that it holds."""
+        """Release tasks that the database says this worker holds and that it does not know, after a lost connection."""
         losses = self._tasks.losses + self._reports.losses
         if losses > self._losses:
             self._losses = losses
@@ -132,7 +132,7 @@ class PostgresWorkerStore:
         ]
 
     async def other_worker_has_handler(self, task_id: str) -> bool:
-        """Whether another could run this task."""
+        """Return whether another could run this task."""
         row = await self._side.row(
             _SQL["other_worker_has_handler"], {"task_id": int(task_id), "worker_id": self.worker_id}
         )
@@ -143,7 +143,7 @@ class PostgresWorkerStore:
         self._heard.clear()
 
     async def _any_queues(self) -> list[str]:
-        """The queues to claim from: those that were heard of. Who heard of none looks which have tasks."""
+        """Return the queues to claim from: those that were heard of. Who heard of none looks which have tasks."""
         if not self._heard or time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
             self._heard.update([row["queue"] for row in await self._tasks.fetch(_SQL["queues_with_tasks"], {})])
