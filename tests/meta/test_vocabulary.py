@@ -79,39 +79,8 @@ NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
             "whoever",
         ]
     ),
-    "src/dagmaster/engine": frozenset(
-        [
-            "anew",
-            "found",
-            "given",
-            "happening",
-            "happenings",
-            "rehearsed",
-            "said",
-            "somebody",
-            "told",
-            "wanted",
-            "whoever",
-        ]
-    ),
     # An output of catalog handlers is named `found`.
     "src/dagmaster/handlers": frozenset(["found"]),
-    "src/dagmaster/orchestrator": frozenset(
-        [
-            "anew",
-            "bury",
-            "found",
-            "given",
-            "happening",
-            "happenings",
-            "lookout",
-            "rehearse",
-            "rehearsed",
-            "somebody",
-            "told",
-            "wanted",
-        ]
-    ),
     "src/dagmaster/ports": frozenset(["found", "mended", "somebody", "wanted"]),
     "src/dagmaster/redaction.py": frozenset(["found"]),
     "src/dagmaster/scratch_dirs.py": frozenset(["found", "said", "somebody"]),

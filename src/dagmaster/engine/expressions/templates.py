@@ -170,9 +170,9 @@ class _Compiler:
         return None
 
     def _problem(self, error: ExpressionInvalid, place: Path, shift: int = 0) -> None:
-        found = ExpressionInvalid(str(error), offset=error.offset + shift, hint=error.hint, path=place)
-        found.__cause__ = error.__cause__
-        self.problems.append(found)
+        problem = ExpressionInvalid(str(error), offset=error.offset + shift, hint=error.hint, path=place)
+        problem.__cause__ = error.__cause__
+        self.problems.append(problem)
 
     def _mapping(self, value: Mapping[Any, Any], place: Path) -> Resolve | None:
         items: list[tuple[str, Resolve | None, Any]] = []
