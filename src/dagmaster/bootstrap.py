@@ -245,7 +245,8 @@ def make_orchestrator(
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
     """Wire an orchestrator."""
-    from dagmaster.orchestrator.service import Orchestrator, Timing
+    from dagmaster.orchestrator.poll_schedule import Timing
+    from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.redaction import redact_value
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 

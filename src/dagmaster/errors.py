@@ -44,7 +44,8 @@ OUTCOMES: Final[Mapping[Category, Outcome]] = {
     Category.CONFLICT: Outcome(2, 409),
     Category.FORBIDDEN: Outcome(2, 403),
     Category.UNAVAILABLE: Outcome(3, 503),
-    Category.INTERNAL: Outcome(1, 500),
+    # 70 is EX_SOFTWARE of sysexits: an internal error is never taken for a failed job (1) or bad input (2).
+    Category.INTERNAL: Outcome(70, 500),
 }
 """The one table from category to exit code and HTTP status."""
 

@@ -60,7 +60,7 @@ def test_the_table_has_every_category():
         (BlobNameInvalid, 2, 400),
         (DatabaseUnavailable, 3, 503),
         (SchemaVersionMismatch, 3, 503),
-        (StatementFailed, 1, 500),
+        (StatementFailed, 70, 500),
     ],
 )
 def test_the_category_decides_the_exit_code_and_the_http_status(cls, exit_code, http_status):
@@ -157,7 +157,7 @@ def test_main_exits_with_the_code_of_the_category(monkeypatch, capsys):
 
     assert fail_with(JobNotFound("gone")) == 2
     assert fail_with(DatabaseUnavailable("down")) == 3
-    assert fail_with(StatementFailed("broken")) == 1
+    assert fail_with(StatementFailed("broken")) == 70
 
 
 def test_command_errors_lets_other_exceptions_pass():

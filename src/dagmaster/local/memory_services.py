@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
-from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.orchestrator.poll_schedule import Timing
+from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.redaction import redact_value
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase

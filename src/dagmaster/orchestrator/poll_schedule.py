@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,17 @@ if TYPE_CHECKING:
 
 FIRST_SECONDS: Final = 0.05
 LAST_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The intervals of an orchestrator's polls, heartbeats and scans."""
+
+    poll_seconds: float = 1.0
+    heartbeat_seconds: float = 5.0
+    scan_seconds: float = 5.0
+    worker_scan_seconds: float = 1.0
+    most_backoff_seconds: float = 5.0
 
 
 class PollSchedule:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import heapq
 import logging
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -25,7 +24,7 @@ from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.inbox import PendingEvents
 from dagmaster.orchestrator.owned_job import OwnedJob
-from dagmaster.orchestrator.poll_schedule import PollSchedule
+from dagmaster.orchestrator.poll_schedule import PollSchedule, Timing
 from dagmaster.orchestrator.result_reader import MANY_RESULTS, ResultReader
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
 from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
@@ -46,17 +45,6 @@ MAX_CLAIMS: Final = 500
 MAX_REPORTED: Final = 100
 QUARANTINE_SECONDS: Final = 30.0
 """How long a job that could not be advanced, which is a bug, is quarantined before the next try."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """The intervals of an orchestrator's polls, heartbeats and scans."""
-
-    poll_seconds: float = 1.0
-    heartbeat_seconds: float = 5.0
-    scan_seconds: float = 5.0
-    worker_scan_seconds: float = 1.0
-    most_backoff_seconds: float = 5.0
 
 
 class TurnObserver(Protocol):

@@ -20,7 +20,8 @@ from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.orchestrator.poll_schedule import Timing
+from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Registry
@@ -28,6 +28,7 @@ from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
 from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
+from dagmaster.worker.task_reports import NoReports, TaskReports
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 
 if TYPE_CHECKING:
@@ -40,38 +41,6 @@ GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is given up."""
 
 _LOGGER = logging.getLogger("dagmaster.worker")
-
-
-class TaskReports(Protocol):
-    """Receives the reports of a running task, on the loop's thread, in order, and never after the outcome."""
-
-    def progress(self, task: TaskMessage, progress: Progress) -> None:
-        """Receive progress."""
-
-    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
-        """Receive a checkpoint."""
-
-    def log(self, task: TaskMessage, text: str) -> None:
-        """Receive log text of at most 64 KiB, not yet redacted."""
-
-    def dump(self, task: TaskMessage, text: str) -> None:
-        """Receive the crash dump of a process. It goes to the log only, not to observers."""
-
-
-class NoReports:
-    """Ignores all reports."""
-
-    def progress(self, task: TaskMessage, progress: Progress) -> None:
-        """Do nothing."""
-
-    def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
-        """Do nothing."""
-
-    def log(self, task: TaskMessage, text: str) -> None:
-        """Do nothing."""
-
-    def dump(self, task: TaskMessage, text: str) -> None:
-        """Do nothing."""
 
 
 class ExecutionMode(Enum):

@@ -26,14 +26,15 @@ from dagmaster.worker.task_log_capture import capture
 from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
 from dagmaster.worker.task_runner import TaskRunner
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
+from dagmaster.worker.telemetry_flush import CHECKPOINT_SECONDS, FLUSH_SECONDS, TelemetryFlush
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
+    from dagmaster.ports.task_journal import TaskJournal
     from dagmaster.ports.task_ledger import TaskLedger
     from dagmaster.ports.task_source import ClaimedTask, TaskSource
     from dagmaster.worker.process_pool import HandlerProcesses
@@ -46,12 +47,6 @@ CLAIM_SECONDS: Final = 1.0
 BUSY: Final = 1_000.0
 BATCH_SECONDS: Final = 0.003
 """Above BUSY tasks a second, a report waits this long for others, unless nothing else runs."""
-
-FLUSH_SECONDS: Final = 0.25
-"""How long log text and progress may wait to be stored with others."""
-
-CHECKPOINT_SECONDS: Final = 0.02
-"""Shortest interval between stored checkpoints. Otherwise they are stored at once: the process may be killed."""
 
 
 class Worker:
@@ -81,9 +76,7 @@ class Worker:
         stall_seconds: float = STALL_SECONDS,
         shares_loop: bool = False,
     ) -> None:
-        self.source = source
-        self.ledger = ledger
-        self.journal = journal
+        self.source, self.ledger, self.journal = source, ledger, journal
         self.telemetry = TelemetryBuffer()
         self.held: dict[str, ClaimedTask] = {}
         self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
@@ -108,9 +101,7 @@ class Worker:
         self._has_tasks = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
         ledger.on_disconnect = self._backoff.disconnected
-        self._flushing = asyncio.Lock()
-        self._checkpoints: list[CheckpointWrite] = []
-        self._logs: list[LogChunk] = []
+        self._flush = TelemetryFlush(self.telemetry, journal)
         self._budget = PrefetchBudget(concurrency)
         # The budget of tasks whose handlers run in processes, and the names of these handlers.
         self._process_budget = PrefetchBudget(0 if processes is None else processes.limit)
@@ -329,8 +320,8 @@ class Worker:
                 for report in reports:
                     held = self.held.get(report.task_id)
                     report.token = report.token if held is None else held.token
-                if self.telemetry or self._checkpoints or self._logs:
-                    await self._flush_telemetry({report.task_id for report in reports})
+                if self._flush.is_due():
+                    await self._flush.run_once({report.task_id for report in reports})
                 accepted = await deliver_reports(self.ledger, reports)
             except DatabaseUnavailable as error:
                 is_unanswered = True
@@ -378,7 +369,7 @@ class Worker:
         loop, is_due = asyncio.get_running_loop(), asyncio.Event()
         self.telemetry.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
         while True:
-            if not (self.held or self.telemetry or self._checkpoints or self._logs):
+            if not (self.held or self._flush.is_due()):
                 # Nothing runs and nothing is buffered.
                 self._has_tasks.clear()
                 await self._has_tasks.wait()
@@ -386,28 +377,9 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(is_due.wait(), FLUSH_SECONDS)
             is_due.clear()
-            if self.telemetry or self._checkpoints or self._logs:
+            if self._flush.is_due():
                 with contextlib.suppress(DatabaseUnavailable):
-                    await self._flush_telemetry()
-
-    async def _flush_telemetry(self, finished: Collection[str] = ()) -> None:
-        # Logs and checkpoints that could not be stored are kept for the next flush.
-        async with self._flushing:
-            self._checkpoints += self.telemetry.take_checkpoints()
-            self._logs += self.telemetry.take_logs(finished)
-            progress = self.telemetry.take_progress()
-            try:
-                if self._checkpoints:
-                    await self.journal.checkpoint(self._checkpoints)
-                self._checkpoints = []
-                if self._logs:
-                    await self.journal.append_logs(self._logs)
-                self._logs = []
-                if progress:
-                    await self.journal.progress(progress)
-            except StatementFailed:
-                _LOGGER.exception("logs, checkpoints or progress of tasks were rejected; they are dropped")
-                self._checkpoints, self._logs = [], []
+                    await self._flush.run_once()
 
     # ── Heartbeat ──
 

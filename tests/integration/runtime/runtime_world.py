@@ -22,7 +22,8 @@ from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.orchestrator.poll_schedule import Timing
+from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_records import StoredWorkflow

@@ -10,7 +10,8 @@ from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.status import JobStatus
-from dagmaster.orchestrator.service import Orchestrator, Timing
+from dagmaster.orchestrator.poll_schedule import Timing
+from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.redaction import redact_value
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase

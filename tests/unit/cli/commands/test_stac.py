@@ -107,7 +107,7 @@ def test_an_empty_catalog_says_what_to_do_next(place):
         (["--bbox", "a,b,c,d"], "is no box: write west,south,east,north"),
         (["--bbox", "nan,0,1,1"], "four finite numbers"),
         (["--bbox", "0,5,1,2"], "the order is west,south,east,north"),
-        (["--bbox", "0,0,190,2"], "Across the antimeridian west is the greater one"),
+        (["--bbox", "0,0,190,2"], "Across the antimeridian, west is greater than east"),
         (["--datetime", "yesterday"], "A day is 2026-11-16"),
         (["--datetime", "2026-01-02/2026-01-01"], "ends before it starts"),
         (["--datetime", "../.."], "open at both ends"),

@@ -13,9 +13,10 @@ import pytest
 from dagmaster.authoring.handler_registry import discover
 from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
-from dagmaster.worker.executor import Executor, NoReports
+from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import ServicesConfig
 from dagmaster.worker.process_pool import HandlerProcesses
+from dagmaster.worker.task_reports import NoReports
 from tests.unit.handlers.raster.raster_context import Bed, numbers
 
 if TYPE_CHECKING:

@@ -1,0 +1,57 @@
+"""Store the buffered telemetry of tasks: checkpoints, log chunks and progress."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.errors import StatementFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
+    from dagmaster.worker.telemetry_buffer import TelemetryBuffer
+
+FLUSH_SECONDS: Final = 0.25
+"""How long log text and progress may wait to be stored with others."""
+
+CHECKPOINT_SECONDS: Final = 0.02
+"""Shortest interval between stored checkpoints. Otherwise they are stored at once: the process may be killed."""
+
+_LOGGER = logging.getLogger("dagmaster.worker")
+
+
+class TelemetryFlush:
+    """Writes a buffer to the journal. What could not be stored during an outage is kept for the next flush."""
+
+    def __init__(self, buffer: TelemetryBuffer, journal: TaskJournal) -> None:
+        self._buffer = buffer
+        self._journal = journal
+        self._lock = asyncio.Lock()
+        self._checkpoints: list[CheckpointWrite] = []
+        self._logs: list[LogChunk] = []
+
+    def is_due(self) -> bool:
+        """Return whether there is something to store."""
+        return bool(self._buffer or self._checkpoints or self._logs)
+
+    async def run_once(self, finished: Collection[str] = ()) -> None:
+        """Store everything; raise `DatabaseUnavailable` in an outage. `finished`: tasks whose logs are complete."""
+        async with self._lock:
+            self._checkpoints += self._buffer.take_checkpoints()
+            self._logs += self._buffer.take_logs(finished)
+            progress = self._buffer.take_progress()
+            try:
+                if self._checkpoints:
+                    await self._journal.checkpoint(self._checkpoints)
+                self._checkpoints = []
+                if self._logs:
+                    await self._journal.append_logs(self._logs)
+                self._logs = []
+                if progress:
+                    await self._journal.progress(progress)
+            except StatementFailed:
+                _LOGGER.exception("logs, checkpoints or progress of tasks were rejected; they are dropped")
+                self._checkpoints, self._logs = [], []
