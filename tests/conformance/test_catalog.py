@@ -459,8 +459,8 @@ def test_many_processes_register_at_once_and_nothing_is_lost_or_there_twice(plac
     ("address", "said"),
     [
         ("postgresql://me:hunter2@/none?host=/nowhere", "does not answer"),
-        ("postgresql://me:%zzhunter2@host/x", "is no address of PostgreSQL"),
-        ("postgresql://me:secret@hunter2@host/x", "is no address of PostgreSQL"),
+        ("postgresql://me:%zzhunter2@host/x", "is not a PostgreSQL URL"),
+        ("postgresql://me:secret@hunter2@host/x", "is not a PostgreSQL URL"),
     ],
 )
 def test_a_server_that_is_not_there_is_told_without_its_password(address, said):

@@ -71,8 +71,8 @@ def test_a_setting_decides_where_they_go(tmp_path):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("memory://box", "has to last longer than a process"),
-        ("bucket/prefix", "is no place of data"),
+        ("memory://box", "must be durable"),
+        ("bucket/prefix", "is not a storage URL"),
         ("https://key:hunter2@bucket", "has to begin with one of"),
     ],
 )

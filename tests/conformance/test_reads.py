@@ -739,7 +739,7 @@ async def test_the_facts_of_a_diagnosis_are_the_job_its_tasks_and_who_serves_the
     assert (facts.orchestrators, facts.failure, facts.cancelled_by, facts.cancelled_at) == (1, None, None, None)
     task = facts.tasks["tiles__2"]
     assert task.worker is not None
-    assert (task.queue, task.worker.id, task.ahead) == ("q", id_of(played.worker), None)
+    assert (task.queue, task.worker.id, task.queue_position) == ("q", id_of(played.worker), None)
     assert {node: (each.attempt, each.status) for node, each in facts.attempts.items()} == {
         "plan": (1, "COMPLETED"), "tiles__0": (1, "COMPLETED"), "tiles__1": (1, "FAILED"),
     }  # fmt: skip
@@ -753,8 +753,8 @@ async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(wor
     )
     facts = await reader.diagnosis(played.job_id)
     assert facts is not None
-    assert {node: task.ahead for node, task in facts.tasks.items()} == {"a": 0, "b": 1, "c": 0}
-    assert {queue: (state.workers, state.seats) for queue, state in facts.queues.items()} == {
+    assert {node: task.queue_position for node, task in facts.tasks.items()} == {"a": 1, "b": 2, "c": 1}
+    assert {queue: (state.workers, state.slots) for queue, state in facts.queues.items()} == {
         "q": (1, 4),
         "run:x": (1, 4),
     }
@@ -767,7 +767,7 @@ async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(wor
     assert {node: report.status for node, report in facts.reports.items()} == {task.node_id: "COMPLETED"}
     assert facts.failure is not None
     assert facts.failure.error == "KeyError"
-    assert 0 < facts.failure.again_in_seconds <= 50.0
+    assert 0 < facts.failure.retry_in_seconds <= 50.0
 
 
 async def test_a_diagnosis_names_who_cancelled_the_job(world):

@@ -173,5 +173,5 @@ def test_what_the_operator_names_reaches_the_handlers(monkeypatch, tmp_path):
 @pytest.mark.parametrize("wrong", ["s3://bucket/folder", "bucket", "file:///data", "https://x", "s3://a,b"])
 def test_containers_are_named_as_containers(monkeypatch, wrong):
     monkeypatch.setenv("DAGMASTER_STORAGE_CONTAINERS", wrong)
-    with pytest.raises(SettingsInvalid, match="containers alone"):
+    with pytest.raises(SettingsInvalid, match="containers without a path"):
         load_settings()

@@ -18,9 +18,9 @@ def told(*arguments: str) -> str:
 
 def test_show_tells_values_ranges_and_defaults():
     said = " ".join(told("show", "raster.create_cog").split())
-    assert "compression DEFLATE | ZSTD | LZW | LERC | NONE, default DEFLATE Without loss." in said
-    assert "tile_size integer, 64 to 4096, a multiple of 16, default 512 Pixels of a block's side." in said
-    assert "target_crs string, required As EPSG:3857" in " ".join(told("show", "raster.reproject").split())
+    assert "compression DEFLATE | ZSTD | LZW | LERC | NONE, default DEFLATE Lossless." in said
+    assert "tile_size integer, 64 to 4096, a multiple of 16, default 512 Block width and height in pixels." in said
+    assert "target_crs string, required A code such as EPSG:3857" in " ".join(told("show", "raster.reproject").split())
     assert "not declared" in told("show", "echo")
 
 
