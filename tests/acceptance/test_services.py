@@ -265,7 +265,7 @@ def test_services_on_a_server(on_server: Place):
         assert "run `dagmaster migrate`" in done.stderr
         assert "Traceback" not in done.stderr
     done = place.run("migrate")
-    assert (done.returncode, done.stdout.strip()) == (0, "the schema went from version none to 0001")
+    assert (done.returncode, done.stdout.strip()) == (0, "the schema went from version none to 0002")
     orchestrator = place.start("orchestrator")
     worker = place.start("worker", "--queue", "light")
     orchestrator.until("orchestrator is ready")
@@ -374,7 +374,7 @@ def test_one_ctrl_c_cancels_a_run_and_waits_for_what_runs(place: Place):
     place.until((place.folder / "began-1").is_file)
     run.signal(signal.SIGINT)
     assert run.over() == 130, run.text
-    assert "cancelling: waiting for what runs" in run.text
+    assert "cancelling: waiting for running tasks" in run.text
     assert "CANCELLED" in run.text
     assert '"CANCELLED"' in place.run("jobs", "show", "last", "--json").stdout
 

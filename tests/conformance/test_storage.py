@@ -281,7 +281,7 @@ def test_a_fetch_to_a_disk_that_takes_no_more_leaves_nothing_and_can_be_done_aga
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
-        with pytest.raises(BlobsUnavailable, match="to/got cannot be written: it is larger than a file may be"):
+        with pytest.raises(BlobsUnavailable, match="to/got cannot be written: the file is too large"):
             place.storage.fetch(uri, tmp_path / "to" / "got")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
