@@ -146,7 +146,7 @@ async def jobs_in_batches(dsn: str, graph: Graph, count: int, size: int) -> JobR
     """Submit small jobs, `size` in every call."""
     async with client(dsn) as submitting:
         batch = [Submission(graph=graph, inputs={})] * size
-        await submitting.submitter.keep(graph)
+        await submitting.submitter.store_graph(graph)
         started = time.perf_counter()
         for _ in range(count // size):
             await submitting.submitter.submit(batch)
@@ -163,7 +163,7 @@ async def jobs_one_by_one(dsn: str, graph: Graph, count: int, clients: int) -> J
             opened.push_async_callback(store.close)
         submitters = [JobSubmitter(store, store.identity.ids) for store in stores]
         for submitter in submitters:
-            await submitter.keep(graph)
+            await submitter.store_graph(graph)
         remaining = iter(range(count))
 
         async def submit(submitter: JobSubmitter) -> None:
