@@ -11,8 +11,6 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.authoring.handler_registry import Registry, discover
-from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
-from dagmaster.errors import WorkflowInvalid
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.ports.storage import ZONES
 from dagmaster.scratch_dirs import ensure_private_dir
@@ -20,14 +18,13 @@ from dagmaster.settings import Settings, load_settings
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import AuditView
-    from dagmaster.authoring.compiler.compile import Compiled
-    from dagmaster.engine.graph import Graph, Spec
     from dagmaster.local.runner import LocalServices
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
+    from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -45,66 +42,6 @@ def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = Non
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     """Return the modules to search for handlers."""
     return (*SHIPPED_HANDLERS, *settings.handlers, *modules)
-
-
-def workflows_beside(path: pathlib.Path, handlers: Registry) -> Callable[[str, int | None], Graph | None]:
-    """Return a function that finds a workflow by id among the files beside this one: the newest version by default.
-
-    A file with this id that does not compile raises `WorkflowInvalid`.
-    """
-    from dagmaster.authoring.compiler.compile import compile_file
-    from dagmaster.authoring.source_document import read_file
-
-    known: dict[str, list[pathlib.Path]] = {}
-    compiled: dict[pathlib.Path, Graph] = {}
-
-    def look() -> None:
-        for file in sorted([*path.parent.glob("*.yaml"), *path.parent.glob("*.yml")]):
-            with contextlib.suppress(WorkflowInvalid):
-                data = read_file(file).data
-                if isinstance(data, dict):
-                    known.setdefault(str(data.get("workflow_id") or data.get("name")), []).append(file)
-
-    def find(workflow_id: str, version: int | None) -> Graph | None:
-        if not known:
-            look()
-        for file in known.get(workflow_id, ()):
-            if file not in compiled:
-                compiled[file] = compile_file(file, handlers=handlers).graph
-        found = [compiled[file] for file in known.get(workflow_id, ())]
-        fitting = [graph for graph in found if version in (None, graph.version)]
-        return max(fitting, key=lambda graph: graph.version, default=None)
-
-    return find
-
-
-def compile_with_children(
-    path: pathlib.Path, handlers: Registry, *, allow_missing_handlers: bool = False
-) -> tuple[Compiled, list[Graph]]:
-    """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
-    from dagmaster.authoring.compiler.compile import compile_file
-
-    compiled = compile_file(path, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
-    find = workflows_beside(path, handlers)
-    found: dict[str, Graph] = {}
-    pending = [compiled.graph]
-    while pending:
-        for workflow_id, version in _children_of(pending.pop()):
-            if workflow_id not in found and workflow_id != compiled.graph.workflow_id:
-                graph = find(workflow_id, version)
-                if graph is not None:
-                    found[workflow_id] = graph
-                    pending.append(graph)
-    return compiled, list(found.values())
-
-
-def _children_of(graph: Graph) -> Iterator[tuple[str, int | None]]:
-    for spec in graph.specs.values():
-        inner: Spec = spec
-        while isinstance(inner, FanOutSpec):
-            inner = inner.child
-        if isinstance(inner, WorkflowSpec):
-            yield inner.workflow_id, inner.version
 
 
 @contextlib.contextmanager
@@ -181,20 +118,31 @@ async def open_application(
 
     Its stores connect when they are first used.
     """
-    from dagmaster.application.context import Application
     from dagmaster.store.postgres.client_store import PostgresClientStore
+
+    await ensure_schema(config, migrate=migrate)
+    async with contextlib.AsyncExitStack() as stack:
+        client = PostgresClientStore(config)
+        stack.push_async_callback(client.close)
+        home = blob_directory(settings, data_dir)
+        yield await stack.enter_async_context(wire_application(config, settings, home, client=client))
+
+
+@contextlib.asynccontextmanager
+async def wire_application(
+    config: DatabaseConfig, settings: Settings, home: pathlib.Path, *, client: ClientStore
+) -> AsyncIterator[Application]:
+    """Wire the application layer around a client store. `home`: the directory of large outputs."""
+    from dagmaster.application.context import Application
     from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.read_store import PostgresReadStore
     from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 
-    await ensure_schema(config, migrate=migrate)
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
-    blobs = large_outputs(settings, blob_directory(settings, data_dir))
+    blobs = large_outputs(settings, home)
     async with contextlib.AsyncExitStack() as stack:
         read = PostgresReadStore(config, lease_seconds=lease, worker_lease_seconds=worker_lease)
         stack.push_async_callback(read.close)
-        client = PostgresClientStore(config)
-        stack.push_async_callback(client.close)
         connection = Connection(config, "dagmaster dry run")
         stack.push_async_callback(connection.close)
         yield Application(
@@ -327,18 +275,19 @@ async def stored_services(
     from dagmaster.local.runner import LocalServices
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
-    blobs = large_outputs(settings, home)
-    client = PostgresClientStore(address, "dagmaster run")
-    await client.open()
-    try:
+    await ensure_schema(address, migrate=address.is_embedded)
+    async with contextlib.AsyncExitStack() as stack:
+        client = PostgresClientStore(address, "dagmaster run")
+        await client.open()
+        stack.push_async_callback(client.close)
+        application = await stack.enter_async_context(wire_application(address, settings, home, client=client))
         yield LocalServices(
-            client=client,
+            application=application,
             ids=client.identity.ids,
-            blobs=blobs,
-            make_orchestrator=lambda queue: make_orchestrator(address, blobs, settings, queue=queue),
+            make_orchestrator=lambda queue: make_orchestrator(address, application.blobs, settings, queue=queue),
             make_worker=lambda queue: make_worker(
                 address,
-                blobs,
+                application.blobs,
                 settings,
                 modules=modules,
                 registry=registry,
@@ -347,8 +296,6 @@ async def stored_services(
                 home=home,
             ),
         )
-    finally:
-        await client.close()
 
 
 def ephemeral_services(

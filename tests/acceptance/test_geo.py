@@ -5,7 +5,6 @@ What a death in between changes is tried by examples/landsat.py, with real proce
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -23,11 +22,11 @@ from rio_cogeo.cogeo import cog_validate
 from shapely import unary_union
 from shapely.geometry import box, shape
 
-from dagmaster.bootstrap import compile_with_children, find_handlers, lending
-from dagmaster.local.memory_services import memory_services
-from dagmaster.local.runner import LocalRunner
+from dagmaster.authoring.sibling_workflows import compile_with_children
+from dagmaster.bootstrap import find_handlers, lending
 from dagmaster.ports.catalog import Search
 from dagmaster.settings import Settings
+from dagmaster.testing import run_workflow
 from dagmaster.worker.lazy_services import LazyServices
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +48,7 @@ class Place:
         path = ROOT / file
         compiled, children = compile_with_children(path, HANDLERS)
         services = LazyServices(lending(self.settings, processes=2))
-        local = memory_services(HANDLERS, services=services, concurrency=2, shares_loop=True)
-        report = asyncio.run(LocalRunner(local, alone=True).run(compiled.graph, inputs, children=children))
+        report = run_workflow(compiled.graph, inputs, handlers=HANDLERS, children=children, services=services)
         assert report.status == "COMPLETED", report.error
         return report
 

@@ -388,7 +388,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_dev_goes_on_with_the_job(place: Plac
     place.until(lambda: place.count("SELECT count(*) FROM dagapp.dag_job_events WHERE type = 'CancelRequested'") > 0)
     run.signal(signal.SIGINT)
     assert run.over() == 130, run.text
-    job = run.until("leaving at once").split("the job ")[1].split()[0]
+    job = run.until("exiting now").split("job ")[1].split()[0]
     dev = place.start("dev")
     dev.until("ready in")
     # It had been asked to stop, and the task's worker is dead.

@@ -76,6 +76,18 @@ def describe_action(spec: Spec) -> str:
     return "" if spec.kind in (Kind.START, Kind.END) else spec.kind.value
 
 
+def actions_of(graph: Graph) -> dict[str, str]:
+    """Return in a few words what each node does."""
+    return {node_id: describe_action(spec) for node_id, spec in graph.specs.items()}
+
+
+def approvals_of(graph: Graph) -> list[str] | None:
+    """Return the ids of all approvals of a job; None if its fan-outs or child jobs may add others."""
+    if any(spec.kind in (Kind.WORKFLOW, Kind.FAN_OUT) for spec in graph.specs.values()):
+        return None
+    return [node_id for node_id, spec in graph.specs.items() if spec.kind is Kind.APPROVAL]
+
+
 def dependencies_of(graph: Graph) -> dict[str, tuple[str, ...]]:
     """Return the nodes that each node waits for, in topological order."""
     depends_on = {

@@ -18,22 +18,18 @@ import click
 from dagmaster.cli.main import INTERRUPTED
 from dagmaster.cli.options import current_user
 from dagmaster.cli.render.live import LiveDisplay
-from dagmaster.engine.graph import WaitSpec
-from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator, Mapping, Sequence
 
+    from dagmaster.application.views import JobDetailView
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.cli.render.live import PlainDisplay
-    from dagmaster.engine.graph import Graph
-    from dagmaster.engine.model import Job
-    from dagmaster.local.runner import Answers, LocalRunner, LocalServices
-    from dagmaster.orchestrator.turn import TurnResult
+    from dagmaster.local.runner import Answers, Graph, LocalRunner, LocalServices
+    from dagmaster.local.turn_updates import TurnUpdate
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_reports import Progress
-    from dagmaster.ports.job_records import JobReport
     from dagmaster.settings import Settings
 
 
@@ -68,12 +64,11 @@ class LocalRun:
 
     async def run_stored(
         self, address: DatabaseConfig, blob_dir: pathlib.Path, inputs: Mapping[str, Any], signals: Mapping[str, Any]
-    ) -> JobReport:
-        """Run the job in PostgreSQL and return its report."""
-        from dagmaster.bootstrap import ensure_schema, stored_services
+    ) -> JobDetailView:
+        """Run the job in PostgreSQL and return its view."""
+        from dagmaster.bootstrap import stored_services
 
         self._is_stored = True
-        await ensure_schema(address, migrate=address.is_embedded)
         async with stored_services(
             address,
             self.settings,
@@ -86,8 +81,8 @@ class LocalRun:
 
     async def run_ephemeral(
         self, blob_dir: pathlib.Path, inputs: Mapping[str, Any], signals: Mapping[str, Any]
-    ) -> JobReport:
-        """Run the job in memory and return its report."""
+    ) -> JobDetailView:
+        """Run the job in memory and return its view."""
         from dagmaster.bootstrap import ephemeral_services
 
         services = ephemeral_services(
@@ -99,7 +94,10 @@ class LocalRun:
         )
         return await self._run(services, inputs, signals)
 
-    async def _run(self, services: LocalServices, inputs: Mapping[str, Any], signals: Mapping[str, Any]) -> JobReport:
+    async def _run(
+        self, services: LocalServices, inputs: Mapping[str, Any], signals: Mapping[str, Any]
+    ) -> JobDetailView:
+        from dagmaster.application.queries.jobs import job_detail
         from dagmaster.bootstrap import allowed_env
         from dagmaster.local.runner import LocalRunner
 
@@ -114,18 +112,25 @@ class LocalRun:
         for name, payload in signals.items():
             runner.signal(name, payload)
         with self._handling_interrupts(), self.display:
-            return await runner.run(self.graph, inputs, children=self.children, env=allowed_env(self.settings))
+            job_id = await runner.run(self.graph, inputs, children=self.children, env=allowed_env(self.settings))
+        return await job_detail(services.application, job_id)
 
-    # ── What happens ──
+    @property
+    def note(self) -> str:
+        """Return why the runner itself ended the job; empty if it did not."""
+        return "" if self._runner is None else self._runner.note
 
-    def turn(self, job: Job, writes: TurnResult) -> None:
+    # ── Updates ──
+
+    def turn(self, update: TurnUpdate) -> None:
         """Draw a committed turn."""
-        self.display.turn(job, writes)
+        self.display.turn(update)
         if not self._is_stored:
             return
-        for node in writes.changed:
-            if isinstance(node.spec, WaitSpec) and node.spec.signal and node.status is NodeStatus.WAITING:
-                self.display.note(f"{node.id} waits: dagmaster jobs signal {job.id} {node.spec.signal}")
+        for node in update.nodes():
+            if node.waits_for_signal is not None:
+                command = f"dagmaster jobs signal {update.job_id} {node.waits_for_signal}"
+                self.display.note(f"{node.node_id} waits for a signal: {command}")
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
         """Draw the progress of a handler."""
@@ -164,14 +169,13 @@ class LocalRun:
             self.display.pause()
             job_id = "" if self._runner is None else self._runner.job_id
             after = (
-                f"the job {job_id} is stored, and is to be cancelled. `dagmaster dev` finishes that; completed nodes"
-                " keep their results"
+                f"job {job_id} is stored and will be cancelled by `dagmaster dev`; completed nodes keep their results"
                 if self._is_stored
                 else "the job is lost"
             )
-            click.echo(f"leaving at once: {after}", err=True)
+            click.echo(f"exiting now: {after}", err=True)
             sys.stderr.flush()
             # Handlers may block in something that cannot be interrupted.
             os._exit(INTERRUPTED)
-        self.display.note(f"cancelling: waiting for running tasks (Ctrl-C again to leave at once{stored})")
+        self.display.note(f"cancelling: waiting for running tasks (Ctrl-C again to exit now{stored})")
         self.cancel()

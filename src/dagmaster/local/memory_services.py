@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.context import Application
 from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
 from dagmaster.orchestrator.poll_schedule import Timing
@@ -13,6 +14,8 @@ from dagmaster.redaction import redact_value
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.read_store import MemoryReadStore
+from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.service import Worker
 
@@ -76,10 +79,15 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
             shares_loop=shares_loop,
         )
 
-    return LocalServices(
+    application = Application(
+        read=MemoryReadStore(database, lease_seconds=inf, worker_lease_seconds=inf),
         client=client,
-        ids=client.ids,
+        results=MemoryReusableResults(database),
         blobs=database.blobs,
+    )
+    return LocalServices(
+        application=application,
+        ids=client.ids,
         make_orchestrator=make_orchestrator,
         make_worker=make_worker,
         clock=idle_clock,

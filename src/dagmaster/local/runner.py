@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.application.submission import MAX_SUBMITTER, JobSubmitter, Submission
+from dagmaster.engine.graph import Graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.ports.client_store import ClientStore
+from dagmaster.local.turn_updates import TurnUpdate
+from dagmaster.orchestrator.turn import ApprovalRequest
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.job_records import JobReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
-    from dagmaster.engine.graph import Graph
+    from dagmaster.application.context import Application
     from dagmaster.engine.model import Job
     from dagmaster.local.idle_clock import IdleClock
     from dagmaster.orchestrator.service import Orchestrator
-    from dagmaster.orchestrator.turn import ApprovalRequest, TurnResult
+    from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_reports import Progress
-    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.snowflakes import Snowflakes
     from dagmaster.worker.service import Worker
 
-__all__ = ["Answers", "JobReport", "LocalRunner", "LocalServices", "Observer"]
+__all__ = ["Answers", "ApprovalRequest", "Graph", "LocalRunner", "LocalServices", "Observer"]
 
 CHECK_SECONDS: Final = 2.0
 """How often the store is asked whether the job has finished: another orchestrator may own it."""
@@ -51,30 +51,19 @@ class Answers(Protocol):
 class Observer(Protocol):
     """Observes a run. Called on the event loop or on a handler's thread: it must be quick."""
 
-    def turn(self, job: Job, writes: TurnResult) -> None:
+    def turn(self, update: TurnUpdate) -> None:
         """Observe a committed turn."""
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
         """Observe the progress of a handler."""
 
 
-class RunClient(ClientStore, Protocol):
-    """A client store that can also report how a job ended."""
-
-    async def is_finished(self, job_id: str) -> bool:
-        """Return whether a job has finished."""
-
-    async def report(self, job_id: str, blobs: OutputBlobs) -> JobReport:
-        """Return the report of a finished job."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServices:
     """The stores of a run, and how its services are made."""
 
-    client: RunClient
+    application: Application
     ids: Snowflakes
-    blobs: OutputBlobs
     make_orchestrator: Callable[[str], Orchestrator]
     """Make an orchestrator that owns only the jobs of this queue."""
     make_worker: Callable[[str], Worker]
@@ -126,13 +115,13 @@ class LocalRunner:
         *,
         children: Sequence[Graph] = (),
         env: Mapping[str, str] | None = None,
-    ) -> JobReport:
-        """Run a job to its end and return its report. `children`: the workflows that its child jobs may need.
+    ) -> str:
+        """Run a job to its end and return its id. `children`: the workflows that its child jobs may need.
 
         Raise `InputsInvalid` before anything starts if the inputs do not fit.
         """
         services = self.services
-        submitter = JobSubmitter(services.client, services.ids)
+        submitter = JobSubmitter(services.application.client, services.ids)
         queue = f"run:{services.ids.new()}"
         submission = Submission(
             graph=graph,
@@ -152,9 +141,7 @@ class LocalRunner:
             await self._until_finished()
         if self._failure is not None:
             raise self._failure
-        report = await services.client.report(self.job_id, services.blobs)
-        order = [*(node_id for node_id in graph.specs if node_id in report.nodes), *report.nodes]
-        return replace(report, nodes={node_id: report.nodes[node_id] for node_id in order}, note=self.note)
+        return self.job_id
 
     async def _until_finished(self) -> None:
         background = [asyncio.create_task(self._send_commands()), asyncio.create_task(self._check_finished())]
@@ -201,7 +188,8 @@ class LocalRunner:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             with contextlib.suppress(DatabaseUnavailable):
-                if await self.services.client.is_finished(self.job_id):
+                job = await self.services.application.read.job(self.job_id)
+                if job is not None and job.is_finished:
                     self._finished.set()
 
     # ── Commands ──
@@ -215,7 +203,7 @@ class LocalRunner:
             job_id = command.job_id or self.job_id
             while True:
                 try:
-                    await self.services.client.send(job_id, command.kind, command.body, command.sent_by)
+                    await self.services.application.client.send(job_id, command.kind, command.body, command.sent_by)
                 except DatabaseUnavailable:
                     await asyncio.sleep(RESEND_SECONDS)
                 else:
@@ -226,7 +214,7 @@ class LocalRunner:
     def turn(self, job: Job, writes: TurnResult) -> None:
         """Pass a committed turn on, and ask for the approvals that it requested."""
         if self.observer is not None:
-            self.observer.turn(job, writes)
+            self.observer.turn(TurnUpdate(job, writes))
         for request in writes.approvals:
             self._ask(job.id, request)
         if self._questions:

@@ -1,4 +1,4 @@
-"""Jobs and workflows as plain values: what is submitted, what a claim returns, what a run reports."""
+"""Jobs and workflows as plain values: what is submitted, what a claim returns."""
 
 from __future__ import annotations
 
@@ -84,23 +84,3 @@ class ClaimedJob:
     """Ids of the tasks that are out, by node."""
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """A job that is over, as `run` tells it."""
-
-    job_id: str
-    workflow_id: str
-    version: int
-    status: str
-    result: Any
-    error: dict[str, Any] | None
-    duration_seconds: float
-    nodes: dict[str, dict[str, Any]] = field(repr=False)
-    # Why the runner itself ended the job, if it did.
-    note: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the one document that `--json` prints."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "note"}

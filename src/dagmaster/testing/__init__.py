@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagmaster.local.memory_services import memory_services
     from dagmaster.local.runner import Answers, LocalRunner, Observer
-    from dagmaster.ports.job_records import JobReport
     from dagmaster.testing.clock import FakeClock
     from dagmaster.testing.engine_driver import Driver, through_json
     from dagmaster.testing.factories import (
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
         wait,
         workflow,
     )
+    from dagmaster.testing.job_report import JobReport, load_report
     from dagmaster.testing.run import run_workflow
     from dagmaster.testing.services import local_services
 
@@ -58,6 +58,7 @@ __all__ = [
     "fan_in",
     "fan_out",
     "join",
+    "load_report",
     "local_services",
     "memory_services",
     "run_workflow",
@@ -70,9 +71,10 @@ __all__ = [
 
 _PLACES = {
     "dagmaster.local.memory_services": ("memory_services",),
-    "dagmaster.local.runner": ("Answers", "JobReport", "LocalRunner", "Observer"),
+    "dagmaster.local.runner": ("Answers", "LocalRunner", "Observer"),
     "dagmaster.testing.clock": ("FakeClock",),
     "dagmaster.testing.engine_driver": ("Driver", "through_json"),
+    "dagmaster.testing.job_report": ("JobReport", "load_report"),
     "dagmaster.testing.services": ("local_services",),
     "dagmaster.testing.run": ("run_workflow",),
 }

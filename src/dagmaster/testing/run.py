@@ -12,7 +12,9 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.local.memory_services import memory_services
 from dagmaster.local.runner import Answers, LocalRunner
+from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.clock import FakeClock
+from dagmaster.testing.job_report import load_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.handler_services import Services
-    from dagmaster.ports.job_records import JobReport
+    from dagmaster.testing.job_report import JobReport
 
 
 def run_workflow(
@@ -53,15 +55,25 @@ def run_workflow(
         workflow = compile_file(workflow, handlers=registry).graph
     elif isinstance(workflow, str):
         workflow = compile_text(workflow, handlers=registry).graph
+    clock = clock or FakeClock()
+    database = MemoryDatabase(clock)
     local = memory_services(
         registry,
-        clock=clock or FakeClock(),
+        database=database,
+        clock=clock,
         secrets=dict(secrets or {}).get,
         services=services,
         shares_loop=True,
     )
     runner = LocalRunner(local, answers=answers, alone=True)
-    return asyncio.run(runner.run(workflow, inputs or {}, children=children))
+    return asyncio.run(_run(runner, database, workflow, inputs or {}, children))
+
+
+async def _run(
+    runner: LocalRunner, database: MemoryDatabase, graph: Graph, inputs: Mapping[str, Any], children: Sequence[Graph]
+) -> JobReport:
+    job_id = await runner.run(graph, inputs, children=children)
+    return await load_report(database, job_id, node_order=graph.specs, note=runner.note)
 
 
 @functools.cache

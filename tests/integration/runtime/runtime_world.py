@@ -21,7 +21,7 @@ from dagmaster.application.diagnosis import explain_job
 from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
-from dagmaster.errors import DatabaseUnavailable
+from dagmaster.errors import BlobNotFound, DatabaseUnavailable
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.command_kinds import CommandKind
@@ -33,6 +33,7 @@ from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+from dagmaster.testing import JobReport
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
 from tests.conformance.server import dsn_of, release_database, take_database
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.diagnosis.explain import Why
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.job_records import Accepted, JobReport
+    from dagmaster.ports.job_records import Accepted
 
 MODULES: Final = ("dagmaster.handlers.examples", "tests.integration.runtime.handlers")
 A_LONG_WHILE: Final = 45.0
@@ -296,7 +297,38 @@ class World:
             await self.until(sql, int(job_id), list(OVER), run)
         except TimeoutError:
             raise AssertionError(f"job {job_id} is not over:\n{await self.told(job_id)}") from None
-        return await self.client.report(job_id, self.blobs)
+        return await self.report(job_id)
+
+    async def report(self, job_id: str) -> JobReport:
+        """Read the report of a job, as `load_report` does in memory."""
+        (job,) = await self.rows("SELECT * FROM dag_jobs WHERE id = $1", int(job_id))
+        nodes = await self.rows(
+            "SELECT * FROM dag_node_states WHERE job_id = $1 ORDER BY fan_out_index, node_id", int(job_id)
+        )
+        return JobReport(
+            job_id=job_id,
+            workflow_id=job["workflow_id"],
+            version=job["version"],
+            status=job["status"],
+            result=await self._load(job["result"], job["result_ref"]),
+            error=None if job["error"] is None else json.loads(job["error"]),
+            duration_seconds=(job["finished_at"] - job["created_at"]).total_seconds(),
+            nodes={
+                node["node_id"]: {
+                    "status": node["status"],
+                    "attempts": node["attempt"],
+                    "output": await self._load(node["output"], node["output_ref"]),
+                    "error": None if node["error"] is None else json.loads(node["error"]),
+                }
+                for node in nodes
+            },
+        )
+
+    async def _load(self, text: str | None, ref: str | None) -> Any:
+        try:
+            return json.loads(await self.blobs.read(ref) if ref is not None else text or "null")
+        except BlobNotFound:
+            return None
 
     async def send(self, job_id: str, kind: str, by: str = "ada", **body: Any) -> None:
         assert await self.client.send(job_id, CommandKind(kind), body, by)

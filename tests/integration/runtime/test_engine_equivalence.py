@@ -14,7 +14,7 @@ from tests.integration.runtime.runtime_world import Gate
 
 if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import ApprovalRequest
-    from dagmaster.ports.job_records import JobReport
+    from dagmaster.testing import JobReport
     from tests.integration.runtime.runtime_world import World
 
 WORKFLOWS = Path(__file__).parents[3] / "workflows"

@@ -19,7 +19,7 @@ from tests.integration.runtime.runtime_world import Gate, read
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dagmaster.ports.job_records import JobReport
+    from dagmaster.testing import JobReport
     from tests.integration.runtime.runtime_world import World
 
 TILES = """

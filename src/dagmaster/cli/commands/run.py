@@ -15,9 +15,12 @@ import click
 from rich.console import Console
 from rich.json import JSON
 
+from dagmaster.application.node_lookup import actions_of, approvals_of, dependencies_of
+from dagmaster.application.views import JobStatus
 from dagmaster.authoring.inputs import parse_input
+from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.bootstrap import blob_directory, compile_with_children, open_database, run_service
+from dagmaster.bootstrap import blob_directory, open_database, run_service
 from dagmaster.cli.errors import CommandError
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
@@ -35,17 +38,18 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
 )
-from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay, duration
-from dagmaster.engine.graph import Kind
+from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay
+from dagmaster.cli.render.text import duration
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
 from dagmaster.settings import load_settings
+from dagmaster.text_format import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.engine.graph import Graph
-    from dagmaster.orchestrator.turn import ApprovalRequest
-    from dagmaster.ports.job_records import JobReport
+    from dagmaster.application.views import JobDetailView
+    from dagmaster.json_types import JsonValue
+    from dagmaster.local.runner import ApprovalRequest, Graph
 
 Display = LiveDisplay | PlainDisplay
 
@@ -55,7 +59,7 @@ Display = LiveDisplay | PlainDisplay
 )
 @click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
 @inputs_options
-@json_output_option("Print one JSON document about the job, and nothing else.")
+@json_output_option("Print the job as `jobs show --json` prints it, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
 @click.option(
     "--watch/--plain", "watch", default=None, help="The live tree, or lines.  [default: the tree on a terminal]"
@@ -104,7 +108,7 @@ def run(  # noqa: PLR0913 - the options of a command
         try:
             compiled, children = compile_with_children(file, registry)
         except WorkflowInvalid as error:
-            return _refuse(error, stdout if as_json else None)
+            return _reject(error, stdout if as_json else None)
         graph = compiled.graph
         if not (as_json or quiet):
             print_problems(compiled.warnings)
@@ -126,44 +130,43 @@ def run(  # noqa: PLR0913 - the options of a command
             job.answers, answers.job = answers, job
             blobs = blob_directory(settings, data_dir)
             if ephemeral:
-                report = run_service(job.run_ephemeral(blobs, inputs, _signals(signals)))
+                view = run_service(job.run_ephemeral(blobs, inputs, _signals(signals)))
             else:
                 with open_database(settings, data_dir) as address:
-                    report = run_service(job.run_stored(address, blobs, inputs, _signals(signals)))
+                    view = run_service(job.run_stored(address, blobs, inputs, _signals(signals)))
         except InputsInvalid as error:
-            return _refuse(error, stdout if as_json else None)
+            return _reject(error, stdout if as_json else None)
         except DagmasterError as error:
             raise CommandError(error) from error
-        _say(report, stdout, as_json=as_json, note=answers.note or report.note)
+        _print_result(view, stdout, as_json=as_json, note=answers.note or job.note)
     if job.interrupts:
         return INTERRUPTED
-    return COMPLETED if report.status == "COMPLETED" else FAILED
+    return COMPLETED if view.status is JobStatus.COMPLETED else FAILED
 
 
 @contextlib.contextmanager
 def _stdout_for_the_result() -> Iterator[TextIO]:
-    """Keep the output for the result: what handlers print, and what they call prints, goes to the error stream."""
+    """Reserve standard output for the result; what handlers and their child processes print goes to standard error."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    saved = os.dup(1)
     os.dup2(2, 1)
     try:
-        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stdout:
+        with os.fdopen(os.dup(saved), "w", encoding="utf-8") as stdout:
             yield stdout
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ...]) -> None:
-    """Refuse answers that contradict each other, or that no approval asks for."""
+    """Reject answers that contradict each other, or that no approval asks for."""
     both = {"all"} & ({*approve} | {*reject}) if approve and reject else set()
     both |= {*approve} & {*reject}
     if both:
         raise click.UsageError(f"--approve and --reject both answer {', '.join(sorted(both))}")
-    approvals = [spec.id for spec in graph.specs.values() if spec.kind is Kind.APPROVAL]
-    # The approvals of child workflows have other names, which are not known here.
-    if not any(spec.kind in (Kind.WORKFLOW, Kind.FAN_OUT) for spec in graph.specs.values()):
+    approvals = approvals_of(graph)
+    if approvals is not None:
         for name in {*approve, *reject} - {"all", *approvals}:
             raise click.UsageError(f"no approval {name!r} in this workflow. {did_you_mean(name, approvals)}".strip())
 
@@ -190,19 +193,19 @@ class _CommandLineAnswers:
             async with self._one_at_a_time:
                 self.display.pause()
                 answer = await _ask(f"{request.node}: {request.message or 'approve?'}")
-                self.display.go_on()
+                self.display.resume()
             return None if answer is None else (answer, person, "")
         if request.approval.timeout_seconds is None and self.job is not None:
             self.note = (
-                f"node {request.node} waits for an approval and nobody is there to give it: "
-                f"run it on a terminal, or with --approve {request.node} or --reject {request.node}"
+                f"node {request.node} waits for an approval, and there is no terminal to ask on; the job is cancelled."
+                f" Run it on a terminal, or with --approve {request.node} or --reject {request.node}"
             )
             self.job.cancel()
         return None
 
 
 async def _ask(question: str) -> bool | None:
-    """Ask the person at the terminal. No thread sits in a read: a cancelled job must not wait for an answer."""
+    """Ask the person at the terminal, without a thread that blocks in a read: a job may be cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     while True:
         click.echo(f"{question} [y/N]: ", nl=False, err=True)
@@ -215,60 +218,61 @@ async def _ask(question: str) -> bool | None:
         line = sys.stdin.readline()
         if not line:
             return None
-        said = line.strip().lower()
-        if said in ("y", "yes"):
+        answer = line.strip().lower()
+        if answer in ("y", "yes"):
             return True
-        if said in ("", "n", "no"):
+        if answer in ("", "n", "no"):
             return False
 
 
 def _display(graph: Graph, *, watch: bool | None, quiet: bool) -> Display:
     if quiet:
         return NoDisplay()
-    # A pipe has no cursor to move: there the tree is its last picture.
+    # A pipe has no cursor to move: there the tree is printed once, at the end.
     console = Console(stderr=True)
-    return LiveDisplay(graph, console) if (console.is_terminal if watch is None else watch) else PlainDisplay()
+    if console.is_terminal if watch is None else watch:
+        return LiveDisplay(dependencies_of(graph), actions_of(graph), console)
+    return PlainDisplay()
 
 
-def _signals(given: tuple[str, ...]) -> dict[str, Any]:
-    parts = (each.partition("=") for each in given)
+def _signals(options: tuple[str, ...]) -> dict[str, Any]:
+    parts = (option.partition("=") for option in options)
     return {name: json_or_text(name, text) if equals else None for name, equals, text in parts}
 
 
-def _refuse(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
+def _reject(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
     count = sum(1 for problem in error.problems if problem.severity == "error")
-    said = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else inputs_remedy(error)
-    print_rejection(error, f"{count} problem{'s' if count != 1 else ''}: {said}", stdout)
+    remedy = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else inputs_remedy(error)
+    print_rejection(error, f"{counted(count, 'problem')}: {remedy}", stdout)
     return BAD_INPUT
 
 
-def _say(report: JobReport, stdout: TextIO, *, as_json: bool, note: str) -> None:
+def _print_result(view: JobDetailView, stdout: TextIO, *, as_json: bool, note: str) -> None:
     if as_json:
-        stdout.write(_json(report.to_json(), indent=None) + "\n")
+        stdout.write(_json(view.to_dict(), indent=None) + "\n")
         if note:
             click.echo(note, err=True)
         return
-    colour = {"COMPLETED": "green", "FAILED": "red"}.get(report.status, "yellow")
-    tasks = sum(node["attempts"] for node in report.nodes.values())
-    nodes = f"{len(report.nodes):,} node{'s' if len(report.nodes) != 1 else ''}"
-    attempts = f"{tasks:,} attempt{'s' if tasks != 1 else ''}"
-    head = f"{report.status} in {duration(report.duration_seconds)}"
+    colour = {JobStatus.COMPLETED: "green", JobStatus.FAILED: "red"}.get(view.status, "yellow")
+    nodes = counted(sum(view.counts.values()), "node")
+    attempts = counted(view.attempts_finished, "attempt")
+    head = f"{view.status} in {duration(view.duration_seconds or 0.0)}"
     click.echo(click.style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
-    if report.error is not None:
-        click.echo(click.style(str(report.error["message"]), fg="red"), err=True)
+    if view.error is not None:
+        click.echo(click.style(str(view.error["message"]), fg="red"), err=True)
     if note:
         click.echo(click.style(note, fg="yellow"), err=True)
-    if report.result is not None:
+    if view.result is not None:
         console = Console(file=stdout)
-        text = _json(report.result, indent=2)
+        text = _json(view.result, indent=2)
         if console.is_terminal:
             console.print(JSON(text))
         else:
             stdout.write(text + "\n")
 
 
-def _json(value: Any, *, indent: int | None) -> str:
+def _json(value: JsonValue, *, indent: int | None) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     except (ValueError, RecursionError) as error:
-        raise click.ClickException(f"the job is over, and what it gave cannot be shown as JSON: {error}") from error
+        raise click.ClickException(f"the job has finished, but its result cannot be shown as JSON: {error}") from error

@@ -14,7 +14,7 @@ import click
 from dagmaster.application.event_sentences import event_sentence
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.authoring.inputs import accept_inputs, parse_input
-from dagmaster.bootstrap import compile_with_children
+from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,

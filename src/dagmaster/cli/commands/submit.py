@@ -127,7 +127,7 @@ def _with_file(request: JobRequest, path: pathlib.Path, modules: tuple[str, ...]
         return request
     if not path.is_file():
         raise click.ClickException(f"there is no file {path}")
-    from dagmaster.bootstrap import compile_with_children
+    from dagmaster.authoring.sibling_workflows import compile_with_children
 
     compiled, children = compile_with_children(path, load_registry(modules))
     print_problems(compiled.warnings)

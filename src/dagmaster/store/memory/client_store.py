@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.errors import BlobNotFound, JobNotFound
-from dagmaster.ports.job_records import Accepted, JobReport
+from dagmaster.ports.job_records import Accepted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
-    from dagmaster.ports.json_text import JsonText
-    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.memory.database import MemoryDatabase
 
 
@@ -68,42 +65,6 @@ class MemoryClientStore:
         self._database.add_command(job_id, kind, json.dumps(body), sent_by, self._database.clock.now())
         return True
 
-    async def report(self, job_id: str, blobs: OutputBlobs) -> JobReport:
-        """Return how a job ended, with all its nodes."""
-        job = self._database.jobs.get(job_id)
-        if job is None:
-            raise JobNotFound(f"there is no job {job_id}")
-        nodes = {
-            node_id: {
-                "status": node.row.status.value,
-                "attempts": node.row.attempt,
-                "output": await _value(node.output, blobs),
-                "error": node.row.error,
-            }
-            for node_id, node in sorted(job.nodes.items(), key=lambda item: (item[1].row.fan_out_index, item[0]))
-        }
-        return JobReport(
-            job_id=job_id,
-            workflow_id=job.new.workflow_id,
-            version=job.new.version,
-            status=job.row.status.value,
-            result=await _value(job.result, blobs),
-            error=job.error,
-            duration_seconds=round((job.finished_at or job.created_at) - job.created_at, 6),
-            nodes=nodes,
-        )
-
-    async def is_finished(self, job_id: str) -> bool:
-        """Return whether a job has finished."""
-        job = self._database.jobs.get(job_id)
-        return job is not None and not job.is_open
-
-    async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
-        """Return the published versions of a workflow, and which is active."""
-        active = self._database.active.get(workflow_id)
-        found = [each for _, each in sorted(self._database.workflows.items()) if each.workflow_id == workflow_id]
-        return [(each, each.version == active) for each in found]
-
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
         """Publish versions; with `activate` each becomes the active one."""
         for workflow in workflows:
@@ -118,13 +79,3 @@ class MemoryClientStore:
         """Make a published version the active one."""
         if (workflow_id, version) in self._database.workflows:
             self._database.active[workflow_id] = version
-
-
-async def _value(value: JsonText | None, blobs: OutputBlobs) -> Any:
-    if value is None or value.ref is None:
-        return None if value is None else value.value()
-    try:
-        return json.loads(await blobs.read(value.ref))
-    except BlobNotFound:
-        # The job has finished, and its error names the value that was missing.
-        return None

@@ -7,8 +7,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import BlobNotFound, GraphNotFound, JobNotFound
-from dagmaster.ports.job_records import Accepted, JobReport, StoredWorkflow
+from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import ids_in, queries
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.ids import Ids
-    from dagmaster.ports.job_records import NewJob
-    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.job_records import NewJob, StoredWorkflow
 
 _SQL = queries("client")
 MAX_ID: Final = 2**63 - 1
@@ -106,67 +104,12 @@ class PostgresClientStore:
         given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
         return await self.session.row(_SQL["send"], given) is not None
 
-    async def report(self, job_id: str, blobs: OutputBlobs) -> JobReport:
-        """Return a finished job with all its nodes."""
-        row = await self.session.row(_SQL["job_report"], {"job_id": int(job_id)})
-        if row is None:
-            raise JobNotFound(f"there is no job {job_id}")
-
-        async def value(text: str | None, ref: str | None) -> Any:
-            try:
-                return json.loads(await blobs.read(ref) if ref is not None else text or "null")
-            except BlobNotFound:
-                # The job is over, and says itself what it lacked.
-                return None
-
-        nodes = {
-            each["node_id"]: {
-                "status": each["status"],
-                "attempts": each["attempt"],
-                "output": await value(each["output"], each["output_ref"]),
-                "error": None if each["error"] is None else json.loads(each["error"]),
-            }
-            for each in await self.session.fetch(_SQL["node_reports"], {"job_id": int(job_id)})
-        }
-        return JobReport(
-            job_id=job_id,
-            workflow_id=row["workflow_id"],
-            version=row["version"],
-            status=row["status"],
-            result=await value(row["result"], row["result_ref"]),
-            error=None if row["error"] is None else json.loads(row["error"]),
-            duration_seconds=round(row["seconds"] or 0.0, 6),
-            nodes=nodes,
-        )
-
-    async def is_finished(self, job_id: str) -> bool:
-        """Return whether a job has ended."""
-        row = await self.session.row(_SQL["is_finished"], {"job_id": int(job_id)})
-        return row is not None and bool(row["is_finished"])
-
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         """Say that a process of this host is dead, so that nobody waits for its lease to end."""
         given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
         await self.session.fetch(_SQL["expire_process"], {"host": socket.gethostname(), "pid": pid, **given})
 
     # ── Workflows ──
-
-    async def versions(self, workflow_id: str) -> list[tuple[StoredWorkflow, bool]]:
-        """Return the published versions of a workflow, and which is active."""
-        rows = await self.session.fetch(_SQL["workflows_with_id"], {"workflow_id": workflow_id})
-        return [(StoredWorkflow(workflow_id, row["version"], row["content_hash"]), row["is_active"]) for row in rows]
-
-    async def workflow_ids(self) -> list[str]:
-        """Return the ids of all published workflows."""
-        return [row["workflow_id"] for row in await self.session.fetch(_SQL["workflow_ids"], {})]
-
-    async def definition(self, content_hash: str) -> dict[str, Any]:
-        """Return a stored graph."""
-        row = await self.session.row(_SQL["definition"], {"content_hash": content_hash})
-        if row is None:
-            raise GraphNotFound(f"the graph {content_hash} is not stored")
-        found: dict[str, Any] = json.loads(row["definition"])
-        return found
 
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
         """Publish versions in one transaction; with `activate` each becomes the active one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -17,9 +16,8 @@ from dagmaster.authoring.compiler.compile import compile_file
 from dagmaster.bootstrap import find_handlers
 from dagmaster.geo.footprints import footprint_of
 from dagmaster.handlers.vector.models import GeometryRules
-from dagmaster.local.memory_services import memory_services
-from dagmaster.local.runner import LocalRunner
 from dagmaster.ports.catalog import Search
+from dagmaster.testing import run_workflow
 from tests.conformance.table_worker import tables_at
 from tests.unit.handlers.vector.test_natural_earth import COUNTRIES, SHAPEFILE, as_multi, collection, shapes_of
 
@@ -29,8 +27,7 @@ ROOT = Path(__file__).parents[4]
 def run(services: Any, **inputs: Any) -> Any:
     handlers = find_handlers()
     graph = compile_file(ROOT / "workflows/vector_etl.yaml", handlers=handlers).graph
-    local = memory_services(handlers, services=services, concurrency=4, shares_loop=True)
-    return asyncio.run(LocalRunner(local, alone=True).run(graph, inputs))
+    return run_workflow(graph, inputs, handlers=handlers, services=services)
 
 
 @pytest.mark.parametrize("target", ["parquet", pytest.param("postgis", marks=pytest.mark.process)])

@@ -56,10 +56,6 @@ WITH asked AS (
 SELECT pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands')::text AS woken
 FROM asked JOIN dag_jobs j ON j.id = asked.job_id
 
--- name: workflows_with_id
--- The versions of a workflow.
-SELECT version, content_hash, is_active FROM dag_workflows WHERE workflow_id = :workflow_id ORDER BY version
-
 -- name: put_workflow
 -- Publish a version, or give a version another content. The same content again is not published again.
 INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
@@ -75,25 +71,6 @@ UPDATE dag_workflows SET is_active = false WHERE workflow_id = :workflow_id AND 
 -- One version of a workflow is the active one.
 UPDATE dag_workflows SET is_active = true WHERE workflow_id = :workflow_id AND version = :version
 
--- name: workflow_ids
--- The ids of all published workflows.
-SELECT DISTINCT workflow_id FROM dag_workflows ORDER BY workflow_id
-
--- name: definition
--- A stored graph.
-SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
-
--- name: job_report
--- How a job ended.
-SELECT workflow_id, version, status, result, result_ref, error,
-       extract(epoch FROM finished_at - created_at)::float8 AS seconds
-FROM dag_jobs WHERE id = :job_id
-
--- name: node_reports
--- How the nodes of a job ended. One that nothing happened to has no row.
-SELECT node_id, status, attempt, output, output_ref, error FROM dag_node_states WHERE job_id = :job_id
-ORDER BY fan_out_index, node_id
-
 -- name: expire_process
 -- A process of this host is known to be dead: nobody has to wait for its lease to end. When it was heard is kept.
 WITH orchestrator AS (
@@ -106,7 +83,3 @@ UPDATE dag_workers
 SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_lease_seconds)),
     counters = jsonb_build_object('heard_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
 WHERE host = :host AND pid = :pid AND stopped_at IS NULL
-
--- name: is_finished
--- Whether a job has ended.
-SELECT status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS is_finished FROM dag_jobs WHERE id = :job_id
