@@ -208,8 +208,11 @@ async def test_every_field_filters(world):
     assert await ids(reader, **fields, statuses=frozenset({JobStatus.FAILED})) == []
     assert await reader.newest_job_id() == theirs
     assert await reader.child_jobs(parent) == {"a": (child.id, JobStatus.PENDING)}
-    # By default a job is called like its workflow.
+    # By default a job has the name of its workflow, and no submitter.
     assert set(await ids(reader, name=ONE.workflow_id)) == {parent, child.id}
+    assert set(await ids(reader, text=ONE.workflow_id[:2])) == {parent, child.id}
+    assert set(await ids(reader, submitted_by="")) == {parent, child.id}
+    assert await ids(reader, name=ONE.workflow_id, text="ad") == []
 
 
 async def test_a_text_is_a_prefix_of_the_id_the_name_the_submitter_or_the_correlation_id(world):

@@ -144,7 +144,8 @@ def job_queries() -> Iterator[Query]:
     yield job_query()
     fields = [field.name for field in dataclasses.fields(JobFilter) if field.name != "statuses"]
     alone = [JobFilter(**{name: getattr(FULL_JOB_FILTER, name)}) for name in fields]
-    for job_filter in (JobFilter(), *alone, FULL_JOB_FILTER, replace(FULL_JOB_FILTER, text="a")):
+    more = (JobFilter(submitted_by=""), FULL_JOB_FILTER, replace(FULL_JOB_FILTER, text="a"))
+    for job_filter in (JobFilter(), *alone, *more):
         for statuses in (
             frozenset(),
             frozenset({JobStatus.FAILED}),

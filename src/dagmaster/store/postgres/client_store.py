@@ -63,7 +63,7 @@ class PostgresClientStore:
             (
                 int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
                 j.body_hash, j.submitted_by, j.correlation_id, j.callback_url, j.queue, j.workflows,
-                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo), j.name or j.workflow_id,
+                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo), j.name or None,
             )
             for j in jobs
         ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
@@ -24,8 +25,10 @@ _CLOCK_SLACK_SECONDS: Final = 60.0
 LAST_SECOND: Final = 253402300799.0
 _SURROGATES: Final = range(0xD800, 0xE000)
 
-_EQUALITIES: Final = ("workflow_id", "name", "submitted_by", "correlation_id", "idempotency_key")
-_TEXT_PREFIXES: Final = ("name_prefix", "submitter_prefix", "correlation_prefix")
+_EQUALITIES: Final = ("workflow_id", "submitted_by", "correlation_id", "idempotency_key")
+_NAMES: Final = ("own_name", "default_name")
+_TEXT_PREFIXES: Final = ("own_name_prefix", "default_name_prefix", "submitter_prefix", "correlation_prefix")
+_Alternatives = tuple[tuple[str, ...], ...]
 _TIMES: Final = ("created_after", "created_before", "finished_after", "finished_before")
 
 
@@ -36,7 +39,8 @@ class JobQuery:
         self.params: dict[str, Any] = {}
         self.is_empty = False
         self._conditions: list[str] = []
-        self._prefixes: tuple[str, ...] = ()
+        # One of each is met: each combination is a branch of the query, which uses an index of its own.
+        self._alternatives: list[tuple[str, ...]] = []
         self._statuses = tuple(status for status in JobStatus if status in job_filter.statuses)
         if after_id is not None:
             self._add_number("after", "after_id", bigint(after_id))
@@ -47,20 +51,27 @@ class JobQuery:
 
     def page(self, limit: int) -> tuple[Query, dict[str, Any]]:
         """Return the query for the newest jobs that match, and its parameters."""
-        query = _page_query(tuple(self._conditions), self._prefixes, self._statuses)
+        query = _page_query(tuple(self._conditions), tuple(self._alternatives), self._statuses)
         return query, {**self.params, "limit": limit}
 
     def counts(self) -> tuple[Query, dict[str, Any]]:
         """Return the query for the number of jobs by displayed status, and its parameters."""
-        return _counts_query(tuple(self._conditions), self._prefixes, self._statuses), self.params
+        query = _counts_query(tuple(self._conditions), tuple(self._alternatives), self._statuses)
+        return query, self.params
 
     def _add_fields(self, job_filter: JobFilter) -> None:
         for field in _EQUALITIES:
             value = getattr(job_filter, field)
-            if value is not None:
+            if value == "" and field == "submitted_by":
+                self._conditions.append("no_submitter")
+            elif value is not None:
                 self._conditions.append(field)
                 self.params[field] = value
                 self.is_empty |= not is_storable(value)
+        if job_filter.name is not None:
+            self._alternatives.append(_NAMES)
+            self.params["name"] = job_filter.name
+            self.is_empty |= not is_storable(job_filter.name)
         if job_filter.version is not None:
             self._add_number("version", "version", job_filter.version, MAX_INTEGER)
         if job_filter.parent_job_id is not None:
@@ -83,12 +94,13 @@ class JobQuery:
             self.params["created_before_id"] = _first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
 
     def _add_text(self, text: str) -> None:
-        self._prefixes = _TEXT_PREFIXES
+        prefixes = _TEXT_PREFIXES
         self.params["prefix"], self.params["prefix_end"] = text, end_of_prefix(text)
         self.is_empty |= not is_storable(text)
         if text.isascii() and text.isdecimal() and text[0] != "0" and bigint(text) is not None:
-            self._prefixes = (*_TEXT_PREFIXES, "id_prefix")
+            prefixes = (*_TEXT_PREFIXES, "id_prefix")
             self.params["id_prefix"] = int(text)
+        self._alternatives.append(prefixes)
 
 
 @cache
@@ -99,16 +111,17 @@ def job_query() -> Query:
 
 
 @cache
-def _page_query(conditions: tuple[str, ...], prefixes: tuple[str, ...], statuses: tuple[JobStatus, ...]) -> Query:
-    branches = [branch for match in _matches(conditions, prefixes) for branch in _branches(match, statuses)]
+def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
+    matches = _matches(conditions, alternatives)
+    branches = [branch for match in matches for branch in _branches(match, statuses)]
     # One job may match by its name and by its submitter.
-    union = "\nUNION\n" if len(prefixes) > 1 else "\nUNION ALL\n"
+    union = "\nUNION\n" if len(matches) > 1 else "\nUNION ALL\n"
     return compiled("job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values="")))
 
 
 @cache
-def _counts_query(conditions: tuple[str, ...], prefixes: tuple[str, ...], statuses: tuple[JobStatus, ...]) -> Query:
-    matches = list(_matches(conditions, prefixes))
+def _counts_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
+    matches = _matches(conditions, alternatives)
     finished = "finished_jobs_once" if len(matches) > 1 else "finished_jobs"
     text = _fill(
         "counts",
@@ -119,11 +132,13 @@ def _counts_query(conditions: tuple[str, ...], prefixes: tuple[str, ...], status
     return compiled("job_list.counts", text)
 
 
-def _matches(conditions: tuple[str, ...], prefixes: tuple[str, ...]) -> Iterable[dict[str, str]]:
-    """Give the FROM and WHERE of each way in which a job can match."""
+def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[dict[str, str]]:
+    """Return the FROM and WHERE of each way in which a job can match."""
     texts = {**parts("job_list"), "id_prefix": _id_prefix()}
-    for names in [(*conditions, prefix) for prefix in prefixes] or [conditions]:
-        yield {"source": texts["jobs"], "conditions": " AND ".join(texts[name] for name in names) or "true"}
+    return [
+        {"source": texts["jobs"], "conditions": " AND ".join(texts[name] for name in (*conditions, *chosen)) or "true"}
+        for chosen in product(*alternatives)
+    ]
 
 
 def _id_prefix() -> str:

@@ -64,20 +64,28 @@ s.status IN ({statuses})
 j.id < :after_id::bigint
 
 -- name: workflow_id
--- Jobs of a workflow.
-j.workflow_id = :workflow_id::text
+-- Jobs of a workflow. Compared byte by byte, as their index is.
+j.workflow_id COLLATE "C" = :workflow_id::text
 
 -- name: version
 -- Jobs of a version of their workflow.
 j.version = :version::integer
 
--- name: name
--- Jobs of this name.
+-- name: own_name
+-- Jobs that were given this name.
 j.name = :name::text
 
+-- name: default_name
+-- Jobs without a name, which have that of their workflow.
+j.name IS NULL AND j.workflow_id COLLATE "C" = :name::text
+
 -- name: submitted_by
--- Jobs of a submitter.
-j.submitted_by = :submitted_by::text
+-- Jobs of a submitter; the index has only those that have one.
+j.submitted_by = :submitted_by::text AND j.submitted_by <> ''
+
+-- name: no_submitter
+-- Jobs without a submitter.
+j.submitted_by = ''
 
 -- name: correlation_id
 -- Jobs with a correlation id.
@@ -107,13 +115,19 @@ j.finished_at >= to_timestamp(:finished_after::float8)
 -- Jobs finished before a time.
 j.finished_at < to_timestamp(:finished_before::float8)
 
--- name: name_prefix
--- Jobs whose name has a prefix.
+-- name: own_name_prefix
+-- Jobs that were given a name with a prefix.
 j.name >= :prefix::text AND (:prefix_end::text IS NULL OR j.name < :prefix_end::text)
+
+-- name: default_name_prefix
+-- Jobs without a name whose workflow has a prefix.
+j.name IS NULL AND j.workflow_id COLLATE "C" >= :prefix::text
+    AND (:prefix_end::text IS NULL OR j.workflow_id COLLATE "C" < :prefix_end::text)
 
 -- name: submitter_prefix
 -- Jobs whose submitter has a prefix.
-j.submitted_by >= :prefix::text AND (:prefix_end::text IS NULL OR j.submitted_by < :prefix_end::text)
+j.submitted_by <> '' AND j.submitted_by >= :prefix::text
+    AND (:prefix_end::text IS NULL OR j.submitted_by < :prefix_end::text)
 
 -- name: correlation_prefix
 -- Jobs whose correlation id has a prefix.
@@ -142,7 +156,7 @@ graphs AS (
     CROSS JOIN LATERAL json_each(g.definition -> 'nodes') AS n
     GROUP BY g.content_hash
 )
-SELECT j.id, j.name, j.workflow_id, j.version, j.content_hash, j.run, j.priority, j.submitted_by, j.correlation_id,
+SELECT j.id, coalesce(j.name, j.workflow_id) AS name, j.workflow_id, j.version, j.content_hash, j.run, j.priority, j.submitted_by, j.correlation_id,
        j.idempotency_key, j.queue, j.parent_job_id, j.parent_node_id, j.resumed_from, j.event_seq, j.error,
        dag_displayed_status(j.status, p.waiting, p.active) AS status,
        j.cancel_requested_at IS NOT NULL AS is_cancelling, j.ending AS is_ending,
