@@ -94,7 +94,7 @@ class JobQuery:
             self.params["created_before_id"] = _first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
 
     def _add_text(self, text: str) -> None:
-        prefixes = _TEXT_PREFIXES
+        prefixes: tuple[str, ...] = _TEXT_PREFIXES
         self.params["prefix"], self.params["prefix_end"] = text, end_of_prefix(text)
         self.is_empty |= not is_storable(text)
         if text.isascii() and text.isdecimal() and text[0] != "0" and bigint(text) is not None:
