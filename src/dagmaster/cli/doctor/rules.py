@@ -1,4 +1,4 @@
-"""What the doctor concludes. Pure: figures come in, a grade and two sentences go out."""
+"""What the doctor concludes from facts. Pure: figures come in, a grade and two sentences go out."""
 
 from __future__ import annotations
 
@@ -7,25 +7,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
+
+    from dagmaster.ports.database_facts import (
+        ClockOffset,
+        LiveServices,
+        Notifications,
+        PreparedStatements,
+        SchemaState,
+        ServerVersion,
+        WaitingTasks,
+    )
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_SERVER, NEWEST_SERVER = 14, 18
 ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_gateway")
 
 LOW_BYTES, FULL_BYTES = 1_000_000_000, 100_000_000
-"""Free space: below the first one somebody should know, below the second one work will stop."""
+"""Free space: below the first limit the operator is warned, below the second one work will stop."""
 
 SLOW_MS: Final = 10.0
-"""A hop is three round trips to the database. Past this, the network is most of it."""
+"""A hop is three round trips to the database. Above this latency, the network is most of its time."""
 
 CLOCK_SECONDS: Final = 2.0
 FEW_FILES: Final = 1024
-_NAMED: Final = 3
+_MAX_NAMES: Final = 3
 
 
 class Grade(enum.StrEnum):
-    """How good a thing is."""
+    """How severe a finding is."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -34,171 +44,181 @@ class Grade(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor: what was looked at, what was found, and how to fix it."""
+    """The result of one check: its topic, its grade, a sentence about the state, and the remedy."""
 
     topic: str
     grade: Grade
-    found: str
+    message: str
     remedy: str = ""
 
 
-def good(topic: str, found: str) -> Finding:
+def good(topic: str, message: str) -> Finding:
     """Return a finding without a problem."""
-    return Finding(topic, Grade.GOOD, found)
+    return Finding(topic, Grade.GOOD, message)
 
 
-def warning(topic: str, found: str, remedy: str) -> Finding:
+def warning(topic: str, message: str, remedy: str) -> Finding:
     """Return a finding that works but could be better."""
-    return Finding(topic, Grade.WARNING, found, remedy)
+    return Finding(topic, Grade.WARNING, message, remedy)
 
 
-def bad(topic: str, found: str, remedy: str) -> Finding:
+def bad(topic: str, message: str, remedy: str) -> Finding:
     """Return a finding that does not work."""
-    return Finding(topic, Grade.BAD, found, remedy)
+    return Finding(topic, Grade.BAD, message, remedy)
 
 
-def judge_python(version: tuple[int, int, int], place: str) -> Finding:
-    """Return whether dagmaster can run on this Python."""
-    said = f"{'.'.join(map(str, version))} ({place})"
+def grade_python(version: tuple[int, int, int], executable: str) -> Finding:
+    """Check that dagmaster supports this version of Python."""
+    message = f"{'.'.join(map(str, version))} ({executable})"
     if version[:2] < OLDEST_PYTHON:
-        return bad("Python", said, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
-    return good("Python", said)
+        return bad("Python", message, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
+    return good("Python", message)
 
 
-def judge_space(topic: str, place: str, free_bytes: int) -> Finding:
-    """Return whether there is room."""
-    said = f"{place}: {size(free_bytes)} free"
+def grade_free_space(topic: str, location: str, free_bytes: int) -> Finding:
+    """Check the free space of a disk."""
+    message = f"{location}: {format_bytes(free_bytes)} free"
     if free_bytes < FULL_BYTES:
-        return bad(topic, said, "free some space on that disk, or choose another one: work stops when it is full")
+        return bad(topic, message, "free some space on that disk, or choose another one: work stops when it is full")
     if free_bytes < LOW_BYTES:
-        return warning(topic, said, "free some space on that disk before it is full")
-    return good(topic, said)
+        return warning(topic, message, "free some space on that disk before it is full")
+    return good(topic, message)
 
 
-def judge_files(soft: int, hard: int | None) -> Finding:
-    """Return whether a process may have enough files open. None: no limit."""
-    said = f"{soft} open files" if soft >= 0 else "no limit"
-    if 0 <= soft < FEW_FILES:
-        most = "" if hard is None else f" (up to {hard} without root)"
-        return warning("limits", said, f"`ulimit -n 4096` before dagmaster is started{most}; connections are files too")
-    return good("limits", said)
+def grade_open_files(soft_limit: int, hard_limit: int | None) -> Finding:
+    """Check how many files a process may open. A hard limit of None: unlimited."""
+    message = f"{soft_limit} open files" if soft_limit >= 0 else "no limit"
+    if 0 <= soft_limit < FEW_FILES:
+        allowed = "" if hard_limit is None else f" (up to {hard_limit} without root)"
+        remedy = f"run `ulimit -n 4096` before you start dagmaster{allowed}; connections count as files"
+        return warning("limits", message, remedy)
+    return good("limits", message)
 
 
-def judge_server(version: int, spelled: str, latency_ms: float, address: str) -> Finding:
-    """Return whether the server's version (as 180001) is one that dagmaster is tested with, and how far away it is."""
-    major = version // 10_000
-    said = f"PostgreSQL {spelled} at {address}, {latency_ms:.1f} ms away"
+def grade_server(server: ServerVersion, address: str) -> Finding:
+    """Check that the server's version is tested with dagmaster, and that its latency is low."""
+    major = server.number // 10_000
+    message = f"PostgreSQL {server.text} at {address}, latency {server.latency_ms:.1f} ms"
     if major < OLDEST_SERVER:
-        return bad("database", said, f"upgrade the server: dagmaster needs {OLDEST_SERVER} to {NEWEST_SERVER}")
+        return bad("database", message, f"upgrade the server: dagmaster needs {OLDEST_SERVER} to {NEWEST_SERVER}")
     if major > NEWEST_SERVER:
-        return warning("database", said, f"dagmaster is tested with {OLDEST_SERVER} to {NEWEST_SERVER}: try it first")
-    if latency_ms > SLOW_MS:
-        return warning("database", said, "run orchestrators and workers nearer to it: each step waits for it")
-    return good("database", said)
+        remedy = f"dagmaster is tested with {OLDEST_SERVER} to {NEWEST_SERVER}: test this version before you rely on it"
+        return warning("database", message, remedy)
+    if server.latency_ms > SLOW_MS:
+        return warning("database", message, "run orchestrators and workers closer to it: every step waits for it")
+    return good("database", message)
 
 
-def judge_clock(difference: float, uncertain: float) -> Finding:
-    """Check the offset between the host's clock and the database's, which decides."""
-    beyond = abs(difference) - uncertain
-    if beyond <= CLOCK_SECONDS:
+def grade_clock(clock: ClockOffset) -> Finding:
+    """Check the offset between the clock of this host and the server's, which decides."""
+    if abs(clock.seconds) - clock.uncertainty_seconds <= CLOCK_SECONDS:
         return good("clock", "this host and the database agree")
-    side = "ahead of" if difference > 0 else "behind"
+    side = "ahead of" if clock.seconds > 0 else "behind"
     return warning(
         "clock",
-        f"this host is {abs(difference):.0f} s {side} the database",
-        "start NTP on both. Leases keep working, for the database's clock decides; times in logs will not fit",
+        f"this host is {abs(clock.seconds):.0f} s {side} the database",
+        "start NTP on both. Leases use the database's clock and keep working, but the times in logs will differ",
     )
 
 
-def judge_schema(found: str | None, head: str, *, may_create: bool, user: str, database: str) -> Finding:
-    """Return whether the tables are those of this code."""
-    if found is None and not may_create:
+def grade_schema(schema: SchemaState) -> Finding:
+    """Check that the schema has the version that this code needs."""
+    version, required = schema.version, schema.required
+    if version is None and not schema.may_create:
         return bad(
             "schema",
-            f"not there yet, and user {user!r} may not make it",
-            f'as an owner of the database: GRANT CREATE ON DATABASE "{database}" TO "{user}"; then `dagmaster migrate`',
+            f"does not exist, and user {schema.user!r} may not create it",
+            f'as an owner of the database: GRANT CREATE ON DATABASE "{schema.database}" TO "{schema.user}"; then'
+            " `dagmaster migrate`",
         )
-    if found is None:
-        return warning("schema", "not there yet", "`dagmaster migrate` makes it; `dev` and `run` do so by themselves")
-    if found < head:
-        return bad("schema", f"version {found}, and this code wants {head}", "`dagmaster migrate`")
-    if found > head:
-        return bad("schema", f"version {found}, and this code knows {head}", "upgrade dagmaster on this host")
-    return good("schema", f"version {found}, which this code wants")
+    if version is None:
+        remedy = "`dagmaster migrate` creates it; `dagmaster dev` and `dagmaster run` do so by themselves"
+        return warning("schema", "does not exist yet", remedy)
+    if version < required:
+        return bad("schema", f"version {version}; this code needs {required}", "`dagmaster migrate`")
+    if version > required:
+        return bad("schema", f"version {version}; this code needs {required}", "upgrade dagmaster on this host")
+    return good("schema", f"version {version}, as this code needs")
 
 
-def judge_roles(there: Collection[str]) -> Finding:
-    """Return whether services can have less than all rights."""
-    missing = [role for role in ROLES if role not in there]
+def grade_roles(names: Collection[str]) -> Finding:
+    """Check that services can have fewer rights than the owner."""
+    missing = [role for role in ROLES if role not in names]
     if not missing:
         return good("roles", f"{', '.join(ROLES)}: grant them to the users of the services")
     return warning(
         "roles",
-        f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} not there: all services need the owner's rights",
-        "that works. For separate rights, a user with CREATEROLE runs the first `dagmaster migrate` of a database",
+        f"{', '.join(missing)} {'do' if len(missing) > 1 else 'does'} not exist: all services need the owner's rights",
+        "this works. For separate rights, let a user with CREATEROLE run the first `dagmaster migrate` of a database",
     )
 
 
-def judge_listening(*, heard: bool, pooled: bool, direct: bool) -> Finding:
-    """Return whether sleepers are woken."""
-    if heard:
-        return good("wake-up", "LISTEN and NOTIFY work" + (" on the direct address" if direct else ""))
-    if pooled and not direct:
+def grade_notifications(notifications: Notifications) -> Finding:
+    """Check that services are notified instead of polling."""
+    if notifications.is_received:
+        where = " on the direct address" if notifications.has_direct_address else ""
+        return good("wake-up", f"LISTEN and NOTIFY work{where}")
+    fallback = "polling is the fallback, and steps take up to DAGMASTER_POLL_SECONDS"
+    if notifications.is_pooled and not notifications.has_direct_address:
         return warning(
             "wake-up",
-            "LISTEN does not work through a pooler: the poll serves, and steps take up to DAGMASTER_POLL_SECONDS",
+            f"LISTEN does not work through a pooler: {fallback}",
             "set DAGMASTER_DATABASE_DIRECT_URL to the server's own address",
         )
     return warning(
         "wake-up",
-        "a NOTIFY was not heard: the poll serves, and steps take up to DAGMASTER_POLL_SECONDS",
-        "a pooler is probably in between: set DAGMASTER_DATABASE_DIRECT_URL to the server's own address",
+        f"a NOTIFY was not received: {fallback}",
+        "the connection probably goes through a pooler: set DAGMASTER_DATABASE_DIRECT_URL to the server's own address",
     )
 
 
-def judge_pooler(*, pid_told: int, pid_seen: int, statement_lost: bool) -> Finding | None:
-    """Check for a pooler between us and the server: PgBouncer invents the backend process id."""
-    if statement_lost:
+def grade_pooler(prepared: PreparedStatements) -> Finding | None:
+    """Check for a pooler between this host and the server; None if there is no sign of one."""
+    if prepared.is_lost:
         return bad(
             "pooler",
-            "a prepared statement was lost: a pooler (PgBouncer) in transaction mode is in between",
+            "a prepared statement was lost: the connection goes through a pooler (PgBouncer) in transaction mode",
             "set DAGMASTER_DATABASE_POOLED=true, and DAGMASTER_DATABASE_DIRECT_URL to the server's own address",
         )
-    if pid_told != pid_seen:
+    if prepared.reported_pid != prepared.backend_pid:
         return warning(
             "pooler",
-            "a pooler (PgBouncer) seems to be in between; prepared statements worked this time",
-            "if it is in transaction mode, set DAGMASTER_DATABASE_POOLED=true; in session mode all is well",
+            "the connection seems to go through a pooler (PgBouncer); prepared statements worked this time",
+            "if it is in transaction mode, set DAGMASTER_DATABASE_POOLED=true; session mode needs no setting",
         )
     return None
 
 
-def judge_living(orchestrators: int, workers: int) -> Finding:
-    """Return whether somebody moves the jobs."""
-    said = f"{_count(orchestrators, 'orchestrator')} and {_count(workers, 'worker')} alive"
-    if orchestrators and workers:
-        return good("services", said)
-    missing = [name for name, there in (("an orchestrator", orchestrators), ("a worker", workers)) if not there]
-    return warning("services", said, f"jobs move only while both live: start {' and '.join(missing)}")
+def grade_services(live: LiveServices) -> Finding:
+    """Check that an orchestrator and a worker are alive."""
+    message = f"{_count(live.orchestrators, 'orchestrator')} and {_count(live.workers, 'worker')} alive"
+    if live.orchestrators and live.workers:
+        return good("services", message)
+    counts = (("an orchestrator", live.orchestrators), ("a worker", live.workers))
+    missing = " and ".join(name for name, count in counts if not count)
+    return warning("services", message, f"jobs make progress only while both are alive: start {missing}")
 
 
-def judge_queues(waiting: Sequence[tuple[str, int]], served: Collection[str], *, all_served: bool) -> Finding:
-    """Return whether each task that waits will be found by someone. `all_served`: a worker serves every queue."""
-    # The queue of a `run` is that process's own. Workers that serve every queue take it over when the process is gone.
-    alone = [(queue, tasks) for queue, tasks in waiting if queue not in served and not all_served]
-    if not alone:
-        tasks = sum(count for _, count in waiting)
-        return good(
-            "queues", f"{_count(tasks, 'task')} waiting" + (", each in a queue that is served" if tasks else "")
-        )
-    named = ", ".join(f"{queue} ({_count(tasks, 'task')})" for queue, tasks in alone[:_NAMED])
-    more = f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else ""
-    options = " ".join(f"--queue {queue}" for queue, _ in alone[:_NAMED])
-    return warning("queues", f"nobody serves {named}{more}", f"dagmaster worker {options}")
+def grade_queues(waiting: WaitingTasks) -> Finding:
+    """Check that every queue with waiting tasks has a live worker."""
+    # The queue of a `run` is private to that process. When it ends, workers that serve every queue take it over.
+    unserved = [
+        (queue, tasks)
+        for queue, tasks in waiting.by_queue
+        if queue not in waiting.served_queues and not waiting.is_every_queue_served
+    ]
+    if not unserved:
+        total = sum(tasks for _, tasks in waiting.by_queue)
+        note = ", all in queues that a worker serves" if total else ""
+        return good("queues", f"{_count(total, 'task')} waiting{note}")
+    names = ", ".join(f"{queue} ({_count(tasks, 'task')})" for queue, tasks in unserved[:_MAX_NAMES])
+    more = f" and {len(unserved) - _MAX_NAMES} more" if len(unserved) > _MAX_NAMES else ""
+    options = " ".join(f"--queue {queue}" for queue, _ in unserved[:_MAX_NAMES])
+    return warning("queues", f"no worker serves {names}{more}", f"dagmaster worker {options}")
 
 
-def size(count: int) -> str:
-    """Spell a number of bytes."""
+def format_bytes(count: int) -> str:
+    """Format a number of bytes."""
     for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"

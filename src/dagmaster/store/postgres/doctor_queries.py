@@ -1,36 +1,43 @@
-"""Queries of the doctor about a database in whatever state. Driver errors are not translated: the doctor reads them."""
+"""Queries of the doctor about a database in any state. Driver errors are not translated: they are its findings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
     import asyncpg
 
+    PgConnection = asyncpg.Connection[asyncpg.Record]
+
 _SQL = queries("doctor")
 
 
-async def server(connection: asyncpg.Connection[asyncpg.Record]) -> asyncpg.Record | None:
-    """Return the version of the server, our user and its rights."""
-    return await connection.fetchrow(_SQL["server"].sql)
+async def server(connection: PgConnection) -> asyncpg.Record:
+    """Return the version of the server, and the user with its rights."""
+    return await _one_row(connection, "server", {})
 
 
-async def wall(connection: asyncpg.Connection[asyncpg.Record]) -> Any:
-    """Return the server's own clock, in seconds since the epoch."""
-    return await connection.fetchval(_SQL["wall"].sql)
+async def clock_time(connection: PgConnection) -> float:
+    """Return the time of the server's clock, in seconds since the epoch."""
+    seconds: float = await connection.fetchval(_SQL["clock_time"].sql)
+    return seconds
 
 
-async def living(
-    connection: asyncpg.Connection[asyncpg.Record], lease_seconds: float, worker_lease_seconds: float
-) -> asyncpg.Record | None:
-    """Count live orchestrators and workers, with the queues that these serve."""
-    query = _SQL["living"]
-    given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
-    return await connection.fetchrow(query.sql, *query.arguments(given))
+async def live_services(connection: PgConnection, lease_seconds: float, worker_lease_seconds: float) -> asyncpg.Record:
+    """Count live orchestrators and workers, with the queues that the workers serve."""
+    leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+    return await _one_row(connection, "live_services", leases)
 
 
-async def waiting(connection: asyncpg.Connection[asyncpg.Record]) -> list[tuple[str, int]]:
+async def waiting_tasks(connection: PgConnection) -> list[tuple[str, int]]:
     """Return the number of waiting tasks by queue."""
-    return [(row["queue"], row["tasks"]) for row in await connection.fetch(_SQL["waiting"].sql)]
+    return [(row["queue"], row["tasks"]) for row in await connection.fetch(_SQL["waiting_tasks"].sql)]
+
+
+async def _one_row(connection: PgConnection, name: str, params: dict[str, float]) -> asyncpg.Record:
+    query = _SQL[name]
+    row = await connection.fetchrow(query.sql, *query.arguments(params))
+    assert row is not None  # noqa: S101 - an aggregate always returns a row
+    return row

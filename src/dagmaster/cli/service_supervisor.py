@@ -1,0 +1,136 @@
+"""Supervise child processes of `dagmaster dev`: start, watch, restart and stop them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dagmaster.cli.main import BAD_INPUT, INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+RESTART_SECONDS: Final = 1.0
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A dagmaster command to keep running; `ready` is set when its process has printed that it is ready."""
+
+    name: str
+    arguments: Sequence[str]
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ServiceSupervisor:
+    """Runs services in child processes, restarts those that die, and stops them together."""
+
+    def __init__(
+        self, services: Sequence[Service], on_death: Callable[[int], Awaitable[None]], *, stop_seconds: float
+    ) -> None:
+        self._services = services
+        self._on_death = on_death
+        self._stop_seconds = stop_seconds
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether a stop was requested."""
+        return self._stopping.is_set()
+
+    def start(self) -> None:
+        """Start all services."""
+        self._tasks = [asyncio.create_task(self._supervise(service)) for service in self._services]
+
+    async def wait_ready(self) -> None:
+        """Wait until all services are ready, or a stop was requested."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        for service in self._services:
+            ready = asyncio.create_task(service.ready.wait())
+            await asyncio.wait([ready, stopping], return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+        stopping.cancel()
+
+    def stop(self) -> None:
+        """Terminate all services; called again, kill them and exit."""
+        if self.is_stopping:
+            click.echo("exiting at once; jobs continue when dagmaster runs again", err=True)
+            self._signal_all(kill=True)
+            os._exit(INTERRUPTED)
+        self._stopping.set()
+        click.echo("\nstopping (press Ctrl-C again to exit at once)")
+        self._signal_all()
+
+    async def wait_stopped(self) -> None:
+        """Wait until a stop was requested and all services have ended; kill those that take too long."""
+        await self._stopping.wait()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=self._stop_seconds)
+            if late:
+                self._signal_all(kill=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _signal_all(self, *, kill: bool = False) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill() if kill else process.terminate()
+
+    async def _supervise(self, service: Service) -> None:
+        while not self._stopping.is_set():
+            was_ready = service.ready.is_set()
+            process = await _spawn(service.arguments)
+            self._processes.add(process)
+            await _forward_output(process, service)
+            code = await process.wait()
+            self._processes.discard(process)
+            if self._stopping.is_set():
+                return
+            if code == BAD_INPUT and not was_ready and not service.ready.is_set():
+                # It has printed why; a restart would end the same way.
+                self.stop()
+                return
+            print_status(service.name, f"pid {process.pid} exited with code {code}; restarting it")
+            await self._on_death(process.pid)
+            await asyncio.sleep(RESTART_SECONDS)
+
+
+def print_status(name: str, message: str) -> None:
+    """Print a line about a service or another part of the system."""
+    click.echo(f"  {name:<13} {message}")
+
+
+async def _spawn(arguments: Sequence[str]) -> asyncio.subprocess.Process:
+    # In its own session: this process passes on a Ctrl-C at the terminal. It exits when its standard input is closed.
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "dagmaster",
+        *arguments,
+        "--with-parent",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=MAX_LINE_BYTES,
+        start_new_session=True,
+    )
+
+
+async def _forward_output(process: asyncio.subprocess.Process, service: Service) -> None:
+    """Print the output of a process until it ends; note when it is ready."""
+    assert process.stdout is not None  # noqa: S101 - for mypy: it is a pipe
+    async for line in process.stdout:
+        text = line.decode(errors="replace").rstrip()
+        if " is ready (pid " in text:
+            print_status(service.name, f"pid {process.pid}")
+            service.ready.set()
+        elif not text.endswith((" is stopping", " has stopped")):
+            print_status(service.name, text)
