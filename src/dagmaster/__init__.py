@@ -1,6 +1,6 @@
-"""dagmaster runs workflows that must not be lost.
+"""dagmaster runs durable workflows. This module has the public names.
 
-The public names. They are imported when they are first used, so that `import dagmaster` costs nothing.
+They are imported when they are first used, so that `import dagmaster` is fast.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
     "register_handler",
 ]
 
-_PLACES = {
+_MODULES = {
     "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
     "dagmaster.authoring.handler_context": ("HandlerContext",),
     "dagmaster.authoring.handler_registry": (
@@ -61,13 +61,13 @@ _PLACES = {
     "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),
     "dagmaster.ports.handler_reports": ("Checkpoint", "HandlerResult", "Progress"),
 }
-_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACE_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'dagmaster' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACE_OF[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

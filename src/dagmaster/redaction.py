@@ -1,7 +1,7 @@
 """Redact secrets in what handlers return, report and log.
 
-Only text is looked at: a secret that was made a number, or spelled backwards, stays. So does the part of one that is
-left where a long message was cut.
+Only exact occurrences are redacted: a secret that was encoded or reversed is not, nor is the rest of a secret where a
+long message was truncated.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ REDACTED = "***"
 MIN_SECRET_DIGITS = 4
 """Digits of the shortest secret number that is redacted."""
 
-# The keys of an error that we wrote ourselves: a secret that happens to be such a word does not make them unreadable.
+# Keys of an error that dagmaster wrote: they are kept even if a secret equals one of them.
 _OUR_KEYS = frozenset({"kind", "message", "type", "traceback"})
 
 
 def redacted(outcome: Outcome, secrets: Collection[str]) -> Outcome:
     """Return the outcome with *** for every secret, in keys too. Without secrets it is the same object."""
-    hide = _hider(secrets)
-    if hide is None:
+    redact = _text_redactor(secrets)
+    if redact is None:
         return outcome
     match outcome:
         case Succeeded():
-            return Succeeded(_replaced(outcome.output, hide), _replaced(outcome.metrics, hide))
+            return Succeeded(_redact_json(outcome.output, redact), _redact_json(outcome.metrics, redact))
         case Failed():
-            ours = {key: _replaced(item, hide) for key, item in outcome.error.items() if key in _OUR_KEYS}
+            ours = {key: _redact_json(item, redact) for key, item in outcome.error.items() if key in _OUR_KEYS}
             details = {key: item for key, item in outcome.error.items() if key not in _OUR_KEYS}
-            return Failed({**_replaced(details, hide), **ours}, outcome.permanent)
+            return Failed({**_redact_json(details, redact), **ours}, outcome.permanent)
         case Released():
-            return Released(hide(outcome.reason))
+            return Released(redact(outcome.reason))
 
 
 def redact_value(value: Any, secrets: Collection[str]) -> Any:
     """Return a JSON value with *** for every secret. Without secrets it is the same object, else a copy."""
-    hide = _hider(secrets)
-    return value if hide is None else _replaced(value, hide)
+    redact = _text_redactor(secrets)
+    return value if redact is None else _redact_json(value, redact)
 
 
 def redactor(secrets: Collection[str]) -> Callable[[Any], Any]:
     """Return a function that redacts JSON values, for many values of one job."""
-    hide = _hider(secrets)
-    return (lambda value: value) if hide is None else (lambda value: _replaced(value, hide))
+    redact = _text_redactor(secrets)
+    return (lambda value: value) if redact is None else (lambda value: _redact_json(value, redact))
 
 
 def secret_texts(declarations: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
@@ -60,7 +60,7 @@ def secret_texts(declarations: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
 
 
 def _texts(value: Any) -> Iterator[str]:
-    # A number of a few digits occurs in any text: to redact it would hide nothing and garble much.
+    # A short number occurs in many texts: redacting it would protect nothing and corrupt much.
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -70,62 +70,62 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _hider(secrets: Collection[str]) -> Callable[[str], str] | None:
-    """Return what replaces the secrets in a text; None if there are none."""
-    spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
-    if not spellings:
+def _text_redactor(secrets: Collection[str]) -> Callable[[str], str] | None:
+    """Return a function that redacts the secrets in a text; None if there are none."""
+    variants = {variant for secret in secrets if secret for variant in _escaped_variants(secret)}
+    if not variants:
         return None
-    # Longest first: of two that start at one place the longer one counts. Looking ahead: all that overlap are found.
-    longest_first = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
+    # Longest first: of two that start at the same position the longer one wins. Lookahead: overlapping ones match, too.
+    longest_first = sorted(variants, key=lambda variant: (-len(variant), variant))
     pattern = re.compile(f"(?=({'|'.join(map(re.escape, longest_first))}))")
 
-    def hide(text: str) -> str:
-        # Nearly no text has a secret, and `in` is much faster than the pattern.
-        if not any(spelling in text for spelling in longest_first):
+    def redact(text: str) -> str:
+        # Few texts contain a secret, and `in` is much faster than the pattern.
+        if not any(variant in text for variant in longest_first):
             return text
         parts: list[str] = []
         end = 0
-        for found in pattern.finditer(text):
-            if found.start() >= end:
-                parts += (text[end : found.start()], REDACTED)
-            end = max(end, found.end(1))
+        for match in pattern.finditer(text):
+            if match.start() >= end:
+                parts += (text[end : match.start()], REDACTED)
+            end = max(end, match.end(1))
         return "".join([*parts, text[end:]])
 
-    return hide
+    return redact
 
 
-def _spellings(secret: str) -> set[str]:
-    """Return the secret as `repr`, JSON and our own cleaning write it inside a text: a password may have a quote."""
-    written = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    return {secret, storable_text(secret), *map(storable_text, written)}
+def _escaped_variants(secret: str) -> set[str]:
+    """Return the secret as it is, and as `repr`, JSON and `storable_text` escape it: a password may have a quote."""
+    escaped = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    return {secret, storable_text(secret), *map(storable_text, escaped)}
 
 
-def _replaced(value: Any, hide: Callable[[str], str]) -> Any:
-    """Return a copy with every text replaced. No recursion: it is as deep as it is."""
+def _redact_json(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a copy with every text redacted. Not recursive: values may be nested deeply."""
     top: list[Any] = []
-    waiting: list[tuple[Any, Any]] = [([value], top)]
+    pending: list[tuple[Any, Any]] = [([value], top)]
 
-    def begun(item: Any) -> Any:
+    def copy(item: Any) -> Any:
         if isinstance(item, str):
-            return hide(item)
+            return redact(item)
         if isinstance(item, dict | list | tuple):
-            copied: dict[str, Any] | list[Any] = {} if isinstance(item, dict) else []
-            waiting.append((item, copied))
-            return copied
-        # A number that is a secret, or that a secret is the text of.
-        if isinstance(item, int | float) and not isinstance(item, bool) and hide(str(item)) == REDACTED:
+            target: dict[str, Any] | list[Any] = {} if isinstance(item, dict) else []
+            pending.append((item, target))
+            return target
+        # A number whose text is a secret.
+        if isinstance(item, int | float) and not isinstance(item, bool) and redact(str(item)) == REDACTED:
             return REDACTED
         return item
 
-    while waiting:
-        source, target = waiting.pop()
+    while pending:
+        source, target = pending.pop()
         if isinstance(source, dict):
             for key, item in source.items():
-                name = hide(key)
-                # Two keys that differed in their secrets stay two.
+                name = redact(key)
+                # Keys that differ only in secrets stay distinct.
                 while name in target:
                     name = f"{name} ({len(target)})"
-                target[name] = begun(item)
+                target[name] = copy(item)
         else:
-            target.extend(map(begun, source))
+            target.extend(map(copy, source))
     return top[0]

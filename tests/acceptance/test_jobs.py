@@ -282,7 +282,7 @@ def test_a_job_that_nobody_serves_says_what_to_start_and_can_be_cancelled(place)
         assert "submitted" in watching.stderr.readline()
         assert any("no live worker serves this queue" in line for line in watching.stderr)
         watching.send_signal(signal.SIGINT)
-        assert "the job goes on" in watching.stderr.read()
+        assert "the job continues" in watching.stderr.read()
         assert watching.wait(timeout=60) == 130
     done = place.json("jobs", "cancel", job_id, "--wait")
     assert (done["status"], done["nodes"]["a"]["status"]) == ("CANCELLED", "CANCELLED")

@@ -222,7 +222,7 @@ def test_dev_runs_everything_survives_a_kill_and_ends_with_all_it_started(place:
     assert pid == pids[1]
     os.kill(pid, signal.SIGKILL)
     assert waiting.over() == 0, waiting.text
-    assert "starting it again" in dev.until(f"pid {pid} ended with code -9")
+    assert "restarting it" in dev.until(f"pid {pid} exited with code -9")
     done = place.run("jobs", "events", "last", "--json")
     assert "AttemptLost" in done.stdout
 
@@ -265,7 +265,7 @@ def test_services_on_a_server(on_server: Place):
         assert "run `dagmaster migrate`" in done.stderr
         assert "Traceback" not in done.stderr
     done = place.run("migrate")
-    assert (done.returncode, done.stdout.strip()) == (0, "the schema went from version none to 0002")
+    assert (done.returncode, done.stdout.strip()) == (0, "schema version: none -> 0002")
     orchestrator = place.start("orchestrator")
     worker = place.start("worker", "--queue", "light")
     orchestrator.until("orchestrator is ready")
@@ -285,7 +285,7 @@ def test_services_on_a_server(on_server: Place):
     for process, name in ((worker, "worker of light"), (second, "worker of heavy"), (orchestrator, "orchestrator")):
         process.signal(signal.SIGTERM)
         assert process.over() == 0, process.text
-        process.until(f"{name} is stopped")
+        process.until(f"{name} has stopped")
 
 
 def test_a_schema_of_another_version_is_refused_with_a_sentence(on_server: Place):
@@ -356,10 +356,10 @@ def test_a_second_signal_ends_a_worker_at_once(place: Place):
     assert place.run("submit", text).returncode == 0
     place.until((place.folder / "began").is_file)
     worker.signal(signal.SIGTERM)
-    worker.until("worker of light stops")
+    worker.until("worker of light is stopping")
     worker.signal(signal.SIGTERM)
     assert worker.over() == 130, worker.text
-    worker.until("leaving at once")
+    worker.until("exiting at once")
 
 
 def test_a_worker_without_queues_is_refused(place: Place):

@@ -17,12 +17,12 @@ _JSON_REQUESTED: Final = "dagmaster.json"
 
 
 class CommandError(click.ClickException):
-    """An error of dagmaster that ends a command; `main` takes the exit code of its category."""
+    """An error of dagmaster that ends a command; its category determines the exit code."""
 
     def __init__(self, error: DagmasterError) -> None:
         super().__init__(str(error))
         self.error = error
-        # Asked now: when click shows the error, the context is closed.
+        # Read now: when click shows the error, the context is closed.
         self.as_json = is_json_requested()
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -49,7 +49,7 @@ def is_json_requested() -> bool:
 
 
 def remember_json_requested(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-    """Note that `--json` was given: the callback of every such option."""
+    """Record that `--json` is set: the callback of every such option."""
     if value:
         context.meta[_JSON_REQUESTED] = True
     return value

@@ -27,14 +27,14 @@ INTERRUPTED: Final = 130
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules that are imported when the command is used."""
+    """A group whose commands are in modules that are imported when the command is used."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = dict(lazy or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands, in the order a newcomer meets them."""
+        """Return the names of the commands, in the order in which a newcomer needs them."""
         return [*self.lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{module}:{attribute} is no command")
+            raise TypeError(f"{module}:{attribute} is not a command")
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -64,13 +64,13 @@ class LazyGroup(click.Group):
             # rich turns BrokenPipeError into SystemExit; click would exit with 1.
             if not isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError):
                 raise
-            _leave_pipe()
+            _discard_output()
             return COMPLETED
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; for a wrong name, say the nearest right one."""
+        """Return a command; for an unknown name, suggest the most similar one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -90,26 +90,32 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     lazy={
-        "run": ("dagmaster.cli.commands.run:run", "Run a workflow file to its end, here and now."),
-        "dev": ("dagmaster.cli.commands.dev:dev", "Run everything on this machine: database, orchestrator, worker."),
-        "submit": ("dagmaster.cli.commands.submit:submit", "Submit a job, and wait for it if you like."),
-        "jobs": ("dagmaster.cli.commands.jobs:jobs", "List, watch, explain and steer jobs."),
+        "run": ("dagmaster.cli.commands.run:run", "Run a workflow file in this process."),
+        "dev": (
+            "dagmaster.cli.commands.dev:dev",
+            "Run the whole system on this machine: database, orchestrator, worker.",
+        ),
+        "submit": ("dagmaster.cli.commands.submit:submit", "Submit a job."),
+        "jobs": ("dagmaster.cli.commands.jobs:jobs", "List, watch, explain and control jobs."),
         "workflows": (
             "dagmaster.cli.commands.workflows:workflows",
-            "Check, draw and publish workflow files, and look at the published ones.",
+            "Validate, draw and publish workflow files, and show the published ones.",
         ),
-        "handlers": ("dagmaster.cli.commands.handlers:handlers", "List, show and try the handlers."),
-        "blobs": ("dagmaster.cli.commands.blobs:blobs", "Bring data, and look at results."),
-        "stac": ("dagmaster.cli.commands.stac:stac", "Find what was made, by place and time."),
-        "storm": ("dagmaster.cli.commands.simulate:storm", "Try a workflow in thousands of simulated storms."),
+        "handlers": ("dagmaster.cli.commands.handlers:handlers", "List, show and test handlers."),
+        "blobs": ("dagmaster.cli.commands.blobs:blobs", "Store data for workflows, and fetch results."),
+        "stac": ("dagmaster.cli.commands.stac:stac", "Find data by place and time in the STAC catalog."),
+        "storm": (
+            "dagmaster.cli.commands.simulate:storm",
+            "Simulate a workflow under thousands of schedules with faults.",
+        ),
         "fleet": ("dagmaster.cli.commands.fleet:fleet", "Show the orchestrators, the workers and the queues."),
         "orchestrator": ("dagmaster.cli.commands.services:orchestrator", "Run an orchestrator."),
-        "worker": ("dagmaster.cli.commands.services:worker", "Run a worker for some queues."),
-        "migrate": ("dagmaster.cli.commands.migrate:migrate", "Bring a database's schema to the version of this code."),
-        "config": ("dagmaster.cli.commands.config:config", "Show the settings, and where each comes from."),
+        "worker": ("dagmaster.cli.commands.services:worker", "Run a worker."),
+        "migrate": ("dagmaster.cli.commands.migrate:migrate", "Upgrade the schema of a database."),
+        "config": ("dagmaster.cli.commands.config:config", "Show the settings, and the origin of each."),
         "doctor": (
             "dagmaster.cli.commands.doctor:doctor",
-            "Say what is wrong with this installation, and how to fix it.",
+            "Check this installation, and print how to repair what does not work.",
         ),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -117,17 +123,17 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="dagmaster", prog_name="dagmaster")
 def cli() -> None:
-    """Run workflows that must not be lost.
+    """Run durable workflows.
 
-    A workflow is a YAML file: nodes that run handlers, and what follows what. It is checked as a whole before
-    anything runs, and every mistake is told with its line.
+    A workflow is a YAML file: nodes that run handlers, and the dependencies between them. The whole file is validated
+    before anything runs, and every problem is reported with its line.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. Exit codes: 0 completed, 1 failed, 2 bad input, 3 no database or storage, 130 stopped."""
+    """Run the command line; exit with one of the codes above."""
     with contextlib.suppress(ValueError):
-        # On a thread of its own, a command hears no signals.
+        # Only the main thread can handle signals.
         signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
@@ -141,18 +147,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
-    """Leave as Ctrl-C does: who joined an embedded server and is ended at once would leave it behind."""
+    """Handle SIGTERM as Ctrl-C: a process that exits at once would leave its embedded server running."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell lets what it starts in the background hear no Ctrl-C.
+        # A shell starts background processes with SIGINT ignored.
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
-def _leave_pipe() -> None:
+def _discard_output() -> None:
     """Discard everything that is still to be written."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _exit_code(error: click.ClickException) -> int:

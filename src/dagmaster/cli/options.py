@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from dagmaster.cli.errors import command_errors, remember_json_requested
+from dagmaster.ports.storage import ZONES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,14 +35,21 @@ json_lines_option = json_output_option("Print one JSON document a line, and noth
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=pathlib.Path, file_okay=False),
-    help="The embedded PostgreSQL's data. Default: DAGMASTER_DATA_DIR, else one for each user.",
+    help="The data directory of the embedded PostgreSQL.  [default: DAGMASTER_DATA_DIR, else one per user]",
+)
+zone_option = click.option(
+    "--zone",
+    type=click.Choice(ZONES),
+    default="bronze",
+    show_default=True,
+    help="bronze: raw data; silver: results; gold: published data.",
 )
 handlers_option = click.option(
     "--handlers",
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="A module (myapp.tasks) or file (./tasks.py) that has handlers. Repeatable; adds to DAGMASTER_HANDLERS.",
+    help="A module (myapp.tasks) or file (./tasks.py) with handlers, besides DAGMASTER_HANDLERS. Repeatable.",
 )
 
 
@@ -54,7 +62,7 @@ def inputs_options(command: F) -> F:
         "inputs_file",
         type=click.Path(path_type=pathlib.Path, allow_dash=True),
         metavar="FILE",
-        help="Inputs from a JSON file (- for standard input). -i wins over it.",
+        help="Inputs from a JSON file (- for standard input). -i overrides it.",
     )
     return one(many(command))
 
@@ -106,7 +114,7 @@ def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], noun: str
         if not equals or not key:
             raise click.UsageError(f"{noun} is written key=value, not {pair!r}")
         if key in values:
-            raise click.UsageError(f"{noun} {key!r} is given twice")
+            raise click.UsageError(f"{noun} {key!r} appears twice")
         values[key] = parse(key, text)
     return values
 

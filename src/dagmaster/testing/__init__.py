@@ -1,4 +1,4 @@
-"""Doubles and factories for tests of dagmaster, and of what is built on it.
+"""Test doubles and factories for tests of dagmaster and of code that uses it.
 
 Names are imported when they are first used: `run_workflow` does not need the factories.
 """
@@ -69,7 +69,7 @@ __all__ = [
     "workflow",
 ]
 
-_PLACES = {
+_MODULES = {
     "dagmaster.local.memory_services": ("memory_services",),
     "dagmaster.local.runner": ("Answers", "LocalRunner", "Observer"),
     "dagmaster.testing.clock": ("FakeClock",),
@@ -78,10 +78,10 @@ _PLACES = {
     "dagmaster.testing.services": ("local_services",),
     "dagmaster.testing.run": ("run_workflow",),
 }
-_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dagmaster.testing' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACE_OF.get(name, "dagmaster.testing.factories")), name)
+    return getattr(importlib.import_module(_MODULE_OF.get(name, "dagmaster.testing.factories")), name)

@@ -1,4 +1,4 @@
-"""A clock that a test sets. Nobody sleeps: when only the clock can go on, it jumps."""
+"""A clock that a test controls. Nothing sleeps: when everything waits for the clock, it jumps."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
 
 
 class FakeClock:
-    """Stands still until it is moved, or until nothing else can happen."""
+    """A clock that stands still until a test moves it, or until everything waits for it."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self._now = now
 
     def now(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self._now
 
     def move(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self._now += seconds
 
     async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:

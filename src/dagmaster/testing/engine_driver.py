@@ -1,6 +1,6 @@
-"""A tiny shell around one job, in memory: it answers needs from a dict of outputs, and keeps rows as a store would.
+"""Drive one job through the engine in memory: answer its needs from a dict of outputs, and keep rows as a store does.
 
-It runs nothing and knows no time but the one it is told. `Driver.rebuilt` gives the job that a crash would leave.
+No handler runs, and time passes only when a test moves it. `Driver.rebuilt` returns the job as a crash would leave it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FINGERPRINT: Final = NodeRow._fields.index("fingerprint")
 
 
 class Driver:
-    """A job, a clock that is moved by hand, and everything that was decided so far."""
+    """A job, a clock that the test moves, and all decisions so far."""
 
     def __init__(self, job: Job, *, now: float = 0.0) -> None:
         self.job = job
@@ -55,7 +55,7 @@ class Driver:
     # ── One event ──
 
     def happens(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
-        """Apply an event, answer every need that follows from it, and give all that was decided."""
+        """Apply an event, answer every need that follows from it, and return all decisions."""
         decided = self.step(event, output=output)
         answered = 0
         while answered < len(decided):
@@ -66,7 +66,7 @@ class Driver:
         return decided
 
     def step(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
-        """Apply an event and nothing else. Needs stay open."""
+        """Apply an event without answering needs; return the decisions."""
         decided = advance(self.job, event, self.now)
         self.decisions += decided
         for decision in decided:
@@ -79,15 +79,15 @@ class Driver:
         return decided
 
     def answer(self, need: Need) -> ValuesLoaded:
-        """Give what a need asks for, and not a value more."""
-        whole = self.scope(need.node)
-        asked: dict[str, Any] = {}
+        """Return exactly the values that a need refers to."""
+        scope = self.scope(need.node)
+        values: dict[str, Any] = {}
         for ref in need.refs:
-            _copy(whole, asked, ref)
-        return ValuesLoaded(need.node, asked)
+            _copy(scope, values, ref)
+        return ValuesLoaded(need.node, values)
 
     def scope(self, node_id: str | None) -> Mapping[str, Any]:
-        """Give what the expressions of a node can see."""
+        """Return the scope of the expressions of a node."""
         nodes = {node.id: self._facts(node) for node in self.job.nodes.values() if node.parent is None}
         scope: dict[str, Any] = {"inputs": {}, "nodes": nodes}
         node = None if node_id is None else self.job.nodes[node_id]
@@ -106,12 +106,12 @@ class Driver:
         return facts
 
     def _outputs(self, fan: FanOut) -> list[Any]:
-        found: list[Any] = []
+        outputs: list[Any] = []
         for child in fan.children[: fan.expanded]:
             completed = child.status is NodeStatus.COMPLETED
             output = self._outputs(child) if isinstance(child, FanOut) else self.outputs.get(child.id)
-            found.append(output if completed else None)
-        return found
+            outputs.append(output if completed else None)
+        return outputs
 
     def _item(self, node: Node) -> dict[str, Any]:
         if node.parent is None:
@@ -120,14 +120,14 @@ class Driver:
         outer = self._item(node.parent)
         return own | {"outer": outer} if outer else own
 
-    # ── What is stored ──
+    # ── Stored rows ──
 
     def rows(self) -> dict[str, NodeRow]:
-        """Give the rows of all nodes as the job stands."""
+        """Return the current rows of all nodes."""
         return {node.id: row_of(node) for node in self.job.nodes.values()}
 
     def rebuilt(self) -> Job:
-        """Give the job that the stored rows make, after a way through JSON. Rows come in no particular order."""
+        """Rebuild the job from its stored rows, after a round trip through JSON, in another order."""
         rows = through_json(list(self.stored.values()))
         return Job.rebuild(self.job.graph, _job_through_json(self.job.row()), reversed(rows))
 
@@ -153,15 +153,15 @@ class Driver:
         return decided
 
     def is_lost(self, node_id: str) -> list[Decision]:
-        """Let the worker of the current attempt die."""
+        """Report the current attempt of a node as lost: its worker died."""
         return self.happens(TaskLost(node_id, self.job.nodes[node_id].attempt))
 
     def is_released(self, node_id: str) -> list[Decision]:
-        """Let the worker of the current attempt drain."""
+        """Report the current attempt of a node as released: its worker drains."""
         return self.happens(TaskReleased(node_id, self.job.nodes[node_id].attempt))
 
     def is_refused(self, node_id: str) -> list[Decision]:
-        """No worker can ever run it."""
+        """Report that no worker can run the task of a node."""
         error = {"kind": "rejected", "message": "no such handler"}
         return self.happens(DispatchRejected(node_id, self.job.nodes[node_id].attempt, error))
 
@@ -172,11 +172,11 @@ class Driver:
         return self.happens(TimerFired(node_id))
 
     def is_approved(self, node_id: str, by: str = "ada") -> list[Decision]:
-        """Approve, as a person."""
+        """Approve a node."""
         return self.happens(Approved(node_id, by, "2026-01-01T00:00:00Z"))
 
     def is_rejected(self, node_id: str, by: str = "ada", comment: str = "") -> list[Decision]:
-        """Reject, as a person."""
+        """Reject a node."""
         return self.happens(Rejected(node_id, by, "2026-01-01T00:00:00Z", comment))
 
     def is_signalled(self, name: str, payload: Any = None) -> list[Decision]:
@@ -188,56 +188,57 @@ class Driver:
         return self.happens(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result))
 
     def cancels(self) -> list[Decision]:
-        """Somebody asks for the job to stop."""
+        """Request the cancellation of the job."""
         return self.happens(CancelRequested())
 
     def resumes(self, *node_ids: str) -> list[Decision]:
-        """Somebody resumes the job, from these nodes."""
+        """Resume the job, from these nodes."""
         return self.happens(ResumeRequested(node_ids))
 
     def retries(self, node_id: str) -> list[Decision]:
-        """Somebody retries one node."""
+        """Retry one node."""
         return self.happens(RetryRequested(node_id))
 
     def puts_back(self, node_id: str, *indexes: int) -> list[Decision]:
-        """Somebody puts repaired items back into a fan-out."""
+        """Reinject repaired items into a fan-out."""
         return self.happens(ItemsReinjected(node_id, indexes))
 
     def succeeds_throughout(self, output: Any = None) -> list[Decision]:
-        """Everything that is dispatched succeeds, and what follows it, until nothing is."""
+        """Report every dispatched node as succeeded, until none is left."""
         decided: list[Decision] = []
-        while found := self.dispatched():
-            decided += self.succeeds(*found, output=output)
+        while node_ids := self.dispatched():
+            decided += self.succeeds(*node_ids, output=output)
         return decided
 
     # ── Questions ──
 
     def status(self, node_id: str) -> str:
-        """Return where a node stands, with the reason if it was skipped: `SKIPPED not_taken`."""
+        """Return the status of a node, with the reason if it was skipped: `SKIPPED not_taken`."""
         node = self.job.nodes[node_id]
         return node.status.value if node.skip_reason is None else f"{node.status} {node.skip_reason}"
 
     def statuses(self) -> dict[str, str]:
-        """Return where all nodes stand."""
+        """Return the statuses of all nodes."""
         return {node_id: self.status(node_id) for node_id in self.job.nodes}
 
     def dispatched(self) -> list[str]:
-        """Return the nodes that are out with a worker."""
+        """Return the nodes whose task is dispatched."""
         return [node.id for node in self.job.nodes.values() if node.status is NodeStatus.DISPATCHED]
 
     @property
     def result(self) -> Any:
         """Return the result of the job."""
-        return next(found.result for found in reversed(self.decisions) if isinstance(found, FinishJob))
+        return next(decision.result for decision in reversed(self.decisions) if isinstance(decision, FinishJob))
 
     @property
     def error(self) -> dict[str, Any]:
         """Return the error of the job; empty if there is none."""
-        return next((found.error or {} for found in reversed(self.decisions) if isinstance(found, FinishJob)), {})
+        errors = (decision.error for decision in reversed(self.decisions) if isinstance(decision, FinishJob))
+        return next(errors, None) or {}
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], ref: tuple[str | int, ...]) -> None:
-    """Copy what stands at a path; a path that leads nowhere leaves out what is not there."""
+    """Copy the value at a path, if it exists."""
     key = str(ref[0])
     if key not in source:
         return
@@ -248,16 +249,16 @@ def _copy(source: Mapping[str, Any], target: dict[str, Any], ref: tuple[str | in
 
 
 def through_json(rows: list[NodeRow]) -> list[NodeRow]:
-    """Give the rows as a store would give them back."""
-    found = json.loads(json.dumps(rows, default=bytes.hex))
-    for values, row in zip(found, rows, strict=True):
+    """Return rows as a store would return them."""
+    decoded = json.loads(json.dumps(rows, default=bytes.hex))
+    for values, row in zip(decoded, rows, strict=True):
         values[_STATUS] = NodeStatus(values[_STATUS])
         values[_SKIP_REASON] = None if values[_SKIP_REASON] is None else SkipReason(values[_SKIP_REASON])
         # A fingerprint is kept as bytes.
         values[_FINGERPRINT] = row.fingerprint
-    return [NodeRow._make(values) for values in found]
+    return [NodeRow._make(values) for values in decoded]
 
 
 def _job_through_json(row: JobRow) -> JobRow:
-    # The specs of added nodes are stored as definitions and compiled again; that is the business of `authoring`.
+    # The specs of added nodes are stored as definitions, which `authoring` compiles again.
     return replace(row, signals=json.loads(json.dumps(dict(row.signals))))

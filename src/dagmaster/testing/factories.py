@@ -1,7 +1,7 @@
 """Graphs and jobs that read like sentences: `a_job(a="", b="a", c="a b")`.
 
-A string names what a node waits for (all of it). Everything else is said with a small builder: `task(retry=1)`,
-`any_of("a", "b")`, `fan_out([1, 2, 3], after="a")`. Nothing is checked here: `authoring` does that for real workflows.
+A string lists the nodes that a node waits for. Builders express everything else: `task(retry=1)`, `any_of("a", "b")`,
+`fan_out([1, 2, 3], after="a")`. Nothing is validated here: `authoring` does that for real workflows.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from dagmaster.engine.retry import RetryPolicy
 ROOTS: Final = frozenset({"inputs", "nodes", "upstream", "job", "env", "item", "index", "outer"})
 
 After = str | Leaf | Gate
-"""What a node waits for. A string lists nodes, or branches as `route.small`, and wants all of them."""
+"""What a node waits for. A string lists nodes, or branches such as `route.small`, and requires all of them."""
 
 Builder = Callable[[str], Spec]
-"""What a builder gives: the spec, once it has its name."""
+"""A function that returns a spec for a node id."""
 
 
 def a_graph(
@@ -57,9 +57,9 @@ def a_graph(
     """Build a workflow of these nodes, in this order."""
     specs = {node_id: a_spec(node_id, node) for node_id, node in nodes.items()}
     return Graph(
-        workflow_id="made_up",
+        workflow_id="test_workflow",
         version=1,
-        name="made_up",
+        name="test_workflow",
         description="",
         inputs={},
         specs=specs,
@@ -82,18 +82,18 @@ def a_job(
     outputs: Any = None,
     **nodes: After | Builder,
 ) -> Job:
-    """Build a job of such a workflow that has not started."""
+    """Build a job of a workflow of these nodes; it has not started."""
     graph = a_graph(on_failure=on_failure, deadline_seconds=deadline_seconds, outputs=outputs, **nodes)
     return Job("job", graph)
 
 
 def a_spec(node_id: str, node: After | Builder) -> Spec:
-    """Return one node. Whoever only says what it waits for gets a task."""
+    """Return the spec of one node; if only its dependencies are given, of a task."""
     return (task(node) if isinstance(node, str | Leaf | Gate) else node)(node_id)
 
 
 def template(value: Any) -> Template:
-    """Compile a value with every root that a node could name."""
+    """Compile a value with every root that a node could refer to."""
     return compile_template(value, roots=ROOTS)
 
 
@@ -120,20 +120,20 @@ def any_of(*members: After) -> Gate:
 
 
 def join(*members: After) -> Gate:
-    """Join what edges draw: after the branches that were taken."""
+    """Join edges: wait for the branches that were taken."""
     return Gate(GateKind.JOIN, _members(members))
 
 
 def branch_of(conditional_id: str, branch: str) -> Leaf:
-    """Return one way out of a conditional."""
+    """Return one branch of a conditional."""
     return Leaf(conditional_id, branch)
 
 
 def _members(members: Sequence[After]) -> tuple[Gate | Leaf, ...]:
-    found: list[Gate | Leaf] = []
+    flat: list[Gate | Leaf] = []
     for member in members:
-        found += _leaves(member) if isinstance(member, str) else [member]
-    return tuple(found)
+        flat += _leaves(member) if isinstance(member, str) else [member]
+    return tuple(flat)
 
 
 def _leaves(text: str) -> list[Leaf]:
@@ -151,12 +151,12 @@ def _requires(after: After) -> Gate | None:
 
 
 def start() -> Builder:
-    """Build the entry."""
+    """Build a start node."""
     return lambda node_id: StartSpec(id=node_id)
 
 
 def end(after: After = "") -> Builder:
-    """Build an exit."""
+    """Build an end node."""
     return lambda node_id: EndSpec(id=node_id, requires=_requires(after))
 
 
@@ -189,20 +189,20 @@ def conditional(
 ) -> Builder:
     """Build a conditional: `conditional("{{ nodes.a.output.n }}", {"small": "< 10", "large": None})`; None: default.
 
-    A pair says where the branch leads, too: `{"small": ("< 10", "b")}`.
+    A pair adds the target of the branch: `{"small": ("< 10", "b")}`.
     """
-    ways = [(name, *(way if isinstance(way, tuple) else (way, ""))) for name, way in (branches or {}).items()]
-    made = [
+    rows = [(name, *(row if isinstance(row, tuple) else (row, ""))) for name, row in (branches or {}).items()]
+    ordered = [
         Branch(name, None if text is None else compile_condition(text, roots=ROOTS), tuple(target.split()))
-        for name, text, target in ways
+        for name, text, target in rows
     ]
-    made.sort(key=lambda branch: branch.condition is None)
+    ordered.sort(key=lambda branch: branch.condition is None)
     field = None if on is None else template(on)
     refs = dict.fromkeys(() if field is None else field.refs)
-    for branch in made:
+    for branch in ordered:
         refs |= dict.fromkeys(ref for ref in (branch.condition.refs if branch.condition else ()) if ref != ("value",))
     return lambda node_id: ConditionalSpec(
-        id=node_id, requires=_requires(after), condition_field=field, branches=tuple(made), refs=tuple(refs)
+        id=node_id, requires=_requires(after), condition_field=field, branches=tuple(ordered), refs=tuple(refs)
     )
 
 
@@ -216,7 +216,7 @@ def fan_out(
     on_item_error: str = "fail",
     fail_fast: bool = False,
 ) -> Builder:
-    """Build a fan-out over a list, or an expression that gives one. `tolerate` is a count, or a share such as "5%"."""
+    """Build a fan-out over a list, or an expression that returns one. `tolerate` is a count or a share such as "5%"."""
     make = task() if child is None else child
     tolerance = (
         Tolerance(count=tolerate) if isinstance(tolerate, int) else Tolerance(percent=float(tolerate.rstrip("%")))
@@ -240,7 +240,7 @@ def fan_out(
 
 
 def fan_in(after: After, aggregation: str = "collect", *, over: str | None = None) -> Builder:
-    """Build a fan-in: of the children of `over`, or of one output for each node it waits for."""
+    """Build a fan-in over the children of `over`, or over one output of each node that it waits for."""
     requires = _requires(after)
     sources = tuple(dict.fromkeys(leaf.node for leaf in requires.leaves())) if requires else ()
     return lambda node_id: FanInSpec(
@@ -262,12 +262,12 @@ def approval(
     timeout_seconds: float | None = None,
     on_timeout: str = "reject",
 ) -> Builder:
-    """Build a pause for a person."""
+    """Build an approval."""
     return lambda node_id: ApprovalSpec(
         id=node_id,
         requires=_requires(after),
         approvers=tuple(approvers.split()),
-        message=template("May it go on?"),
+        message=template("Continue?"),
         timeout_seconds=timeout_seconds,
         on_timeout=OnTimeout(on_timeout),
     )
@@ -282,7 +282,7 @@ def wait(
     timeout_seconds: float | None = None,
     on_timeout: str = "fail",
 ) -> Builder:
-    """Build a pause for a time or a signal."""
+    """Build a wait for a time or a signal."""
     return lambda node_id: WaitSpec(
         id=node_id,
         requires=_requires(after),

@@ -1,4 +1,4 @@
-"""Run a workflow in a test: the real engine, orchestrator and worker, no server, and time that passes at once."""
+"""Run a workflow in a test: the real engine, orchestrator and worker, without a server and without waiting."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def run_workflow(
     secrets: Mapping[str, str] | None = None,
     services: Services | None = None,
 ) -> JobReport:
-    """Run a workflow (a graph, a file, or YAML text) to its end and return the report.
+    """Run a workflow (a graph, a file, or YAML text) until it has finished, and return the report.
 
     `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some. Built-in
-    handlers and those of installed packages are known too; a given handler replaces one of the same name, so a test
-    may put a double in the place of a built-in handler. `children` are the workflows that child jobs need, `secrets`
-    the values of `secrets.NAME`. Without a clock, waits and retry delays pass at once. Handlers that ask for storage, a
+    handlers and those of installed packages are known, too; one of `handlers` replaces another of the same name, so a
+    test may replace a built-in handler with a double. `children` are the workflows that child jobs need, `secrets`
+    the values of `secrets.NAME`. Without a clock, waits and retry delays take no time. Handlers that ask for storage, a
     catalog or tables get those of `services`: see `local_services`.
 
     All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines on the
     event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
     processes.) At its timeout a coroutine is cancelled, and an exception is raised in the thread of a plain function;
     one that blocks in a system call ends when that call returns. The attempt fails with `timeout` when the function has
-    really ended, and only then is it retried: two attempts never overlap.
+    ended, and only then is it retried: two attempts never overlap.
     """
     registry = _registry(handlers).overlay(_known_handlers())
     if isinstance(workflow, pathlib.Path):
@@ -78,7 +78,7 @@ async def _run(
 
 @functools.cache
 def _known_handlers() -> Registry:
-    """Return the handlers that are installed. Reading them takes longer than running a small workflow."""
+    """Return the installed handlers. Importing them takes longer than running a small workflow."""
     return discover(SHIPPED_HANDLERS)
 
 

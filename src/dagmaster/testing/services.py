@@ -1,4 +1,4 @@
-"""What handlers are lent, in a folder of a test: storage, a catalog and tables."""
+"""Handler services in a folder of a test: storage, a catalog and tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def local_services(folder: Path, **changes: Any) -> OpenServices:
-    """Services whose zones, catalog, tables and scratch lie below a folder. Files below it may be read."""
+    """Return services whose zones, catalog, tables and scratch are below a folder. Handlers may read files below it."""
     folder = folder.absolute()
     for zone in ZONES:
         (folder / zone).mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,7 @@ def test_scratch_below_tmp_is_ours_alone(tmp_path, monkeypatch):
     assert place.stat().st_mode & 0o777 == 0o700
 
 
-def test_scratch_below_tmp_that_is_a_link_or_somebody_elses_is_refused(tmp_path, monkeypatch):
+def test_scratch_below_tmp_that_is_a_link_or_of_another_user_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     place = tmp_path / f"dagmaster-scratch-{os.getuid()}"
     (tmp_path / "theirs").mkdir()
@@ -114,5 +114,5 @@ def test_scratch_below_tmp_that_is_a_link_or_somebody_elses_is_refused(tmp_path,
     ours = os.getuid()
     if ours == 0:
         os.chown(place, 65534, 65534)
-        with pytest.raises(SettingsInvalid, match="somebody else's"):
+        with pytest.raises(SettingsInvalid, match="belongs to another user"):
             lending(Settings())

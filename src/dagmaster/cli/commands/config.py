@@ -1,4 +1,4 @@
-"""`dagmaster config`: what the settings are, and where each came from."""
+"""`dagmaster config`: the settings, and the origin of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 import textwrap
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,22 +15,27 @@ from dagmaster.cli.options import json_option
 from dagmaster.settings import SECRET_PREFIX, read_settings, show_settings
 
 if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.settings import Reading, Shown
 
 
 @click.group()
 def config() -> None:
-    """Tell the settings, and where each came from."""
+    """Show the settings, and the origin of each."""
 
 
-@config.command(epilog="Exit codes: 0 all settings fit, 2 one does not.")
+@config.command(epilog="Exit codes: 0 all settings are valid, 2 one is not.")
 @json_option
-@click.option("--services", is_flag=True, help="As orchestrators and workers read them: DATABASE_URL and others count.")
+@click.option(
+    "--services",
+    is_flag=True,
+    help="Read the settings as orchestrators and workers do: DATABASE_URL and other names count.",
+)
 def show(*, as_json: bool, services: bool) -> int:
-    """Show each setting: its value, where it came from, and what it is for.
+    """Show each setting: its value, its origin, and its purpose.
 
-    Secrets are masked, also a password inside a URL. A variable DAGMASTER_… that is no setting is told, with the
-    nearest name.
+    Secrets are masked, including passwords in URLs. An unknown variable DAGMASTER_… is reported, with the most similar
+    name.
 
     \b
     Examples:
@@ -45,34 +50,34 @@ def show(*, as_json: bool, services: bool) -> int:
     else:
         for line in table(rows, min(shutil.get_terminal_size().columns, 160)):
             click.echo(line)
-        _say_notes(reading)
+        _print_notes(reading)
     return BAD_INPUT if reading.problems else COMPLETED
 
 
 def table(rows: list[Shown], width: int) -> list[str]:
-    """Return the settings as lines of text: name, value and source, and below them what it is."""
+    """Return the settings as lines of text: name, value and source, and below them the description."""
     name_width = max(len(row.name) for row in rows)
-    values = [_spelled(row.value) for row in rows]
-    # A long value or source leaves its column, and the others stay where they are.
+    values = [_format(row.value) for row in rows]
+    # A long value or source exceeds its column; the other rows stay aligned.
     value_width = min(max(map(len, values)), 24)
     lines = [click.style(f"{'setting':<{name_width}}  {'value':<{value_width}}  source", bold=True)]
     for row, value in zip(rows, values, strict=True):
         is_set = row.source != "default"
         name = click.style(f"{row.name:<{name_width}}", fg="red" if row.problem else None, bold=is_set)
         source = click.style(row.source, fg="cyan" if is_set else None, dim=not is_set)
-        begins = f"{name}  {value:<{value_width}}"
+        start = f"{name}  {value:<{value_width}}"
         if name_width + max(len(value), value_width) + len(row.source) + 4 <= width:
-            lines.append(f"{begins}  {source}")
+            lines.append(f"{start}  {source}")
         else:
-            lines.append(begins.rstrip())
-            lines += [f"    {click.style(each, fg='cyan')}" for each in textwrap.wrap(f"from {row.source}", width - 4)]
-        lines += [f"    {click.style(each, dim=True)}" for each in textwrap.wrap(row.description, width - 4)]
+            lines.append(start.rstrip())
+            lines += [f"    {click.style(line, fg='cyan')}" for line in textwrap.wrap(f"from {row.source}", width - 4)]
+        lines += [f"    {click.style(line, dim=True)}" for line in textwrap.wrap(row.description, width - 4)]
     return lines
 
 
-def _say_notes(reading: Reading) -> None:
+def _print_notes(reading: Reading) -> None:
     if reading.secrets:
-        click.echo(f"\nsecrets, whose values are not shown: {', '.join(reading.secrets)}  ({SECRET_PREFIX}…)")
+        click.echo(f"\nsecrets (values are not shown): {', '.join(reading.secrets)}  ({SECRET_PREFIX}…)")
     for colour, sentences in (
         ("red", tuple(reading.problems.values())),
         ("yellow", reading.typos),
@@ -84,7 +89,7 @@ def _say_notes(reading: Reading) -> None:
             click.echo(click.style(sentence, fg=colour), err=True)
 
 
-def _document(reading: Reading, rows: list[Shown]) -> dict[str, Any]:
+def _document(reading: Reading, rows: list[Shown]) -> JsonObject:
     return {
         "settings": [asdict(row) for row in rows],
         "secrets": list(reading.secrets),
@@ -94,9 +99,15 @@ def _document(reading: Reading, rows: list[Shown]) -> dict[str, Any]:
     }
 
 
-def _spelled(value: Any) -> str:
+def _format(value: JsonValue) -> str:
     if value is None or value == []:
-        return "–"  # noqa: RUF001 - a dash is what nothing looks like
+        return "–"  # noqa: RUF001 - a dash stands for no value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, list)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,4 +1,4 @@
-"""`dagmaster fleet`: live services and what they hold, services that left, and the queues."""
+"""`dagmaster fleet`: the live services, the services that stopped or died, and the queues."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @json_option
 @data_dir_option
 def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Show the orchestrators and workers that are alive, and what waits in the queues.
+    """Show the orchestrators and workers that are alive, and the tasks that wait in the queues.
 
-    A worker may hold more tasks than it runs: those are prefetched. A queue with tasks that no live worker serves is
-    marked. Services that left within the last hour are listed below. One that died did not release what it held: how
-    much that was, and what became of it, stands beside it.
+    A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live worker
+    serves is marked. Services that stopped or died within the last hour are listed below. A service that died did not
+    release its jobs or tasks: their number, and what became of them, is shown beside it.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`dagmaster handlers`: list, show and try the handlers."""
+"""`dagmaster handlers`: list, show and test handlers."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 
 @click.group()
 def handlers() -> None:
-    """List, show and try the handlers."""
+    """List, show and test handlers."""
 
 
 @handlers.command(name="list")
 @json_option
 @handlers_option
 def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
-    """List the handlers that workflows can name."""
+    """List the handlers that workflows can use."""
     registry = load_registry(modules)
     specs = sorted(registry, key=lambda spec: spec.name)
     if as_json:
-        click.echo(json.dumps([_described(spec) for spec in specs], ensure_ascii=False))
+        click.echo(json.dumps([_describe(spec) for spec in specs], ensure_ascii=False))
         return COMPLETED
     width = max((len(spec.name) for spec in specs), default=0)
     for spec in specs:
         click.echo(f"{click.style(spec.name.ljust(width), bold=True)}  {_first_line(spec)}")
-    click.echo(f"\n{len(specs)} handlers. `dagmaster handlers show NAME` tells their params.", err=True)
+    click.echo(f"\n{len(specs)} handlers. `dagmaster handlers show NAME` shows the params of one.", err=True)
     return COMPLETED
 
 
@@ -57,10 +58,10 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
 @json_option
 @handlers_option
 def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
-    """Show what a handler takes and gives."""
+    """Show the params and the output of a handler."""
     spec = _find(load_registry(modules), name)
     if as_json:
-        click.echo(json.dumps(_described(spec), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(_describe(spec), ensure_ascii=False, indent=2))
         return COMPLETED
     click.echo(click.style(spec.name, bold=True) + f"  (version {spec.version}, {spec.module})")
     if spec.description:
@@ -89,10 +90,22 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
     "params_file",
     type=click.Path(path_type=pathlib.Path, allow_dash=True),
     metavar="FILE",
-    help="Params from a JSON file (- for standard input). -p wins over it.",
+    help="Params from a JSON file (- for standard input). -p overrides it.",
 )
-@click.option("--attempt", type=click.IntRange(1), default=1, show_default=True, help="Which attempt it is told.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=3600.0, help="Seconds.")
+@click.option(
+    "--attempt",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="The number of the attempt that the handler sees.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    help="The timeout in seconds.",
+)
 @json_output_option("Print one JSON document: status, output, error.")
 @handlers_option
 def test(
@@ -105,9 +118,9 @@ def test(
     as_json: bool,
     modules: tuple[str, ...],
 ) -> int:
-    """Run one handler with these params, outside any job.
+    """Run one handler with these params, without a job.
 
-    It runs as on a worker, a plain function in a process of its own. What it prints, logs and reports goes to standard
+    It runs as on a worker: a plain function in a child process. What it prints, logs and reports goes to standard
     error; its output to standard output.
 
     \b
@@ -117,7 +130,7 @@ def test(
     """
     registry = load_registry(modules)
     spec = _find(registry, name)
-    params = read_json_file(params_file) | read_pairs(pairs, _reader(spec), "a param")
+    params = read_json_file(params_file) | read_pairs(pairs, _param_parser(spec), "a param")
     message = TaskMessage(
         task_id="test",
         job_id="test",
@@ -127,11 +140,11 @@ def test(
         timeout_seconds=timeout,
         attempt=attempt,
     )
-    return _say(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
+    return _print_outcome(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
 
 
-def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
-    """Return how a param is read: as JSON if it is JSON. Where only text is wanted it is text: 2020 is a year."""
+def _param_parser(spec: HandlerSpec) -> Callable[[str, str], JsonValue]:
+    """Return a function that parses a param: as JSON if possible, but as text if its type is text (such as 2020)."""
     from dagmaster.authoring.schema_description import takes_text
 
     schema = spec.params_schema() or {}
@@ -139,7 +152,7 @@ def _reader(spec: HandlerSpec) -> Callable[[str, str], Any]:
 
 
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
-    """Run it as a worker does: a plain function in a process, which can be killed and may fall."""
+    """Execute a task as a worker does: a plain function runs in a child process."""
     from dagmaster.bootstrap import handler_modules, lending
     from dagmaster.settings import load_settings
     from dagmaster.worker.executor import Executor
@@ -152,7 +165,7 @@ async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMe
     processes = HandlerProcesses(
         handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, services=lent
     )
-    executor = Executor(registry, processes=processes, services=LazyServices(lent), reports=_OnStderr())
+    executor = Executor(registry, processes=processes, services=LazyServices(lent), reports=_StderrReports())
     with capture():
         try:
             return await executor.execute(message)
@@ -160,12 +173,12 @@ async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMe
             await executor.close()
 
 
-class _OnStderr:
-    """Shows what the handler says, apart from its output."""
+class _StderrReports:
+    """Prints progress, checkpoints and logs of the handler to standard error."""
 
     def progress(self, _task: TaskMessage, progress: Progress) -> None:
-        of = "" if progress.total is None else f" of {progress.total:,.10g}"
-        click.echo(f"progress: {progress.current:,.10g}{of} {progress.message}".rstrip(), err=True)
+        total = "" if progress.total is None else f" of {progress.total:,.10g}"
+        click.echo(f"progress: {progress.current:,.10g}{total} {progress.message}".rstrip(), err=True)
 
     def checkpoint(self, _task: TaskMessage, checkpoint: Checkpoint) -> None:
         click.echo(f"checkpoint: {checkpoint.phase}", err=True)
@@ -176,13 +189,13 @@ class _OnStderr:
     dump = log
 
 
-def _say(outcome: Outcome, *, as_json: bool) -> int:
+def _print_outcome(outcome: Outcome, *, as_json: bool) -> int:
     if isinstance(outcome, Succeeded):
-        document: dict[str, Any] = {"status": "COMPLETED", "output": outcome.output, "error": None}
+        document: JsonObject = {"status": "COMPLETED", "output": outcome.output, "error": None}
         text = json.dumps(document if as_json else outcome.output, ensure_ascii=False, indent=None if as_json else 2)
         click.echo(text)
         return COMPLETED
-    error = getattr(outcome, "error", {"kind": "released", "message": "the handler gave the task back"})
+    error = getattr(outcome, "error", {"kind": "released", "message": "the handler released the task"})
     if as_json:
         click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
     else:
@@ -199,7 +212,7 @@ def _find(registry: Registry, name: str) -> HandlerSpec:
         raise CommandError(error) from error
 
 
-def _described(spec: HandlerSpec) -> dict[str, Any]:
+def _describe(spec: HandlerSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "aliases": list(spec.aliases),
@@ -223,7 +236,7 @@ def _output_schema(spec: HandlerSpec) -> dict[str, Any] | None:
 def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
     click.echo(f"\n{title}:")
     if schema is None:
-        click.echo("  not declared: anything goes")
+        click.echo("  not declared: anything is accepted")
         return
     from dagmaster.authoring.schema_description import REQUIRED, describe_fields
 
@@ -233,9 +246,9 @@ def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
         return
     width = max(len(field.name) for field in fields)
     for field in fields:
-        need = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
-        said = ", ".join(filter(None, (field.kind, field.limits, need if title == "Params" else "")))
-        click.echo(f"  {click.style(field.name.ljust(width), bold=True)}  {said}")
+        default = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
+        details = ", ".join(filter(None, (field.kind, field.limits, default if title == "Params" else "")))
+        click.echo(f"  {click.style(field.name.ljust(width), bold=True)}  {details}")
         if field.description:
             click.echo(f"  {'':<{width}}  {click.style(field.description, dim=True)}")
 

@@ -1,4 +1,4 @@
-"""`dagmaster jobs`: the group. Each command lives in a module of its own, imported when it is used."""
+"""`dagmaster jobs`: the command group. Each command is in its own module, imported when it is used."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
         "events": ("dagmaster.cli.commands.jobs_events:events", "Print the events of a job."),
         "audit": ("dagmaster.cli.commands.jobs_audit:audit", "Check the invariants of a database."),
         "cancel": ("dagmaster.cli.commands.jobs_control:cancel", "Ask a job to stop."),
-        "approve": ("dagmaster.cli.commands.jobs_control:approve", "Say yes to an approval."),
-        "reject": ("dagmaster.cli.commands.jobs_control:reject", "Say no to an approval."),
+        "approve": ("dagmaster.cli.commands.jobs_control:approve", "Approve a waiting approval."),
+        "reject": ("dagmaster.cli.commands.jobs_control:reject", "Reject a waiting approval."),
         "signal": ("dagmaster.cli.commands.jobs_control:signal", "Send a signal to a job."),
         "retry": ("dagmaster.cli.commands.jobs_control:retry", "Run one node again."),
-        "resume": ("dagmaster.cli.commands.jobs_resume:resume", "Run again what did not work out."),
+        "resume": ("dagmaster.cli.commands.jobs_resume:resume", "Run failed, cancelled and skipped nodes again."),
     },
-    epilog="JOB is an id, or `last` for the newest one.",
+    epilog="JOB is a job id, or `last` for the newest job.",
 )
 def jobs() -> None:
-    """List, watch, explain and steer jobs.
+    """List, watch, explain and control jobs.
 
     The database is DAGMASTER_DATABASE_URL, else the embedded one.
 

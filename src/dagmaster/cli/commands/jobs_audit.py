@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Check the invariants of a database: of all jobs, or of one.
 
-    It asks the tables whether each invariant holds: events without gaps, no node completed twice, no task lost, nothing
-    stuck, no write by an orchestrator that was not the owner. It reads one snapshot and writes nothing; services may
-    go on meanwhile.
+    Each invariant is checked on the tables: events without gaps, no node completed twice, no task lost, nothing stuck,
+    no write by an orchestrator that was not the owner. The audit reads one snapshot and writes nothing; services may
+    keep running.
 
     \b
     Examples:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 MAX_USER: Final = 64
 _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 rejected, 3 no database."
 
-comment_option = click.option("--comment", default="", metavar="TEXT", help="A text that is stored with the answer.")
+comment_option = click.option("--comment", default="", metavar="TEXT", help="A comment that is stored with the answer.")
 as_option = click.option("--as", "name", metavar="NAME", help="The name of the approver.  [default: your user name]")
 node_argument = click.argument("node_id", metavar="NODE")
 
 
-@click.command(epilog="Exit codes: 0 accepted (--wait: it is cancelled), 1 it ended otherwise, 2 rejected.")
+@click.command(epilog="Exit codes: 0 accepted (--wait: cancelled), 1 finished otherwise, 2 rejected.")
 @job_argument
 @click.option("--wait", is_flag=True, help="Wait until the job has finished.")
 @json_option
@@ -112,9 +112,9 @@ def reject(
 @json_option
 @data_dir_option
 def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Send a signal to a job, with a JSON value if you like.
+    """Send a signal to a job, with an optional JSON value.
 
-    A node of type `wait` with `signal: NAME` continues with it. A signal that comes before its node waits is kept.
+    A node of type `wait` with `signal: NAME` continues with it. A signal that arrives before its node waits is kept.
 
     \b
     Examples:
@@ -134,10 +134,10 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
 @json_option
 @data_dir_option
 def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt.
+    """Run one node again: a failed or cancelled one, or, at once, one that waits for its next attempt.
 
-    Nodes that were skipped because of it run, too; other failures stay as they are. A child of a fan-out is named as
-    tiles__47.
+    Nodes that were skipped because of it run, too; other failures stay as they are. A child of a fan-out has a name
+    such as tiles__47.
 
     \b
     Examples:
@@ -153,11 +153,11 @@ def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: 
     return _run(data_dir, lambda app: retry_node(app, job_id, node_id, sent_by=sender()), as_json=as_json)
 
 
-# ── What several commands share ──
+# ── Shared by several commands ──
 
 
 def sender(name: str | None = None) -> str:
-    """Return the name that a command is sent under."""
+    """Return the user name that is recorded with a command."""
     return (name or current_user())[:MAX_USER]
 
 
@@ -176,7 +176,7 @@ def print_result(result: CommandResult, *, as_json: bool, is_quiet: bool = False
 def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
     """Print what a resume or retry would do: three lists of nodes, each with its reason."""
     if not plan.has_workers:
-        click.echo("no worker is alive: which handlers there are is not known", err=True)
+        click.echo("no worker is alive: the available handlers are unknown", err=True)
     if as_json:
         click.echo(json.dumps(plan.to_dict(), ensure_ascii=False))
         return
@@ -209,4 +209,4 @@ def _parse_payload(text: str) -> Any:
     try:
         return read_json(text)
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"the payload is not JSON: {error}. A text needs quotes: '\"text\"'.") from error
+        raise click.UsageError(f"the payload is not JSON: {error}. A string needs quotes: '\"text\"'.") from error

@@ -1,4 +1,4 @@
-"""`dagmaster jobs events`: the audit log of a job, a sentence for each event."""
+"""`dagmaster jobs events`: the audit log of a job, one sentence per event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Exit codes: 0 printed, 2 no such job, 3 no database, 130 interrupted.")
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has finished.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
 @click.option("--node", "node_id", metavar="NODE", help="Only events of this node.")
 @json_lines_option

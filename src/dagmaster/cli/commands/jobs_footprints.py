@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dagmaster.application.views import FootprintsView
 
 _NO_FOOTPRINTS = (
-    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have one. An"
-    " item has one as `footprint`, `bbox` or `geometry`, an output as a `bbox` in degrees; see"
+    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have one. The"
+    " key of an item is `footprint`, `bbox` or `geometry`, that of an output `bbox` (in degrees); see"
     " `dagmaster handlers show raster.generate_tiling_scheme`"
 )
 
@@ -29,7 +29,7 @@ _NO_FOOTPRINTS = (
 def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
     """Print the children of a job's fan-outs as GeoJSON: the footprint and the status of each.
 
-    The footprint of a child is that of its item, else that of its output: a `bbox`, its own or that of its `item`.
+    The footprint of a child is that of its item, else that of its output: its `bbox`, or the `bbox` of its `item`.
 
     \b
     Examples:
@@ -48,9 +48,9 @@ def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
     type=click.Path(path_type=pathlib.Path, dir_okay=False, writable=True),
     required=True,
     metavar="FILE",
-    help="The picture: a PNG.",
+    help="The PNG file to write.",
 )
-@click.option("--width", type=click.IntRange(200, 8000), default=1200, show_default=True, help="Pixels.")
+@click.option("--width", type=click.IntRange(200, 8000), default=1200, show_default=True, help="The width in pixels.")
 @data_dir_option
 def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Path | None) -> int:
     """Draw the children of a job's fan-outs on a map, coloured by status.
@@ -60,7 +60,7 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
       dagmaster jobs map last -o run.png
     """
     if output.suffix.lower() != ".png":
-        raise click.UsageError(f"the picture is a PNG: name it {output.with_suffix('.png')}")
+        raise click.UsageError(f"the map is a PNG image: name it {output.with_suffix('.png')}")
     try:
         from dagmaster.cli.render.footprint_map import draw_map
     except ModuleNotFoundError as error:

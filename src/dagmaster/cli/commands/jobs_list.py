@@ -19,27 +19,28 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import JobView, Page
+    from dagmaster.ports.read_store import JobFilter
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 _SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Read a point in time: a time span before now (90s, 15m, 2h, 1d, 1w), or a date or time in ISO 8601."""
+def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Parse a point in time: a time span before now (90s, 15m, 2h, 1d, 1w), or a date or time in ISO 8601."""
     if value is None:
         return None
     span = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smhdw])", value.strip())
     if span is not None:
         return time.time() - float(span[1]) * _SPANS[span[2]]
     try:
-        moment = datetime.fromisoformat(value.strip())
+        timestamp = datetime.fromisoformat(value.strip())
     except ValueError as error:
         raise click.BadParameter(
             f"{value!r} is not a time: write a span before now (90s, 15m, 2h, 1d, 1w), a date (2026-11-16) or a time"
             " (2026-11-16T08:30:00Z)"
         ) from error
-    # A time without a zone is that of the terminal, as all times on it are.
-    return moment.astimezone(UTC).timestamp()
+    # A time without a time zone is local time.
+    return timestamp.astimezone(UTC).timestamp()
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database.")
@@ -57,18 +58,22 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 @click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id.")
 @click.option("--idempotency-key", metavar="KEY", help="Only the job that was submitted with this key.")
 @click.option("--parent", "parent_job_id", metavar="JOB", help="Only child jobs of this job.")
-@click.option("--since", callback=_moment, metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date.")
-@click.option("--until", callback=_moment, metavar="TIME", help="Only jobs submitted before this.")
+@click.option(
+    "--since", callback=_parse_time, metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date."
+)
+@click.option("--until", callback=_parse_time, metavar="TIME", help="Only jobs submitted before this.")
 @click.option("--text", metavar="PREFIX", help="The id, name, submitter or correlation id starts with this.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
-@click.option("--cursor", metavar="CURSOR", help="Go on after a page: the cursor that was printed below it.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The maximum number of entries."
+)
+@click.option("--cursor", metavar="CURSOR", help="Continue after a page: the cursor that was printed below it.")
 @json_option
 @data_dir_option
 def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None, **filters: Any) -> int:
-    """List jobs, newest first. All filters that are given must match.
+    """List jobs, newest first. All filters must match.
 
-    A running job that only a person, a signal, a timer or a child job can move is `waiting`. With --json: an object
-    with `items`, each a job as `jobs show` prints it, and `next_cursor`, null on the last page.
+    A running job that waits for nothing but approvals, signals, timers or child jobs is `waiting`. With --json: an
+    object with `items`, each a job as `jobs show` prints it, and `next_cursor`, null on the last page.
 
     \b
     Examples:
@@ -97,7 +102,7 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
     elif cursor is not None:
         click.echo("no more jobs", err=True)
     elif any(filters.values()):
-        click.echo("no job matches. `dagmaster jobs list` lists the newest ones, whatever they are.", err=True)
+        click.echo("no job matches. `dagmaster jobs list` without filters lists the newest jobs.", err=True)
     else:
         click.echo("no jobs yet. Submit one: dagmaster submit workflows/hello_world.yaml -i name=Ada", err=True)
     if page.next_cursor is not None:
@@ -105,7 +110,7 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
     return COMPLETED
 
 
-def _job_filter(filters: dict[str, Any]) -> Any:
+def _job_filter(filters: dict[str, Any]) -> JobFilter:
     from dagmaster.application.views import JobStatus
     from dagmaster.ports.read_store import JobFilter
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @job_argument
 @click.argument("node_id", metavar="[NODE]", required=False)
 @click.option("--attempt", type=click.IntRange(1), help="Only this attempt.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has finished.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @json_lines_option
 @data_dir_option
 def logs(
@@ -36,8 +36,8 @@ def logs(
 ) -> int:
     """Print the output of a job's tasks: what they print and log, in order.
 
-    Of several nodes, each line begins with its node. A child of a fan-out is named as `tiles__17`. Of one node that
-    failed, the traceback comes last.
+    Without a NODE, each line begins with its node. A child of a fan-out has a name such as `tiles__17`. If the NODE
+    failed, its traceback is printed last.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def logs(
 
 
 class LogPrinter:
-    """Prints chunks of logs. An unfinished line goes on with the next chunk of the same attempt."""
+    """Prints chunks of logs. An unfinished line continues with the next chunk of the same attempt."""
 
     def __init__(self, *, is_prefixed: bool, as_json: bool) -> None:
         self.is_prefixed = is_prefixed

@@ -1,4 +1,4 @@
-"""`dagmaster jobs resume`: a new run of a finished job, or a new job that reuses its results where they fit."""
+"""`dagmaster jobs resume`: a new run of a finished job, or a new job that reuses its results."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     "nodes",
     multiple=True,
     metavar="NODE",
-    help="Run this node and all that follow it again, too. Repeatable.",
+    help="Also run this node and all downstream nodes again. Repeatable.",
 )
-@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="Another input. Repeatable.")
+@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="Change an input. Repeatable.")
 @click.option("--version", "version", type=click.IntRange(1), help="Another published version of the workflow.")
 @click.option("--dry-run", is_flag=True, help="Print what would be reused and what redone, and change nothing.")
-@click.option("--idempotency-key", "key", metavar="KEY", help="For another new job from the same inputs and version.")
+@click.option(
+    "--idempotency-key", "key", metavar="KEY", help="Creates a new job even if the same resume was sent before."
+)
 @click.option("--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome.")
 @json_option
 @data_dir_option
@@ -56,8 +58,8 @@ def resume(  # noqa: PLR0913 - the options of a command
 
     With the same inputs and version this is a new run of the same job. With other inputs or another version it is a new
     job, which reuses the results of this one where the handler, its version, the params and all that a node depends on
-    are the same. --from runs a node and all that follow it again, even if results fit; a child of a fan-out is named as
-    tiles__47.
+    are the same. --from runs a node and all downstream nodes again, even if their results could be reused; a child of a
+    fan-out has a name such as tiles__47.
 
     --dry-run prints what would be reused, what redone and what is impossible, and why.
 

@@ -24,14 +24,14 @@ _FAILED_CHILDREN = 3
 @click.command(epilog="Exit codes: 0 shown, whatever the job's status; 2 no such job or node; 3 no database.")
 @job_argument
 @click.argument("node_id", metavar="[NODE]", required=False)
-@click.option("--all", "with_children", is_flag=True, help="With --json: the children of fan-outs, too.")
+@click.option("--all", "with_children", is_flag=True, help="With --json: include the children of fan-outs.")
 @json_option
 @data_dir_option
 def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show a job: the status of its nodes, what it waits for, and its result.
 
-    With a NODE (a child of a fan-out, too): its attempts with times and workers, its whole error, the item of a child,
-    its output, and its params while its task is in flight.
+    With a NODE (a child of a fan-out, too): its attempts with times and workers, its complete error, the item of a
+    child, its output, and its params while its task is in flight.
 
     \b
     Examples:

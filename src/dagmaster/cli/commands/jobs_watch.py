@@ -1,4 +1,4 @@
-"""`dagmaster jobs watch`: a job until it has finished, live on a terminal and as lines elsewhere."""
+"""`dagmaster jobs watch`: follow a job until it has finished, live on a terminal and as lines elsewhere."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _WHOLE_JOB: Final = ""
 
 @click.command(epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted.")
 @click.argument("job_id", metavar="[JOB]", required=False)
-@click.option("--plain", is_flag=True, help="Lines instead of the live tree, on a terminal too.")
+@click.option("--plain", is_flag=True, help="Print lines instead of the live tree, on a terminal, too.")
 @json_option
 @data_dir_option
 def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Watch a job until it has finished; the newest one, unless one is named.
+    """Watch a job until it has finished (default: the newest job).
 
-    On a terminal its nodes are shown live: active and failed ones first, when there are more than fit. Elsewhere each
-    event is a line. Ctrl-C stops the watching only: the job goes on. With --json: the finished job, as `jobs show`.
+    On a terminal its nodes are shown live; if not all fit, active and failed ones are shown first. Elsewhere each event
+    is a line. Ctrl-C only stops watching: the job continues. With --json: the finished job, as `jobs show` prints it.
 
     \b
     Examples:
@@ -76,13 +76,13 @@ def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.P
 
 
 def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
-    """Watch; on Ctrl-C say that the job goes on."""
+    """Watch a job; on Ctrl-C print that the job continues."""
     try:
         with command_errors():
             return work()
     except KeyboardInterrupt:
         again = f"dagmaster jobs watch {job_id or 'last'}"
-        click.echo(f"\nstopped watching; the job goes on. To watch it again: {again}", err=True)
+        click.echo(f"\nstopped watching; the job continues. To watch it again: {again}", err=True)
         return INTERRUPTED
 
 
@@ -147,7 +147,7 @@ class Watched:
         return self.job
 
     def update(self, job: JobDetailView) -> None:
-        """Take a new view."""
+        """Use a new view of the job."""
         self._read_at = time.monotonic()
         tree = self._tree = self._tree or Tree(job.dependencies)
         finished = 0
@@ -163,7 +163,7 @@ class Watched:
         self.job = job
 
     def frame(self, console: Console) -> RenderableType:
-        """Draw the job as it was read last. The clock goes on meanwhile."""
+        """Draw the job as it was read last, with the current time."""
         job, tree, line = self.job, self._tree, self._line
         if job is None or tree is None or line is None:
             return ""
@@ -180,7 +180,7 @@ class Watched:
 class PlainLines:
     """A line for each event of the last run.
 
-    Of children of fan-outs only failures, and how far they are: at each tenth, and every few seconds.
+    Children of fan-outs are summarized: their progress is printed at each tenth, and every few seconds.
     """
 
     def __init__(self, app: Application) -> None:
@@ -192,19 +192,19 @@ class PlainLines:
 
     async def print(self, job: JobDetailView) -> None:
         """Print what is new."""
-        began = job.created_at
+        started = job.created_at
         for at, sentence in grouped_sentences(await self._new_events(job)):
-            self._line(at - began, sentence)
+            self._line(at - started, sentence)
         for fan_out in job.fan_outs:
             sentence = self._progress(job, fan_out)
             if sentence:
-                self._line(job.read_at - began, sentence)
+                self._line(job.read_at - started, sentence)
         for sentence in job.blocking_reasons:
             # The same wait is printed once, however the numbers in it change.
             key = re.sub(r"[\d.,]+", "", sentence)
             if key not in self._printed:
                 self._printed.add(key)
-                self._line(job.read_at - began, sentence)
+                self._line(job.read_at - started, sentence)
 
     async def _new_events(self, job: JobDetailView) -> list[EventView]:
         page = await list_events(
@@ -212,8 +212,8 @@ class PlainLines:
         )
         events = list(page.items)
         if self._after == 0:
-            # Earlier runs were watched then.
-            resumed = [place for place, event in enumerate(events) if event.type == EventType.JOB_RESUMED]
+            # Only the last run is printed.
+            resumed = [index for index, event in enumerate(events) if event.type == EventType.JOB_RESUMED]
             events = events[resumed[-1] :] if resumed else events
         # Events after the view was read are printed with the next one.
         events = [event for event in events if event.seq <= job.event_seq]

@@ -1,4 +1,4 @@
-"""`dagmaster jobs why`: the reason of a job or of a node, down to the root cause."""
+"""`dagmaster jobs why`: why a job or a node has its status, down to the root cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Explain why a job has its status: first the reason that keeps it from advancing.
 
-    With a NODE (a child of a fan-out, too): why that one does not run, or ended as it did, link by link to the root
+    With a NODE (a child of a fan-out, too): why that node does not run, or how it ended, step by step to the root
     cause. All reasons have codes, listed in docs/reference/reasons.md.
 
     \b

@@ -31,15 +31,15 @@ _LOGGER = logging.getLogger("dagmaster")
 
 
 class Service(Protocol):
-    """What runs until it is told to stop."""
+    """A process that runs until it is stopped."""
 
     ready: asyncio.Event
 
     async def run(self) -> None:
-        """Live."""
+        """Run until `stop` is called."""
 
     def stop(self) -> None:
-        """End soon."""
+        """Start the shutdown."""
 
 
 with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
@@ -49,10 +49,11 @@ with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, he
 @data_dir_option
 @with_parent_option
 def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
-    """Run an orchestrator: it owns jobs and decides what follows what.
+    """Run an orchestrator: it owns jobs and decides which nodes run next.
 
-    Any number may run on one database; each job is owned by one of them, and moves to another when that one stops or
-    dies. The database is DAGMASTER_DATABASE_URL, else the embedded one. SIGTERM and Ctrl-C release its jobs at once.
+    Any number of orchestrators may use one database. Each job is owned by one of them, and is reclaimed by another when
+    its owner stops or dies. The database is DAGMASTER_DATABASE_URL, else the embedded one. SIGTERM and Ctrl-C release
+    its jobs at once.
 
     \b
     Example:
@@ -66,9 +67,9 @@ def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
 
 @click.command()
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="A queue to serve ('*': every queue). Repeatable."
+    "--queue", "queues", multiple=True, metavar="NAME", help="A queue to serve ('*': all queues). Repeatable."
 )
-@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run at a time.  [default: 32]")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]")
 @handlers_option
 @data_dir_option
 @with_parent_option
@@ -82,9 +83,9 @@ def worker(
 ) -> int:
     """Run a worker: it executes the tasks of some queues.
 
-    Async handlers run on a loop, plain functions in child processes that can be killed. SIGTERM and Ctrl-C stop
-    claiming, let tasks end for 5 seconds, then ask the rest to save a checkpoint and hand it back: all of it within
-    DAGMASTER_DRAIN_SECONDS (30). A second one leaves at once.
+    Async handlers run on an event loop, plain functions in child processes that can be killed. On SIGTERM or Ctrl-C the
+    worker claims no more tasks. Running tasks may finish within 5 seconds; then they are asked to save a checkpoint and
+    are released. DAGMASTER_DRAIN_SECONDS (30) limits the whole shutdown. A second signal exits at once.
 
     \b
     Examples:
@@ -96,12 +97,12 @@ def worker(
 
     queues = queues or load_settings(services=not with_parent).queues
     if not queues:
-        raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for every queue")
+        raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for all queues")
     served = () if "*" in queues else queues
 
-    def make(address: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
+    def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
         return make_worker(
-            address,
+            config,
             blobs,
             settings,
             modules=modules,
@@ -120,7 +121,7 @@ def serve(
     *,
     with_parent: bool,
 ) -> int:
-    """Run a service until it is told to stop."""
+    """Run a service until it is stopped."""
     from dagmaster.bootstrap import (
         blob_directory,
         large_outputs,
@@ -130,24 +131,26 @@ def serve(
     from dagmaster.settings import load_settings
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    # How a schema is brought there is alembic's business.
+    # alembic logs every migration step.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # Owned jobs stay, and looking for garbage among them over and over is work for nothing.
+    # Owned jobs are long-lived: frequent garbage collection would scan them for nothing.
     gc.set_threshold(50_000, 50, 50)
     try:
-        # The names of other systems are for services that stand alone.
+        # Aliases of settings are for services that run on their own.
         settings = load_settings(services=not with_parent)
-        with open_database(settings, data_dir) as address:
+        with open_database(settings, data_dir) as config:
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
-            return run_service(_live(name, lambda: make(address, blobs, settings), address, with_parent=with_parent))
+            return run_service(
+                _run_until_stopped(name, lambda: make(config, blobs, settings), config, with_parent=with_parent)
+            )
     except DagmasterError as error:
         raise CommandError(error) from error
 
 
-async def _live(
+async def _run_until_stopped(
     name: str,
     make: Callable[[], Service],
-    address: DatabaseConfig,
+    config: DatabaseConfig,
     *,
     with_parent: bool,
 ) -> int:
@@ -158,19 +161,19 @@ async def _live(
 
     def stop() -> None:
         if stopped.is_set():
-            click.echo("leaving at once", err=True)
+            click.echo("exiting at once", err=True)
             os._exit(INTERRUPTED)
         stopped.set()
         if service is not None:
-            _LOGGER.info("%s stops", name)
+            _LOGGER.info("%s is stopping", name)
             service.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     if with_parent:
-        loop.add_reader(sys.stdin, lambda: _parent_is_gone(loop, stop))
-    await _patiently(lambda: ensure_schema(address, migrate=address.is_embedded), stopped)
+        loop.add_reader(sys.stdin, lambda: _on_stdin(loop, stop))
+    await _retry_until_available(lambda: ensure_schema(config, migrate=config.is_embedded), stopped)
     if stopped.is_set():
         return COMPLETED
     service = make()
@@ -181,25 +184,25 @@ async def _live(
         _LOGGER.info("%s is ready (pid %d)", name, os.getpid())
     ready.cancel()
     await running
-    _LOGGER.info("%s is stopped", name)
+    _LOGGER.info("%s has stopped", name)
     return COMPLETED
 
 
-def _parent_is_gone(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+def _on_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     if not sys.stdin.read(1):
         loop.remove_reader(sys.stdin)
         stop()
 
 
-async def _patiently(work: Callable[[], Awaitable[None]], stopped: asyncio.Event) -> None:
-    """Wait for a database that is away: say so once, and try again."""
-    outage = ConnectionBackoff(_LOGGER)
+async def _retry_until_available(work: Callable[[], Awaitable[None]], stopped: asyncio.Event) -> None:
+    """Run something that needs the database; while it is unavailable, try again."""
+    backoff = ConnectionBackoff(_LOGGER)
     while not stopped.is_set():
         try:
             await work()
         except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), outage.failed(error))
+                await asyncio.wait_for(stopped.wait(), backoff.failed(error))
         else:
-            outage.recovered()
+            backoff.recovered()
             return

@@ -1,4 +1,4 @@
-"""`dagmaster submit`: store jobs for the orchestrators and workers that run."""
+"""`dagmaster submit`: store jobs, which orchestrators and workers run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "--idempotency-key",
     "key",
     metavar="KEY",
-    help="Submitted again with the same key, the same job is returned instead of a second one.",
+    help="A second submission with the same key returns the first job instead of a new one.",
 )
 @click.option("--correlation-id", "correlation", metavar="ID", help="Your own id, stored with the job.")
 @click.option("--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome.")
@@ -92,7 +92,7 @@ def submit(  # noqa: PLR0913 - the options of a command
     from dagmaster.application.submission import JobRequest
 
     if batch is not None and wait:
-        raise click.UsageError("--wait watches one job: it does not go with --batch")
+        raise click.UsageError("--wait watches one job: it cannot be combined with --batch")
     request = JobRequest(
         workflow_id=workflow,
         version=version,

@@ -21,7 +21,7 @@ from dagmaster.text_format import counted
         "push": ("dagmaster.cli.commands.workflows_published:push", "Publish workflow files."),
         "activate": (
             "dagmaster.cli.commands.workflows_published:activate",
-            "Choose the version that new jobs of a workflow get.",
+            "Choose the version for new jobs of a workflow.",
         ),
         "list": ("dagmaster.cli.commands.workflows_show:list_workflows", "List the published workflows."),
         "show": (
@@ -42,9 +42,9 @@ def workflows() -> None:
 def validate(
     files: tuple[pathlib.Path, ...], *, allow_missing_handlers: bool, as_json: bool, modules: tuple[str, ...]
 ) -> int:
-    """Check workflow files: everything that can be known before they run.
+    """Validate workflow files: report everything that can be known before they run.
 
-    All problems of all files are printed, each with its line, the text there, and the nearest right name. A folder
+    All problems of all files are printed, each with its line, the text there, and the most similar valid name. A folder
     stands for the .yaml and .yml files in it. No database is needed.
 
     \b
@@ -54,7 +54,7 @@ def validate(
     """
     from dagmaster.application.commands.validation import validate_files
 
-    began = time.monotonic()
+    started = time.monotonic()
     results = validate_files(files, load_registry(modules), allow_missing_handlers=allow_missing_handlers)
     invalid = sum(not result.is_valid for result in results)
     if as_json:
@@ -66,13 +66,18 @@ def validate(
             click.echo(f"{click.style('ok', fg='green', bold=True)}  {result.file}")
     count = counted(len(results), "file")
     summary = f"{invalid} of {count} cannot run" if invalid else f"{count}, no errors"
-    click.echo(f"{summary} ({time.monotonic() - began:.2f} s)", err=True)
+    click.echo(f"{summary} ({time.monotonic() - started:.2f} s)", err=True)
     return BAD_INPUT if invalid else COMPLETED
 
 
 @workflows.command()
 @click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
-@click.option("--format", "style", type=click.Choice(["mermaid", "svg"]), help="Default: by the suffix of the output.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["mermaid", "svg"]),
+    help="The format.  [default: by the suffix of the output, else mermaid]",
+)
 @click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
 @handlers_option
 def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | None, modules: tuple[str, ...]) -> int:
@@ -105,7 +110,7 @@ def schema(*, output: pathlib.Path | None) -> int:
     """Print the JSON Schema of workflow files, for editors.
 
     \b
-    Write it next to your files and name it in their first line:
+    Write it next to your files, and refer to it in their first line:
       # yaml-language-server: $schema=workflow.schema.json
     """
     from dagmaster.authoring.schema import json_schema

@@ -26,7 +26,7 @@ from dagmaster.text_format import counted
 @click.command(epilog="Exit codes: 0 all are published, 2 one is invalid or in conflict (then none is), 3 no database.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
 @click.option("--replace", is_flag=True, help="Replace the content of a published version: for development.")
-@click.option("--no-activate", is_flag=True, help="Publish without making it the version that new jobs get.")
+@click.option("--no-activate", is_flag=True, help="Publish without making it the version for new jobs.")
 @click.option("--allow-missing-handlers", is_flag=True, help="A handler that is not found is a warning, not an error.")
 @json_option
 @handlers_option
@@ -86,7 +86,7 @@ def push(
 @json_option
 @data_dir_option
 def activate(workflow_id: str, version: int, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Choose the version that new jobs of a workflow get.
+    """Choose the version for new jobs of a workflow.
 
     Running jobs keep the version that they were submitted with. To go back after a mistake, activate an older version.
 

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 the cursor is not valid, 3 no database.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many.")
-@click.option("--cursor", metavar="CURSOR", help="Go on after a page: the cursor that was printed below it.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The maximum number of entries."
+)
+@click.option("--cursor", metavar="CURSOR", help="Continue after a page: the cursor that was printed below it.")
 @json_option
 @data_dir_option
 def list_workflows(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:

@@ -1,4 +1,4 @@
-"""An event as a line."""
+"""Format an event as a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet as `dagmaster fleet` draws it."""
+"""Draw the fleet for `dagmaster fleet`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TASKS_NOW: Final = {
 
 
 def fleet_page(fleet: FleetView) -> Iterator[Any]:
-    """Draw the orchestrators and workers that are alive, the queues, and services that left lately."""
+    """Draw the live orchestrators and workers, the queues, and services that stopped or died recently."""
     orchestrators = [service for service in fleet.orchestrators if service.is_alive]
     workers = [service for service in fleet.workers if service.is_alive]
     yield _title("orchestrators", len(orchestrators))
@@ -56,7 +56,7 @@ def fleet_page(fleet: FleetView) -> Iterator[Any]:
     services: list[OrchestratorView | WorkerView] = [*fleet.orchestrators, *fleet.workers]
     gone = [service for service in services if not service.is_alive]
     if gone:
-        yield _title("\ngone within the last hour", len(gone))
+        yield _title("\nstopped or died within the last hour", len(gone))
         yield from _gone(gone)
 
 
@@ -117,7 +117,7 @@ def _workers(services: Sequence[WorkerView]) -> Table:
         is_busy = service.running >= service.concurrency
         host = _host(service)
         if service.is_draining:
-            host.append(" drains", style="yellow")
+            host.append(" draining", style="yellow")
         table.add_row(
             host,
             age(service.age_seconds),
@@ -156,8 +156,8 @@ def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Any]:
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    # Dead ones first: each `run` that ended well is one more that stopped.
-    for service in sorted(services, key=lambda each: (not each.has_died, each.silent_seconds))[:_MAX_GONE]:
+    # Dead services first: every successful `run` adds one that stopped.
+    for service in sorted(services, key=lambda service: (not service.has_died, service.silent_seconds))[:_MAX_GONE]:
         kind = "worker" if isinstance(service, WorkerView) else "orchestrator"
         style = "red" if service.has_died else DIM
         icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
@@ -169,11 +169,11 @@ def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Any]:
         )
     yield _line(table)
     if len(services) > _MAX_GONE:
-        yield _line(Text(f"and {len(services) - _MAX_GONE} more: --json names all", style=DIM))
+        yield _line(Text(f"and {len(services) - _MAX_GONE} more: --json shows all", style=DIM))
 
 
 def _left(service: OrchestratorView | WorkerView) -> str:
-    """Format what a service that is gone had left, and what became of it."""
+    """Format the jobs or tasks that a service did not release, and what became of them."""
     left: Mapping[str, Any] = service.left or {}
     if "jobs" in left:
         return _parts(left["jobs"], "job", {

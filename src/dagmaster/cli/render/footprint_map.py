@@ -30,33 +30,33 @@ COLOURS: Final = {
 _TOP, _BOTTOM, _SIDE = 56, 52, 56
 _STEPS: Final = (30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 _LINES: Final = 4
-# Drawn larger and made small: Pillow's lines have no smooth edges of their own.
+# Drawn larger and scaled down: Pillow does not anti-alias lines.
 _SCALE: Final = 2
 
 
 def draw_map(features: Sequence[dict[str, Any]], title: str, *, width: int = 1200) -> Image.Image:
-    """Draw the features in a picture that is as high as their extent needs."""
+    """Draw the features in an image whose height follows from their extent."""
     view = View(features, width)
     image = Image.new("RGB", (width * _SCALE, view.height * _SCALE), "white")
     pen = ImageDraw.Draw(image, "RGBA")
     pen.rectangle(view.frame(), fill=SEA)
     for ring in json.loads((files("dagmaster.cli") / "land.json").read_text(encoding="utf-8")):
         if view.touches(ring):
-            pen.polygon([view.place(*point) for point in ring], fill=LAND, outline=SHORE, width=_SCALE)
+            pen.polygon([view.to_pixel(*point) for point in ring], fill=LAND, outline=SHORE, width=_SCALE)
     _draw_grid(pen, view)
-    # Failed ones last: they are what one looks for.
-    for feature in sorted(features, key=lambda one: one["properties"]["status"] == "FAILED"):
+    # Failed ones last, on top of the others.
+    for feature in sorted(features, key=lambda feature: feature["properties"]["status"] == "FAILED"):
         colour = COLOURS.get(feature["properties"]["status"], "#999999")
         for ring in rings(feature["geometry"]):
-            places = [view.place(*point) for point in ring]
-            if len(places) > 1:
-                pen.polygon(places, fill=f"{colour}b0", outline=f"{colour}ff", width=_SCALE)
+            pixels = [view.to_pixel(*point) for point in ring]
+            if len(pixels) > 1:
+                pen.polygon(pixels, fill=f"{colour}b0", outline=f"{colour}ff", width=_SCALE)
             else:
-                x, y = places[0]
+                x, y = pixels[0]
                 pen.ellipse((x - 4, y - 4, x + 4, y + 4), fill=colour)
     _cover_margins(pen, view)
     _write(pen, (_SIDE, 16), title, 20, INK)
-    _draw_legend(pen, view, Counter(one["properties"]["status"] for one in features))
+    _draw_legend(pen, view, Counter(feature["properties"]["status"] for feature in features))
     return image.resize((width, view.height), Image.Resampling.LANCZOS)
 
 
@@ -75,22 +75,22 @@ class View:
         squeeze = max(math.cos(math.radians((self.south + self.north) / 2)), 0.05)
         self._x = inner / (self.east - self.west)
         height = (self.north - self.south) * self._x / squeeze
-        # Neither a ribbon nor a tower: then degrees are stretched.
+        # Limits the aspect ratio: beyond it, degrees are stretched.
         self.inner_height = round(min(max(height, inner * 0.3), inner * 1.2))
         self._y = self.inner_height / (self.north - self.south)
         self.height = self.inner_height + _TOP + _BOTTOM
 
-    def place(self, x: float, y: float, *_z: float) -> Point:
+    def to_pixel(self, x: float, y: float, *_z: float) -> Point:
         """Return the pixel of a point."""
         return ((_SIDE + (x - self.west) * self._x) * _SCALE, (_TOP + (self.north - y) * self._y) * _SCALE)
 
     def frame(self) -> tuple[float, float, float, float]:
         """Return the rectangle of the map."""
-        return (*self.place(self.west, self.north), *self.place(self.east, self.south))
+        return (*self.to_pixel(self.west, self.north), *self.to_pixel(self.east, self.south))
 
     def step(self) -> float:
         """Return the degrees between two lines of the grid."""
-        return next((one for one in _STEPS if (self.east - self.west) / one >= _LINES), _STEPS[-1])
+        return next((step for step in _STEPS if (self.east - self.west) / step >= _LINES), _STEPS[-1])
 
     def touches(self, ring: Sequence[Sequence[float]]) -> bool:
         """Return whether any part may be visible."""
@@ -99,7 +99,7 @@ class View:
 
 
 def rings(geometry: dict[str, Any]) -> Iterator[list[list[float]]]:
-    """Return the outer rings of a geometry; a line is one, a point is a ring of one point."""
+    """Yield the outer rings of a geometry; a line counts as a ring, a point as a ring of one point."""
     kind, coordinates = geometry["type"], geometry.get("coordinates") or []
     match kind:
         case "Point":
@@ -109,7 +109,7 @@ def rings(geometry: dict[str, Any]) -> Iterator[list[list[float]]]:
         case "Polygon":
             yield from coordinates[:1]
         case "MultiPoint":
-            yield from ([one] for one in coordinates)
+            yield from ([point] for point in coordinates)
         case "MultiLineString":
             yield from coordinates
         case "MultiPolygon":
@@ -119,15 +119,15 @@ def rings(geometry: dict[str, Any]) -> Iterator[list[list[float]]]:
 def _draw_grid(pen: ImageDraw.ImageDraw, view: View) -> None:
     step = view.step()
     for number in range(math.ceil(view.west / step), math.floor(view.east / step) + 1):
-        x, _ = view.place(number * step, 0)
+        x, _ = view.to_pixel(number * step, 0)
         pen.line([(x, _TOP * _SCALE), (x, (_TOP + view.inner_height) * _SCALE)], fill=GRID, width=_SCALE)
     for number in range(math.ceil(view.south / step), math.floor(view.north / step) + 1):
-        _, y = view.place(0, number * step)
+        _, y = view.to_pixel(0, number * step)
         pen.line([(_SIDE * _SCALE, y), ((view.width - _SIDE) * _SCALE, y)], fill=GRID, width=_SCALE)
 
 
 def _cover_margins(pen: ImageDraw.ImageDraw, view: View) -> None:
-    """Paint over what lies outside the map, and write degrees there."""
+    """Clear the area outside the map, and label the grid there."""
     left, top, right, bottom = view.frame()
     wide, high = view.width * _SCALE, view.height * _SCALE
     for box in ((0, 0, wide, top - 1), (0, bottom + 1, wide, high), (0, 0, left - 1, high), (right + 1, 0, wide, high)):
@@ -135,10 +135,10 @@ def _cover_margins(pen: ImageDraw.ImageDraw, view: View) -> None:
     pen.rectangle((left, top, right, bottom), outline=SHORE, width=_SCALE)
     step = view.step()
     for number in range(math.ceil(view.west / step), math.floor(view.east / step) + 1):
-        x, _ = view.place(number * step, 0)
+        x, _ = view.to_pixel(number * step, 0)
         _write(pen, (x / _SCALE, _TOP + view.inner_height + 4), _degrees(number * step, "EW"), 11, FAINT, anchor="ma")
     for number in range(math.ceil(view.south / step), math.floor(view.north / step) + 1):
-        _, y = view.place(0, number * step)
+        _, y = view.to_pixel(0, number * step)
         _write(pen, (_SIDE - 5, y / _SCALE), _degrees(number * step, "NS"), 11, FAINT, anchor="rm")
 
 
@@ -162,5 +162,5 @@ def _write(pen: ImageDraw.ImageDraw, at: Point, text: str, size: int, colour: st
     pen.text((at[0] * _SCALE, at[1] * _SCALE), text, font=_font(size), fill=colour, anchor=anchor)
 
 
-def _font(size: int) -> Any:
+def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
     return ImageFont.load_default(size * _SCALE)

@@ -1,7 +1,7 @@
-"""How jobs and nodes are drawn on a terminal. One rendering for jobs of this process and for those of a database.
+"""Draw jobs and nodes on a terminal: jobs of this process and those of a database in the same way.
 
-It draws lines (`JobLine`, `NodeLine`), made from views or from a running engine. It is readable without colour: an icon
-is the status, and a bar has other strokes for what has failed.
+Lines (`JobLine`, `NodeLine`) are made from views or from a running engine. They are readable without colour: the icon
+shows the status, and failures have other strokes in a bar.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ JOB_ICONS: Final[dict[str, tuple[str, str]]] = {
     "CANCELLING": ("◌", "yellow"),
 }
 _BAR_WIDTH: Final = 20
-# Names are set in a column, as long as they are not too long for one.
+# Names are aligned in a column up to this width.
 _MAX_NAME_WIDTH: Final = 28
-# Lines of a screen that are no rows: a gap, the footer, the cursor, and the number of hidden nodes.
+# Lines of a screen besides the rows: a gap, the footer, the cursor, and the number of hidden nodes.
 MARGIN: Final = 5
 _MIN_ROWS: Final = 3
 _SECONDS_A_MINUTE: Final = 60
@@ -67,13 +67,13 @@ class FanOutLine:
 
     @property
     def finished(self) -> int:
-        """Return how many have ended, one way or another."""
+        """Return the number of children with a terminal status."""
         return self.completed + self.failed + self.stopped
 
 
 @dataclass(slots=True)
 class NodeLine:
-    """What is drawn of a node. Times are of one clock, whichever it is."""
+    """A node as it is drawn. All times are of the same clock."""
 
     id: str
     status: NodeStatus
@@ -91,7 +91,7 @@ class NodeLine:
 
 @dataclass(slots=True)
 class JobLine:
-    """What is drawn of a job: its line below the tree."""
+    """A job as it is drawn: the line below the tree."""
 
     title: str
     status: str
@@ -106,7 +106,7 @@ class JobLine:
 
 
 def job_line(job: JobDetailView) -> JobLine:
-    """Return what is drawn of a job. One that has not started shows how long it has been waiting."""
+    """Return the line of a job. A job that has not started shows how long it has been waiting."""
     waited = max(job.read_at - job.created_at, 0.0)
     return JobLine(
         title=f"{job.workflow_id} v{job.version}",
@@ -119,7 +119,7 @@ def job_line(job: JobDetailView) -> JobLine:
 
 
 def node_line(node: NodeView, now: float, *, rate: float | None = None) -> NodeLine:
-    """Return what is drawn of a node."""
+    """Return the line of a node."""
     action = node.action or ""
     return NodeLine(
         id=node.node_id,
@@ -167,12 +167,11 @@ def _note(node: NodeView, now: float) -> str:
 
 
 def screen(job: JobLine, tree: Tree, line_of: Callable[[str], NodeLine], *, size: tuple[int, int], now: float) -> Group:
-    """Draw a job: as many rows as there is room for, and a line about all of it. `size`: columns and lines."""
+    """Draw a job: as many rows as fit, and a line about the whole job. `size`: columns and lines."""
     columns, height = size
-    # Hints may be wrapped: what is to be typed is never cut.
+    # Hints may be wrapped: commands are never cut.
     below = sum(1 + (len(hint) + 1) // max(columns, 1) for hint in job.hints)
-    room = max(height - MARGIN - below, _MIN_ROWS)
-    rows, hidden = tree.pick(room)
+    rows, hidden = tree.pick(max(height - MARGIN - below, _MIN_ROWS))
     views = [line_of(row.node_id) for row in rows]
     width = name_width(rows)
     lines = [render_node(view, row.prefix, now, width=width) for row, view in zip(rows, views, strict=True)]
@@ -187,7 +186,7 @@ def name_width(rows: Iterable[Row]) -> int:
 
 
 def render_node(view: NodeLine, prefix: str, now: float, *, width: int = 0, details: bool = True) -> Text:
-    """Draw a node in one line. `details`: with its error and its note, else these stand below."""
+    """Draw a node in one line. `details`: with its error and its note."""
     icon, style = ICONS[view.status]
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(prefix, style=DIM)
@@ -233,7 +232,7 @@ def detail_lines(view: NodeLine) -> Iterable[tuple[str, str]]:
 
 
 def footer(job: JobLine) -> Text:
-    """Draw how far a job is, and what it waits for."""
+    """Draw the progress of a job, and what it waits for."""
     icon, style = JOB_ICONS.get(job.status, ("", ""))
     line = Text("\n")
     line.append(f"{icon} ", style=style)
@@ -249,7 +248,7 @@ def footer(job: JobLine) -> Text:
 
 
 def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
-    """Draw how far a fan-out is."""
+    """Draw the progress of a fan-out."""
     line = bar(fan.completed, fan.failed, fan.total)
     line.append(
         f" {fan.finished:,}/{fan.total:,}", style="cyan" if is_open else "green" if not fan.failed else "yellow"
@@ -297,5 +296,5 @@ def job_status(status: str) -> Text:
 
 
 def _left(seconds: float) -> str:
-    """Format an estimate, no more exactly than it is known."""
+    """Format an estimated duration without false precision."""
     return f"{max(round(seconds), 1)} s" if seconds < _SECONDS_A_MINUTE else duration(seconds)

@@ -1,4 +1,4 @@
-"""A job as `jobs show` draws it: its head, its nodes, what it waits for, its result."""
+"""Draw a job for `jobs show`: its head, its nodes, what it waits for, its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views import JobDetailView, NodeView
 
 _MAX_VALUE_LENGTH: Final = 1_000
-# A longer tree is shown in part: the rest is in --json.
+# Of a larger tree, only a part is shown: --json prints all nodes.
 _MAX_ROWS: Final = 200
 
 

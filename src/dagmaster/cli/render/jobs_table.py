@@ -1,4 +1,4 @@
-"""A list of jobs as a table."""
+"""Draw a list of jobs as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def jobs_table(jobs: Sequence[JobView]) -> Table:
-    """Draw a list of jobs. The column of names is there if a job has another name than its workflow."""
+    """Draw a list of jobs. It has a column of names if a job has another name than its workflow."""
     has_names = any(job.name != job.workflow_id for job in jobs)
     table = Table(box=None, pad_edge=False, header_style=DIM)
     table.add_column("job", no_wrap=True)

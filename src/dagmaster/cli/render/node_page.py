@@ -1,4 +1,4 @@
-"""A node as `jobs show JOB NODE` draws it: its head, its attempts, its error, its values."""
+"""Draw a node for `jobs show JOB NODE`: its head, its attempts, its error, its values."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def node_page(node: NodeDetailView) -> Iterator[Any]:
         yield Text("\nattempts", style=DIM)
         yield Padding(_attempts(node.attempts[-_MAX_ATTEMPTS:], node.read_at), (0, 0, 0, 2), expand=False)
     if len(node.attempts) > _MAX_ATTEMPTS:
-        yield Text(f"  and {len(node.attempts) - _MAX_ATTEMPTS:,} before: --json shows all", style=DIM)
+        yield Text(f"  and {len(node.attempts) - _MAX_ATTEMPTS:,} earlier ones: --json shows all", style=DIM)
     if node.error is not None:
         yield Text("\nerror", style=DIM)
-        yield Padding(Text(_whole_error(node.error), style="red"), (0, 0, 0, 2), expand=False)
+        yield Padding(Text(_full_error(node.error), style="red"), (0, 0, 0, 2), expand=False)
     if node.has_item:
         yield from value_lines("item", node.item, _MAX_VALUE_LENGTH)
     if node.params is not None:
@@ -85,8 +85,8 @@ def _attempts(attempts: Sequence[AttemptView], now: float) -> Table:
         took = ""
         if attempt.claimed_at is not None:
             took = duration(max((attempt.finished_at or now) - attempt.claimed_at, 0.0))
-        where = f"worker {attempt.worker or attempt.worker_id}" if attempt.worker_id else f"queue {attempt.queue}"
-        rest = Text(where, style=DIM)
+        location = f"worker {attempt.worker or attempt.worker_id}" if attempt.worker_id else f"queue {attempt.queue}"
+        rest = Text(location, style=DIM)
         if attempt.error is not None:
             rest.append(f"  {format_error(attempt.error)}", style="red")
         table.add_row(
@@ -99,7 +99,7 @@ def _attempts(attempts: Sequence[AttemptView], now: float) -> Table:
     return table
 
 
-def _whole_error(error: Mapping[str, Any]) -> str:
+def _full_error(error: Mapping[str, Any]) -> str:
     """Format an error with all lines of its message, its details and its traceback."""
     known = {"kind", "message", "type", "traceback"}
     name = error.get("type") or error.get("kind", "error")

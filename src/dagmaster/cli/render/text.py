@@ -1,4 +1,4 @@
-"""How values, times and durations are written on a terminal."""
+"""Format values, times and durations for a terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 DIM: Final = "bright_black"
 _SECONDS_A_MINUTE: Final = 60
 _HOURS_A_DAY: Final = 24
+_EXACT_RATE: Final = 10
+"""Lower rates have a decimal."""
 
 
 def duration(seconds: float) -> str:
@@ -30,8 +32,7 @@ def duration(seconds: float) -> str:
 
 def format_rate(rate: float) -> str:
     """Format a number of tasks a second."""
-    few = 10
-    return f"{rate:,.0f}/s" if rate >= few else f"{rate:.1f}/s"
+    return f"{rate:,.0f}/s" if rate >= _EXACT_RATE else f"{rate:.1f}/s"
 
 
 def local_time(at: float) -> str:

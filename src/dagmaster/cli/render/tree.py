@@ -1,4 +1,4 @@
-"""A workflow as a tree of lines, and which lines to show on a screen that is too small for all."""
+"""Lay out a workflow as a tree of lines, and choose the lines for a screen that is too small for all."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Row(NamedTuple):
 
 
 class Tree:
-    """The rows of a workflow. It is updated with statuses: a frame costs what it shows, not what the workflow has."""
+    """The rows of a workflow. Statuses are updated one by one, so the cost of a frame depends on the rows it shows."""
 
     def __init__(self, dependencies: Mapping[str, Sequence[str]]) -> None:
         self.rows = tree_rows(dependencies)
-        self.places = {row.node_id: place for place, row in enumerate(self.rows)}
+        self.positions = {row.node_id: position for position, row in enumerate(self.rows)}
         self.active: set[str] = set()
         self.failed: set[str] = set()
         self.finished: set[str] = set()
@@ -48,17 +48,17 @@ class Tree:
         """Return the rows that fit and the number of those that do not: failed and active ones first."""
         if len(self.rows) <= limit:
             return self.rows, 0
-        places = self.places
-        failed = heapq.nlargest(max(limit // _SHARE_OF_FAILED, 1), (places[node_id] for node_id in self.failed))
-        active = heapq.nsmallest(limit - len(failed), (places[node_id] for node_id in self.active))
+        positions = self.positions
+        failed = heapq.nlargest(max(limit // _SHARE_OF_FAILED, 1), (positions[node_id] for node_id in self.failed))
+        active = heapq.nsmallest(limit - len(failed), (positions[node_id] for node_id in self.active))
         chosen = {*failed, *active}
-        last = max(active or failed or [places[node_id] for node_id in self.finished] or [0])
+        last = max(active or failed or [positions[node_id] for node_id in self.finished] or [0])
         around = (*range(last - 1, -1, -1), *range(last, len(self.rows)))
-        for place in around:
+        for position in around:
             if len(chosen) >= limit:
                 break
-            chosen.add(place)
-        return [self.rows[place] for place in sorted(chosen)], len(self.rows) - len(chosen)
+            chosen.add(position)
+        return [self.rows[position] for position in sorted(chosen)], len(self.rows) - len(chosen)
 
 
 def tree_rows(dependencies: Mapping[str, Sequence[str]]) -> list[Row]:
@@ -70,16 +70,16 @@ def tree_rows(dependencies: Mapping[str, Sequence[str]]) -> list[Row]:
         depth[node_id] = 0 if parent is None else depth[parent] + 1
         under.setdefault(parent, []).append(node_id)
     rows: list[Row] = []
-    # A chain is not a staircase: an only child stands below its parent, not to the right of it.
+    # An only child is drawn below its parent, not to the right of it: a chain is not indented.
     pending: list[tuple[str, str, str]] = [(node_id, "", "") for node_id in reversed(under.get(None, []))]
     while pending:
         node_id, lines, branch = pending.pop()
         rows.append(Row(node_id, lines + branch))
         inside = lines + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
         children = under.get(node_id, [])
-        for place, child in reversed(list(enumerate(children))):
+        for position, child in reversed(list(enumerate(children))):
             if len(children) == 1:
                 pending.append((child, inside, ""))
             else:
-                pending.append((child, inside, "└─ " if place == len(children) - 1 else "├─ "))
+                pending.append((child, inside, "└─ " if position == len(children) - 1 else "├─ "))
     return rows

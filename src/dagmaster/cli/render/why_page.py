@@ -1,4 +1,4 @@
-"""An explanation as `jobs why` draws it: the reason that matters most first, the root cause of a chain last."""
+"""Draw an explanation for `jobs why`: the most important reason first, the root cause of a chain last."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job_why_page(why: JobWhyView) -> Iterator[Any]:
         yield _groups(why.groups[:_MAX_GROUPS])
     more = sum(group.count for group in why.groups[_MAX_GROUPS:])
     if more:
-        yield Text(f"… {counted(more, 'more node')}: --json has all", DIM)
+        yield Text(f"… {counted(more, 'more node')}: --json shows all", DIM)
     yield from _commands(why.commands)
 
 
@@ -53,9 +53,9 @@ def node_why_page(why: NodeWhyView) -> Iterator[Any]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=len(why.node_id) < _MAX_NAME_WIDTH)
     table.add_column(overflow="fold")
-    for place, link in enumerate(why.chain):
-        is_root = place == len(why.chain) - 1
-        table.add_row(_subject(link, place), Text(link.sentence, style=f"bold {_colour(link)}" if is_root else ""))
+    for depth, link in enumerate(why.chain):
+        is_root = depth == len(why.chain) - 1
+        table.add_row(_subject(link, depth), Text(link.sentence, style=f"bold {_colour(link)}" if is_root else ""))
     yield table
     yield from _command(why.chain[-1])
     yield from _child_jobs(why.child_jobs)
@@ -73,9 +73,9 @@ def _title(job: JobView) -> Text:
     return title
 
 
-def _subject(link: LinkView, place: int) -> Text:
+def _subject(link: LinkView, depth: int) -> Text:
     icon, style = ("○", "yellow") if link.status is None else ICONS[link.status]
-    subject = Text("" if place == 0 else f"{'  ' * (min(place, _MAX_INDENT) - 1)}└ ", style=DIM)
+    subject = Text("" if depth == 0 else f"{'  ' * (min(depth, _MAX_INDENT) - 1)}└ ", style=DIM)
     subject.append(f"{icon} ", style=style)
     subject.append(link.node_id or "the job", style="bold")
     return subject

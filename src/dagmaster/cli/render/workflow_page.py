@@ -1,4 +1,4 @@
-"""Published workflows as a table, and one workflow as a page."""
+"""Draw published workflows as a table, and one workflow as a page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def workflow_page(view: WorkflowDetailView) -> Iterator[Any]:
     if graph.description:
         yield Text(graph.description.strip())
     if len(view.versions) > 1:
-        names = ", ".join(f"v{each.version}{' (active)' if each.is_active else ''}" for each in view.versions)
+        names = ", ".join(f"v{version.version}{' (active)' if version.is_active else ''}" for version in view.versions)
         yield Text(f"versions: {names}", style=DIM)
     if graph.inputs:
         yield Text("\ninputs", style=DIM)

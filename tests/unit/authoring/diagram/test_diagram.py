@@ -200,7 +200,7 @@ def test_the_picture_stands_alone_and_can_be_read_aloud():
     root = ET.fromstring(text)
     assert root.get("role") == "img"
     assert root[0].tag == f"{NS}title"
-    assert root[0].text == "made_up"
+    assert root[0].text == "test_workflow"
     assert root[1].tag == f"{NS}desc"
     assert "version 1, 10 nodes" in (root[1].text or "")
     assert "prefers-color-scheme:dark" in text

@@ -154,7 +154,7 @@ def test_an_explanation_fits_eighty_columns_and_counts_what_it_does_not_name():
     )
     text = drawn(*job_why_page(replace(view, groups=groups)))
     assert max(map(len, text.splitlines())) <= 80
-    assert text.splitlines()[-1] == "… 19 more nodes: --json has all"
+    assert text.splitlines()[-1] == "… 19 more nodes: --json shows all"
 
 
 # ── The fleet ──
@@ -180,7 +180,7 @@ def test_a_queue_that_no_live_worker_serves_is_marked():
 
 def test_a_worker_that_drains_is_marked():
     text = fleet_text(a_worker("light", is_draining=True))
-    assert "h:9 drains" in text
+    assert "h:9 draining" in text
     assert "✘ no live worker serves light" in text
 
 

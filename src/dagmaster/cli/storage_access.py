@@ -1,0 +1,81 @@
+"""How a command reaches the zones and the other services that workers with the same settings use."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from dagmaster.cli.errors import command_errors
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator
+
+    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.storage import BlobInfo, BlobUri, Storage
+
+
+def open_services(data_dir: pathlib.Path | None) -> Services:
+    """Open the handler services that workers with these settings use."""
+    from dagmaster.bootstrap import blob_directory, lending
+    from dagmaster.settings import load_settings
+
+    settings = load_settings()
+    is_alone = settings.database_url is None or data_dir is not None
+    return lending(settings, blob_directory(settings, data_dir), is_alone=is_alone).open()
+
+
+@contextlib.contextmanager
+def storage_errors() -> Iterator[None]:
+    """Turn errors of dagmaster and of the file system into errors of a command."""
+    try:
+        with command_errors():
+            yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or 'the file'}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def show_progress(description: str, total_bytes: int) -> Iterator[Callable[[int], None] | None]:
+    """Yield a callback that draws the number of transferred bytes on a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(description, total=total_bytes)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def resolve_prefix(storage: Storage, prefix: str, zone: str) -> BlobUri:
+    """Return the URI of a name in a zone; a URI is resolved as it is."""
+    prefix = prefix.rstrip("/")
+    return storage.resolve(prefix) if "://" in prefix else storage.in_zone(zone, prefix)
+
+
+def format_blob(info: BlobInfo) -> str:
+    """Format a blob as a line of a list: size, time of the last change, URI."""
+    return f"{format_size(info.size):>10}  {format_modified(info):20}  {info.uri}"
+
+
+def format_size(count: float) -> str:
+    """Format a number of bytes."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004 - decimal units, as of disks
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def format_modified(info: BlobInfo) -> str:
+    """Format the time of the last change; empty if it is unknown."""
+    return "" if info.modified is None else datetime.fromtimestamp(info.modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
