@@ -230,7 +230,7 @@ def test_dev_runs_everything_survives_a_kill_and_ends_with_all_it_started(place:
     server = int((place.folder / "data" / "cluster" / "postmaster.pid").read_text().split()[0])
     pids = [
         *pids,
-        *(int(line.split("pid ")[1]) for line in dev.lines if line.startswith("  worker  ") and "ended" not in line),
+        *(int(line.split("pid ")[1]) for line in dev.lines if line.startswith("  worker  ") and "exited" not in line),
     ]
     dev.signal(signal.SIGTERM)
     assert dev.over() == 0, dev.text

@@ -57,8 +57,6 @@ NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
     "src/dagmaster/adapters": frozenset(["somebody", "whoever"]),
     "src/dagmaster/application": frozenset(["somebody", "wanted", "whoever"]),
     "src/dagmaster/authoring": frozenset(["said"]),
-    "src/dagmaster/bootstrap": frozenset(["found"]),
-    "src/dagmaster/cli": frozenset(["given", "said"]),
     # An output of catalog handlers is named `found`.
     "src/dagmaster/handlers": frozenset(["found"]),
     "src/dagmaster/ports": frozenset(["found", "mended", "somebody", "wanted"]),
