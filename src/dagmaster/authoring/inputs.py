@@ -232,9 +232,9 @@ def _check_values(document: Document, model: InputModel, path: Path) -> list[Pro
     definition = model.model_dump(exclude_unset=True)
     if model.enum is not None:
         alone = _Validator(_input_schema({**definition, "enum": None}), format_checker=_FORMATS)
-        for place, value in enumerate(model.enum):
+        for index, value in enumerate(model.enum):
             reasons = [_describe_mismatch(error) for error in alone.iter_errors(value)]
-            problems += [document.problem(f"enum: {reason}", (*path, "enum", place)) for reason in reasons]
+            problems += [document.problem(f"enum: {reason}", (*path, "enum", index)) for reason in reasons]
     if "default" in model.model_fields_set:
         validator = _Validator(_input_schema(definition), format_checker=_FORMATS)
         reasons = [_describe_mismatch(error) for error in validator.iter_errors(model.default)]

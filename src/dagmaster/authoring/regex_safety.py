@@ -66,8 +66,8 @@ def _flat(parsed: Any) -> _Items:
 def _ways(items: _Items, after: tuple[Any, Any] | None) -> _Ways:
     """Count the ways to match a sequence before the item that must follow it."""
     factor, degree = _ONE
-    for place, (kind, value) in enumerate(items):
-        following = items[place + 1] if place + 1 < len(items) else after
+    for index, (kind, value) in enumerate(items):
+        following = items[index + 1] if index + 1 < len(items) else after
         more = _ways_of(str(kind), value, following)
         factor, degree = min(factor * more.factor, _MOST_WAYS + 1), degree + more.degree
     return _Ways(factor, degree)

@@ -80,9 +80,9 @@ def plan_rerun(
     """Return what a new run would do, or the reason why there is none. This uses up the job."""
     before = {node.id: row_of(node) for node in job.nodes.values()}
     decisions = advance(job, event, now)
-    reopened = next((frozenset(each.nodes) for each in decisions if isinstance(each, Reopen)), None)
+    reopened = next((frozenset(decision.nodes) for decision in decisions if isinstance(decision, Reopen)), None)
     if reopened is None:
-        ignored = next((each.reason for each in decisions if isinstance(each, Ignore)), None)
+        ignored = next((decision.reason for decision in decisions if isinstance(decision, Ignore)), None)
         return ignored or [
             ReuseDecision(name, ReuseKind.REDONE, "waits for a retry: retried at once") for name in context.named
         ]
@@ -106,7 +106,7 @@ def _decide_in_run(
     if not isinstance(node, FanOut) or row.total is None:
         return ReuseDecision(node.id, ReuseKind.REDONE, reason)
     if node.total is None:
-        created = sum(each.parent == node.id for each in before.values())
+        created = sum(candidate.parent == node.id for candidate in before.values())
         return ReuseDecision(
             node.id, ReuseKind.REDONE, f"{reason}: all children are redone ({row.total:,} before)", (0, created)
         )
@@ -197,7 +197,7 @@ class _Comparison:
     def _skipped(self, node: Node) -> ReuseDecision:
         if node.skip_reason is not SkipReason.NOT_TAKEN:
             leaf = next(
-                (each.node for each, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[each.node])), ""
+                (leaf.node for leaf, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[leaf.node])), ""
             )
             return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, f"depends on `{leaf}`, which is impossible")
         old = self.before.nodes.get(node.id)

@@ -72,7 +72,9 @@ class ChildJobs:
     async def _unfinished_children(self, owned: OwnedJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
         """Return the earlier, unsuccessful child jobs of nodes: the new child jobs reuse their results."""
         retried = {(owned.job.id, request.node) for request in requests if request.attempt > 1}
-        resumed = [owned.reuse.source_node(owned.job.nodes[each.node]) for each in requests if each.attempt == 1]
+        resumed = [
+            owned.reuse.source_node(owned.job.nodes[request.node]) for request in requests if request.attempt == 1
+        ]
         nodes = retried | {node for node in resumed if node is not None}
         children = await self._store.unfinished_children(nodes) if nodes else {}
         return {node_id: child for (_, node_id), child in children.items()}

@@ -45,7 +45,7 @@ class ResultReuse:
         # Ids of children change with their list: a result is looked up by its node of the graph.
         self._candidates: dict[tuple[str, bytes], SourceNode] = {}
         if source is not None:
-            self._candidates = {(each.node_id.partition("__")[0], each.fingerprint): each for each in source.nodes}
+            self._candidates = {(node.node_id.partition("__")[0], node.fingerprint): node for node in source.nodes}
 
     # ── Fingerprints ──
 
@@ -101,19 +101,21 @@ class ResultReuse:
             return []
         # Read each time: the versions may have changed since the job was claimed.
         handlers = await self._reusable.known_handlers()
-        candidates = {node: each for node, each in candidates.items() if self._is_current(node, each, handlers)}
+        candidates = {node: source for node, source in candidates.items() if self._is_current(node, source, handlers)}
         if not candidates:
             return []
         job_id = self._source.job_id
         outputs = await self._reusable.load_source_outputs(
-            job_id, list({each.node_id: each for each in candidates.values()}.values())
+            job_id, list({candidate.node_id: candidate for candidate in candidates.values()}.values())
         )
         return [
             ResultReused(
-                node, outputs[each.node_id], ReusedFrom(job_id, each.node_id, each.attempt, each.handler_version)
+                node,
+                outputs[source.node_id],
+                ReusedFrom(job_id, source.node_id, source.attempt, source.handler_version),
             )
-            for node, each in candidates.items()
-            if each.node_id in outputs
+            for node, source in candidates.items()
+            if source.node_id in outputs
         ]
 
     def _is_current(self, node_id: str, source: SourceNode, handlers: KnownHandlers) -> bool:

@@ -100,7 +100,7 @@ class TurnResult:
     @property
     def is_reopened(self) -> bool:
         """Return whether the job was reopened in this turn."""
-        return any(isinstance(each, Reopen) for each in self.decisions)
+        return any(isinstance(decision, Reopen) for decision in self.decisions)
 
     def merge(self, more: TurnResult) -> TurnResult:
         """Return this result followed by a later one of the same turn."""
@@ -109,7 +109,7 @@ class TurnResult:
         return TurnResult(
             changed=changed,
             decisions=self.decisions + more.decisions,
-            events=self.events + [(done + place, event) for place, event in more.events],
+            events=self.events + [(done + index, event) for index, event in more.events],
             outputs={**self.outputs, **more.outputs},
             sources={**self.sources, **more.sources},
             tasks=self.tasks + more.tasks,
@@ -298,7 +298,7 @@ class _Turn:
                 stored = self.scopes.loaded.get(key, [])
                 below = f"{fan.id}__"
                 outputs = self.result.outputs
-                fresh = {each: await self._resolve_value(outputs[each]) for each in outputs if each.startswith(below)}
+                fresh = {name: await self._resolve_value(outputs[name]) for name in outputs if name.startswith(below)}
                 self.scopes.loaded[key] = _outputs(fan, stored, fresh)
 
     async def _resolve_value(self, value: Any) -> Any:

@@ -36,7 +36,7 @@ async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: Out
             if not isinstance(node.spec, TaskSpec):
                 # No worker reports a start: it starts now.
                 commit.started[node.id] = now
-    commit.reopened = [node for each in result.decisions if isinstance(each, Reopen) for node in each.nodes]
+    commit.reopened = [node for decision in result.decisions if isinstance(decision, Reopen) for node in decision.nodes]
     tasks = owned.tasks
     for task in result.tasks:
         # The same turn may have stopped it again.

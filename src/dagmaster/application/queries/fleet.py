@@ -67,8 +67,8 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
 
 def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None:
     """Return why tasks wait although workers have free slots: plain functions run in fewer processes."""
-    concurrency, running = sum(each.concurrency for each in workers), sum(each.running for each in workers)
-    processes, busy = sum(each.processes for each in workers), sum(each.processes_busy for each in workers)
+    concurrency, running = sum(worker.concurrency for worker in workers), sum(worker.running for worker in workers)
+    processes, busy = sum(worker.processes for worker in workers), sum(worker.processes_busy for worker in workers)
     if running >= concurrency or not 0 < processes <= busy:
         return None
     owner = "the worker's" if len(workers) == 1 else "the workers'"

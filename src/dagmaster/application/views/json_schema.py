@@ -25,7 +25,7 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
 def view_schemas() -> dict[str, Any]:
     """Return one schema document with a definition for each view and for a page of each."""
     classes: list[Any] = [getattr(views, name) for name in views.__all__]
-    shown = [each for each in classes if isinstance(each, type) and issubclass(each, View) and each is not View]
+    shown = [view for view in classes if isinstance(view, type) and issubclass(view, View) and view is not View]
     definitions: dict[str, Any] = {}
     for view in shown:
         definitions[view.__name__] = _SPECIAL.get(view.__name__, _object_schema)(view)

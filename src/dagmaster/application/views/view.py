@@ -61,13 +61,13 @@ def _converter(hint: Any) -> Callable[[Any], Any] | None:
     types = {hint, *arguments}
     if Timestamp in types:
         return format_rfc3339
-    if any(isinstance(each, type) and issubclass(each, View | StrEnum) for each in types) or tuple in _origins(hint):
+    if any(isinstance(type_, type) and issubclass(type_, View | StrEnum) for type_ in types) or tuple in _origins(hint):
         return _to_json
     return None
 
 
 def _origins(hint: Any) -> set[Any]:
-    return {getattr(each, "__origin__", None) for each in (hint, *get_args(hint))}
+    return {getattr(part, "__origin__", None) for part in (hint, *get_args(hint))}
 
 
 def _to_json(value: Any) -> Any:

@@ -66,7 +66,7 @@ class Availability:
 
     def _walk(self, order: list[str], requires: Mapping[str, Gate], asked: Mapping[str, Collection[str]]) -> None:
         """Visit the nodes once. A node's ancestors are a bit set, kept only until its last follower."""
-        places = {node_id: place for place, node_id in enumerate(order)}
+        places = {node_id: index for index, node_id in enumerate(order)}
         followers = Counter(
             source for node_id in order if node_id in requires for source in _nodes_of(requires[node_id])
         )

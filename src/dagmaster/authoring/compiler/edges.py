@@ -70,12 +70,12 @@ class Edges:
             if isinstance(model, ConditionalModel):
                 self.branch_names[node_id] = self._names_of_branches(node_id, model)
                 self.branch_next[node_id] = []
-                for place, branch in enumerate(model.branches):
-                    path: Path = ("nodes", node_id, "branches", place, "next")
+                for index, branch in enumerate(model.branches):
+                    path: Path = ("nodes", node_id, "branches", index, "next")
                     targets = self._targets(branch, path)
                     self.branch_next[node_id].append(tuple(self._follow(node_id, targets)))
                     for target, where in targets:
-                        leaf = Leaf(node_id, self.branch_names[node_id][place])
+                        leaf = Leaf(node_id, self.branch_names[node_id][index])
                         edges.setdefault(target, []).append((leaf, where))
             elif isinstance(model, NextModel | StartModel):
                 targets = self._targets(model, ("nodes", node_id, "next"))
@@ -97,8 +97,8 @@ class Edges:
             return []
         items = value if isinstance(value, list) else [value]
         targets: dict[str, Path] = {}
-        for place, item in enumerate(items):
-            where = (*path, place) if isinstance(value, list) else path
+        for index, item in enumerate(items):
+            where = (*path, index) if isinstance(value, list) else path
             if not isinstance(item, str):
                 self._problem("next is the name of a node, or a list of names", where)
             elif item not in self.known and item != END:
@@ -112,14 +112,14 @@ class Edges:
 
     def _names_of_branches(self, node_id: str, model: ConditionalModel) -> list[str]:
         names: list[str] = []
-        for place, branch in enumerate(model.branches):
-            name = branch.name or ("default" if branch.default else f"branch_{place + 1}")
+        for index, branch in enumerate(model.branches):
+            name = branch.name or ("default" if branch.default else f"branch_{index + 1}")
             if name in names and not (branch.default and branch.name is None):
-                self._problem(f"branch {name!r} appears twice", ("nodes", node_id, "branches", place))
+                self._problem(f"branch {name!r} appears twice", ("nodes", node_id, "branches", index))
             names.append(name)
-        defaults = [place for place, branch in enumerate(model.branches) if branch.default]
-        for place in defaults[1:]:
-            self._problem("a conditional has one default", ("nodes", node_id, "branches", place))
+        defaults = [index for index, branch in enumerate(model.branches) if branch.default]
+        for index in defaults[1:]:
+            self._problem("a conditional has one default", ("nodes", node_id, "branches", index))
         return names
 
     # ── Dependency expressions ──
@@ -184,7 +184,7 @@ class Edges:
         if not values:
             self._problem(f"{kind} of nothing: name at least one node", path)
             return None
-        places = ((*path, place) if listed else path for place in range(len(values)))
+        places = ((*path, index) if listed else path for index in range(len(values)))
         members = [self._gate(value, where, depth + 1) for value, where in zip(values, places, strict=True)]
         known = tuple(member for member in members if member is not None)
         if len(known) < len(members):
@@ -308,7 +308,7 @@ def _topological_order(ids: list[str], sources: Mapping[str, list[str]]) -> list
 
 def _find_cycle(sources: Mapping[str, list[str]]) -> list[str]:
     """Find a cycle among nodes that wait for one another, in flow order, starting with the first in the file."""
-    places = {node_id: place for place, node_id in enumerate(sources)}
+    places = {node_id: index for index, node_id in enumerate(sources)}
     node_id = next(iter(sources))
     seen: dict[str, int] = {}
     path: list[str] = []

@@ -189,8 +189,8 @@ class NodeSpecBuilder:
         name = last_key(field)
         branches: list[Branch] = []
         conditions: list[Expression] = []
-        for place, branch in enumerate(model.branches):
-            where: Path = (*path, "branches", place, "condition")
+        for index, branch in enumerate(model.branches):
+            where: Path = (*path, "branches", index, "condition")
             condition = None
             if branch.condition == UNREADABLE:
                 continue
@@ -199,8 +199,8 @@ class NodeSpecBuilder:
                 if condition is None:
                     continue
                 conditions.append(condition)
-            targets = self.links.branch_next[node_id][place]
-            branches.append(Branch(self.links.branch_names[node_id][place], condition, targets))
+            targets = self.links.branch_next[node_id][index]
+            branches.append(Branch(self.links.branch_names[node_id][index], condition, targets))
         if len(branches) < len(model.branches) or (model.condition_field is not None and field is None):
             return None
         branches.sort(key=lambda branch: branch.condition is None)

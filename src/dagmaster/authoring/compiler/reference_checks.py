@@ -65,7 +65,7 @@ class ReferenceChecker:
             self._upstream(use, path, rest, node_id)
         elif root == "job":
             self._key(rest, _JOB_KEYS, use, path, "job has")
-        elif root == "outer" and next(place for place, key in enumerate(use.keys) if key != "outer") + 1 > nesting:
+        elif root == "outer" and next(index for index, key in enumerate(use.keys) if key != "outer") + 1 > nesting:
             hint = f"this task is inside {nesting} fan-outs"
             self._problem(f"{_format_reference(use)}: there is no fan-out that far out", use, path, hint)
 

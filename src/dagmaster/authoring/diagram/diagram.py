@@ -181,7 +181,7 @@ def _leaves(gate: Gate | None, *, any_of: bool = False) -> Iterator[tuple[Leaf, 
 
 def _ranks(number: int, spec: Spec) -> dict[str | None, tuple[int, int]]:
     branches = spec.branches if isinstance(spec, ConditionalSpec) else ()
-    return {None: (number, -1)} | {branch.name: (number, place) for place, branch in enumerate(branches)}
+    return {None: (number, -1)} | {branch.name: (number, index) for index, branch in enumerate(branches)}
 
 
 def _title_of(graph: Graph, need: _Need) -> str:

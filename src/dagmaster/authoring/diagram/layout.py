@@ -72,7 +72,7 @@ def arrange(sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> Layo
     parts = _parts(len(sizes), links)
     drawn: list[Layout] = []
     for nodes, arrows in parts:
-        number = {node: place for place, node in enumerate(nodes)}
+        number = {node: index for index, node in enumerate(nodes)}
         local = [Link(number[a.source], number[a.target], a.label_width) for a in map(links.__getitem__, arrows)]
         drawn.append(_Part([sizes[node] for node in nodes], local).draw())
     area = sum((part.width + _SPACE[0]) * (part.height + _GAP) for part in drawn)
@@ -169,8 +169,8 @@ class _Part:
 
     def _number(self, rows: Iterable[Sequence[int]]) -> None:
         for row in rows:
-            for place, vertex in enumerate(row):
-                self.place[vertex] = place
+            for index, vertex in enumerate(row):
+                self.place[vertex] = index
 
     def _reduce_crossings(self) -> None:
         """Sweep down and up, sorting each layer by the median of its neighbours; keep the best order."""
@@ -198,11 +198,11 @@ class _Part:
 
     def _swap_neighbours(self) -> None:
         for row in self.rows * 3:
-            for place in range(len(row) - 1):
-                left, right = row[place], row[place + 1]
+            for index in range(len(row) - 1):
+                left, right = row[index], row[index + 1]
                 if self._tangles(left, right) > self._tangles(right, left):
-                    row[place], row[place + 1] = right, left
-                    self.place[left], self.place[right] = place + 1, place
+                    row[index], row[index + 1] = right, left
+                    self.place[left], self.place[right] = index + 1, index
 
     def _tangles(self, left: int, right: int) -> int:
         """Count the crossings of the arrows of two adjacent vertices."""

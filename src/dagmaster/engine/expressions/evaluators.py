@@ -32,11 +32,11 @@ def static_path(keys: tuple[str | int, ...]) -> Run:
 
     def walk(scope: Mapping[str, Any]) -> Any:
         value: Any = scope
-        for place, key in enumerate(keys):
+        for index, key in enumerate(keys):
             # A dict is the usual case, and `pick` costs three times as much.
             item = value.get(key, ABSENT) if value.__class__ is dict else pick(value, key)
             if item is ABSENT:
-                return missing(value, keys[: place + 1])
+                return missing(value, keys[: index + 1])
             value = item
         return value
 

@@ -47,5 +47,5 @@ def reference(keys: Path, *, roots: Collection[str], offset: int, goes_on: bool)
 
 def _length(keys: Path) -> int:
     if keys[0] == "outer":
-        return 1 + next((place for place, key in enumerate(keys) if key != "outer"), len(keys))
+        return 1 + next((index for index, key in enumerate(keys) if key != "outer"), len(keys))
     return _LENGTHS.get(str(keys[0]), 1)

@@ -112,9 +112,9 @@ def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
         if level > MAX_LEVELS:
             return item
         if isinstance(item, dict):
-            return {key: walk(each, [*path, key], level + 1) for key, each in item.items()}
+            return {key: walk(value, [*path, key], level + 1) for key, value in item.items()}
         if isinstance(item, list):
-            return [walk(each, [*path, place], level + 1) for place, each in enumerate(item)]
+            return [walk(value, [*path, index], level + 1) for index, value in enumerate(item)]
         return item
 
     return walk(value, [], 0), places
