@@ -44,6 +44,17 @@ class JobRedactor:
         return redactor([*self.secrets, *more]) if more else self._redact
 
 
+def redact_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition of a workflow with *** for the defaults of secret inputs."""
+    inputs = definition.get("inputs") or {}
+    secret_defaults = {
+        name: {**declared, "default": REDACTED}
+        for name, declared in inputs.items()
+        if declared and declared.get("secret") and "default" in declared
+    }
+    return {**definition, "inputs": {**inputs, **secret_defaults}} if secret_defaults else dict(definition)
+
+
 async def job_redactor(app: Application, job: JobRecord) -> JobRedactor:
     """Return the redactor of a job that was loaded with its inputs."""
     return JobRedactor(await _declarations(app, job.content_hash), job.inputs)

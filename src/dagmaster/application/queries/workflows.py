@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
 from dagmaster.application.node_lookup import suggest_name
+from dagmaster.application.secret_inputs import redact_definition
 from dagmaster.application.views.page import Page
 from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
 from dagmaster.errors import WorkflowNotFound
@@ -48,7 +49,7 @@ async def list_versions(app: Application, workflow_id: str) -> tuple[VersionView
 
 
 async def workflow_detail(app: Application, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
-    """Return one version of a workflow with its definition: the active one, else the newest, unless one is named."""
+    """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
     versions = await list_versions(app, workflow_id)
     if version is None:
         chosen = next((view for view in versions if view.is_active), versions[-1])
@@ -64,7 +65,7 @@ async def workflow_detail(app: Application, workflow_id: str, version: int | Non
         content_hash=chosen.content_hash,
         is_active=chosen.is_active,
         published_at=chosen.published_at,
-        definition=dict(await app.read.definition(chosen.content_hash) or {}),
+        definition=redact_definition(await app.read.definition(chosen.content_hash) or {}),
         versions=versions,
     )
 

@@ -61,11 +61,13 @@ def list_workflows(*, limit: int, cursor: str | None, as_json: bool, data_dir: p
 @click.command(epilog="Exit codes: 0 shown, 2 no such workflow or version, 3 no database.")
 @click.argument("workflow_id", metavar="ID")
 @click.option("--version", type=click.IntRange(1), help="A version.  [default: the active one]")
-@click.option("--yaml", "as_yaml", is_flag=True, help="Print the stored definition as YAML.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the definition as YAML.")
 @json_option
 @data_dir_option
 def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show a published workflow: its versions, its inputs and its nodes.
+
+    The defaults of secret inputs are redacted.
 
     \b
     Examples:

@@ -16,6 +16,7 @@ from dagmaster.text_format import age
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from dagmaster import Graph
     from dagmaster.application.views import WorkflowDetailView, WorkflowView
 
 
@@ -37,9 +38,7 @@ def workflows_table(workflows: Sequence[WorkflowView]) -> Table:
 
 def workflow_page(view: WorkflowDetailView) -> Iterator[Any]:
     """Draw one version of a workflow."""
-    from dagmaster.authoring.compiler.compile import compile_definition
-
-    graph = compile_definition(view.definition)
+    graph = _compile(view.definition)
     title = Text(f"{graph.workflow_id} v{graph.version}", style="bold")
     title.append(f"  {graph.name}" if graph.name != graph.workflow_id else "")
     title.append("  active" if view.is_active else "  not active", style="green" if view.is_active else "yellow")
@@ -70,6 +69,17 @@ def workflow_page(view: WorkflowDetailView) -> Iterator[Any]:
         if spec.description:
             line.append(f"  {spec.description}", style=DIM)
         yield line
+
+
+def _compile(definition: Mapping[str, Any]) -> Graph:
+    """Compile a redacted definition. Redacted defaults are left out: *** does not fit every type."""
+    from dagmaster.authoring.compiler.compile import compile_definition
+
+    inputs = {
+        name: {key: value for key, value in declared.items() if not (key == "default" and declared.get("secret"))}
+        for name, declared in (definition.get("inputs") or {}).items()
+    }
+    return compile_definition({**definition, "inputs": inputs})
 
 
 def _default(declared: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dagmaster.application.queries.workflows import list_versions, list_workflows, workflow_detail
@@ -47,6 +49,25 @@ def test_the_active_version_is_shown_unless_one_is_named():
     assert run(workflow_detail(app, "flow", 2)).version == 2
     with pytest.raises(WorkflowNotFound, match="its versions are 1, 2"):
         run(workflow_detail(app, "flow", 3))
+
+
+def test_defaults_of_secret_inputs_are_redacted():
+    stored = {
+        **FLOW,
+        "inputs": {
+            "token": {"type": "string", "secret": True, "default": "hunter2"},
+            "pin": {"type": "integer", "secret": True, "default": 1234},
+            "key": {"type": "string", "secret": True},
+            "year": {"type": "integer", "default": 2026},
+        },
+    }
+    app = an_application(FakeReadStore(version_records=[a_version(1)], definitions={"x": stored}))
+    view = run(workflow_detail(app, "flow"))
+    inputs: Any = view.to_dict()["definition"]["inputs"]
+    assert {name: declared.get("default") for name, declared in inputs.items()} == {
+        "token": "***", "pin": "***", "key": None, "year": 2026,
+    }  # fmt: skip
+    assert stored["inputs"]["token"]["default"] == "hunter2", "the stored definition is not changed"
 
 
 def test_where_none_is_active_the_newest_is_shown():

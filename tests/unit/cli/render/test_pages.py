@@ -10,18 +10,22 @@ from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.jobs import list_jobs, snapshot_view
 from dagmaster.application.queries.nodes import node_detail
+from dagmaster.application.queries.workflows import workflow_detail
 from dagmaster.cli.render.fleet_page import fleet_page
 from dagmaster.cli.render.job_page import job_page
 from dagmaster.cli.render.jobs_table import jobs_table
 from dagmaster.cli.render.node_page import node_page
 from dagmaster.cli.render.why_page import job_why_page, node_why_page
+from dagmaster.cli.render.workflow_page import workflow_page
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import AttemptRecord, ChildCounts, FleetRecord, NodeRecord, NodeValues, WaitInfo
 from tests.unit.application.queries.test_fleet import A_QUEUE, a_worker
+from tests.unit.application.queries.test_workflows import a_version
 from tests.unit.application.test_diagnosis import in_queue
 from tests.unit.application.world import (
     ASKED,
     DONE,
+    FLOW,
     SECRET,
     TILES,
     FakeReadStore,
@@ -205,3 +209,14 @@ def test_workers_that_died_come_before_those_that_stopped():
 def test_pages_are_json_elsewhere():
     view = snapshot_view(a_snapshot(DONE))
     assert json.loads(json.dumps(view.to_dict()))["nodes"]["fetch"]["status"] == "COMPLETED"
+
+
+def test_a_workflow_is_drawn_without_the_defaults_of_secret_inputs():
+    pin = {"type": "integer", "secret": True, "default": 1234}
+    definitions = {"x": {**FLOW, "inputs": {"pin": pin, "year": {"type": "integer", "default": 2026}}}}
+    app = an_application(FakeReadStore(version_records=[a_version(1)], definitions=definitions))
+    lines = drawn(*workflow_page(run(workflow_detail(app, "flow")))).splitlines()
+    assert [line.split() for line in lines if "integer" in line] == [
+        ["pin", "integer", "secret"],
+        ["year", "integer", "default", "2026"],
+    ]
