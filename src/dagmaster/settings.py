@@ -26,8 +26,8 @@ PREFIX: Final = "DAGMASTER_"
 SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
 MASK: Final = "***"
 
-_OF_THE_TESTS: Final = frozenset({"DAGMASTER_SOAK_MINUTES"})
-"""Variables that are not settings, but not mistakes."""
+_TEST_VARIABLES: Final = frozenset({"DAGMASTER_SOAK_MINUTES"})
+"""Variables of the tests: not settings, but known."""
 
 
 class Settings(BaseSettings):
@@ -180,9 +180,9 @@ class Settings(BaseSettings):
     @field_validator("storage_containers")
     @classmethod
     def _containers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for one in value:
+        for url in value:
             try:
-                is_container = BlobUri.parse(f"{one.rstrip('/')}/x").name == "x" and not one.startswith("file:")
+                is_container = BlobUri.parse(f"{url.rstrip('/')}/x").name == "x" and not url.startswith("file:")
             except BlobNameInvalid:
                 is_container = False
             if not is_container:
@@ -237,8 +237,8 @@ def load_settings(*, services: bool = False) -> Settings:
 def read_settings(*, services: bool = False) -> Reading:
     """Read the settings and their origins, without raising."""
     # pydantic-settings reads names in any case.
-    spelled = {name.upper(): name for name, value in os.environ.items() if value}
-    origins = {name: spelled[_variable(name)] for name in Settings.model_fields if _variable(name) in spelled}
+    variables = {name.upper(): name for name, value in os.environ.items() if value}
+    origins = {name: variables[_variable(name)] for name in Settings.model_fields if _variable(name) in variables}
     values: dict[str, Any] = {}
     unused: tuple[str, ...] = ()
     if services:
@@ -247,17 +247,17 @@ def read_settings(*, services: bool = False) -> Reading:
     try:
         settings, problems = Settings(**values), {}
     except ValidationError as error:
-        wrong = {str(one["loc"][0]): _what_is_wrong(dict(one)) for one in error.errors(include_url=False)}
-        problems = {name: f"{origins[name]} {reason}{_as_written(name, origins)}" for name, reason in wrong.items()}
-        settings = Settings(**values | {name: Settings.model_fields[name].get_default() for name in wrong})
+        invalid = {str(detail["loc"][0]): _describe_problem(dict(detail)) for detail in error.errors(include_url=False)}
+        problems = {name: f"{origins[name]} {reason}{_quote_raw(name, origins)}" for name, reason in invalid.items()}
+        settings = Settings(**values | {name: Settings.model_fields[name].get_default() for name in invalid})
     return Reading(
         settings=settings,
         origins=origins,
         problems=problems,
-        typos=_typos(spelled),
+        typos=_typos(variables),
         unused=unused,
         secrets=tuple(
-            sorted(name.removeprefix(SECRET_PREFIX) for name in spelled.values() if name.startswith(SECRET_PREFIX))
+            sorted(name.removeprefix(SECRET_PREFIX) for name in variables.values() if name.startswith(SECRET_PREFIX))
         ),
     )
 
@@ -287,16 +287,16 @@ def masked_url(url: str) -> str:
     except ValueError:
         return MASK
     # The last @: an unquoted / ? # in a password would confuse a URL parser.
-    users, at, place = rest.rpartition("@")
+    users, at, location = rest.rpartition("@")
     if not at and not re.fullmatch(_HOSTS, netloc):
         return MASK
     user, colon, _ = users.partition(":")
-    place = re.sub(r"([?&][^=&]*(?:pass|secret|key|token)[^=&]*=)[^&]*", rf"\1{MASK}", place, flags=re.IGNORECASE)
-    return f"{scheme}://{user}{colon and f':{MASK}'}{at}{place}"
+    location = re.sub(r"([?&][^=&]*(?:pass|secret|key|token)[^=&]*=)[^&]*", rf"\1{MASK}", location, flags=re.IGNORECASE)
+    return f"{scheme}://{user}{colon and f':{MASK}'}{at}{location}"
 
 
 def secret_values() -> frozenset[str]:
-    """Everything in the environment that must not be shown, in each spelling that an error might use."""
+    """Return the secrets of the environment, in every form that an error message may contain."""
     secrets = {value for name, value in os.environ.items() if name.startswith(SECRET_PREFIX)}
     names = [alias.name for alias in ALIASES if alias.is_secret] + [_variable(name) for name in _SECRETS]
     for name in [*names, "PGPASSWORD"]:
@@ -313,21 +313,21 @@ def _variable(setting: str) -> str:
     return f"{PREFIX}{setting.upper()}"
 
 
-def _from_aliases(taken: dict[str, str]) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
+def _from_aliases(direct: dict[str, str]) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
     """Return the values and origins from aliases, and a sentence for each alias without effect."""
-    there = [alias for alias in ALIASES if os.environ.get(alias.name)]
+    present = [alias for alias in ALIASES if os.environ.get(alias.name)]
     values: dict[str, str] = {}
     origins: dict[str, str] = {}
-    unused = [f"{alias.name} is known and not used: {alias.instead}." for alias in there if not alias.setting]
-    for alias in [alias for alias in there if alias.setting and not alias.part]:
-        winner = taken.get(alias.setting) or origins.get(alias.setting)
+    unused = [f"{alias.name} is known and not used: {alias.instead}." for alias in present if not alias.setting]
+    for alias in [alias for alias in present if alias.setting and not alias.part]:
+        winner = direct.get(alias.setting) or origins.get(alias.setting)
         if winner:
             unused.append(f"{alias.name} is set and not used: {winner} wins.")
         else:
             values[alias.setting], origins[alias.setting] = os.environ[alias.name], alias.name
     parts: dict[str, Alias] = {}
-    for alias in [alias for alias in there if alias.part]:
-        winner = taken.get(alias.setting) or origins.get(alias.setting)
+    for alias in [alias for alias in present if alias.part]:
+        winner = direct.get(alias.setting) or origins.get(alias.setting)
         if not winner and alias.part in parts:
             winner = parts[alias.part].name
         if winner:
@@ -359,7 +359,7 @@ def _url_of(parts: dict[str, str]) -> str:
 def _checked_url(url: str) -> str:
     """Reject an invalid URL without quoting it: it may contain a password."""
     scheme, mark, rest = url.partition("://")
-    # SQLAlchemy's spelling names a driver: postgresql+asyncpg://
+    # SQLAlchemy's form names a driver: postgresql+asyncpg://
     if not mark or scheme.partition("+")[0] not in {"postgresql", "postgres"}:
         raise ValueError("must be written postgresql://user:password@host/database")
     try:
@@ -373,7 +373,7 @@ def _checked_url(url: str) -> str:
     return f"postgresql://{rest}"
 
 
-def _what_is_wrong(error: dict[str, Any]) -> str:
+def _describe_problem(error: dict[str, Any]) -> str:
     limits = error.get("ctx", {})
     match error["type"]:
         case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
@@ -390,10 +390,10 @@ def _what_is_wrong(error: dict[str, Any]) -> str:
             return f"must be at most {limits['le']:g}"
         case "value_error":
             return str(limits["error"])
-    return f"does not fit: {error['msg']}"
+    return f"is not valid: {error['msg']}"
 
 
-def _as_written(setting: str, origins: dict[str, str]) -> str:
+def _quote_raw(setting: str, origins: dict[str, str]) -> str:
     return "." if setting in _SECRETS else f", not {_raw(setting, origins)!r}."
 
 
@@ -409,11 +409,11 @@ def _shown(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _typos(spelled: dict[str, str]) -> tuple[str, ...]:
+def _typos(variables: dict[str, str]) -> tuple[str, ...]:
     known = {_variable(name) for name in Settings.model_fields}
     messages = []
-    for name, written in sorted(spelled.items()):
-        if not name.startswith(PREFIX) or name in known | _OF_THE_TESTS or written.startswith(SECRET_PREFIX):
+    for name, written in sorted(variables.items()):
+        if not name.startswith(PREFIX) or name in known | _TEST_VARIABLES or written.startswith(SECRET_PREFIX):
             continue
         # Without the common prefix, which would make all names similar.
         near = nearest(name.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in known])

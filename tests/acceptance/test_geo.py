@@ -23,7 +23,7 @@ from shapely import unary_union
 from shapely.geometry import box, shape
 
 from dagmaster.authoring.sibling_workflows import compile_with_children
-from dagmaster.bootstrap import find_handlers, lending
+from dagmaster.bootstrap import find_handlers, handler_services_config
 from dagmaster.ports.catalog import Search
 from dagmaster.settings import Settings
 from dagmaster.testing import run_workflow
@@ -41,13 +41,13 @@ class Place:
         (folder / "bronze").mkdir(parents=True)
         shutil.copy(SCENE, folder / "bronze")
         self.settings = Settings(blob_dir=folder, scratch_dir=folder / "scratch", concurrency=2)
-        self.services = LazyServices(lending(self.settings, folder))
+        self.services = LazyServices(handler_services_config(self.settings, folder))
 
     def run(self, file: str, **inputs):
         """Run a workflow to its end, in this process."""
         path = ROOT / file
         compiled, children = compile_with_children(path, HANDLERS)
-        services = LazyServices(lending(self.settings, processes=2))
+        services = LazyServices(handler_services_config(self.settings, processes=2))
         report = run_workflow(compiled.graph, inputs, handlers=HANDLERS, children=children, services=services)
         assert report.status == "COMPLETED", report.error
         return report

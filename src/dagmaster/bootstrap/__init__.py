@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
-    """Return the built-in handlers, those of the settings, of installed packages and of the given modules."""
+    """Return the built-in handlers, those of the settings, of installed packages and of these modules."""
     return discover(handler_modules(modules, settings or load_settings()))
 
 
@@ -47,8 +47,8 @@ def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, 
 @contextlib.contextmanager
 def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
     """Yield the URL of the database: the operator's server, or the embedded one while in use."""
-    with open_database(settings or load_settings(), data_dir) as address:
-        yield address.dsn
+    with open_database(settings or load_settings(), data_dir) as config:
+        yield config.dsn
 
 
 @contextlib.contextmanager
@@ -67,24 +67,24 @@ def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> I
     from dagmaster.store.embedded.server import EmbeddedPostgres
 
     embedded = EmbeddedPostgres(data_dir or settings.data_dir)
-    one_at_a_time = threading.Lock()
+    lock = threading.Lock()
 
     def restart() -> None:
-        with one_at_a_time:
+        with lock:
             embedded.start()
 
     with embedded as server:
         yield DatabaseConfig(dsn=server.dsn, restart_embedded=restart)
 
 
-async def ensure_schema(address: DatabaseConfig, *, migrate: bool) -> None:
+async def ensure_schema(config: DatabaseConfig, *, migrate: bool) -> None:
     """Ensure that the schema is current: migrate, or raise with the remedy."""
     from dagmaster.store.postgres import schema_version as schema
 
-    if migrate and await schema.current(address.dsn) in (None, *schema.OLDER):
-        await asyncio.to_thread(schema.upgrade, address.dsn)
+    if migrate and await schema.current(config.dsn) in (None, *schema.OLDER):
+        await asyncio.to_thread(schema.upgrade, config.dsn)
     else:
-        await schema.require_current(address.dsn)
+        await schema.require_current(config.dsn)
 
 
 def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
@@ -93,8 +93,8 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
         return settings.blob_dir
     from dagmaster.store.embedded.server import default_data_dir
 
-    beside = data_dir or settings.data_dir or default_data_dir()
-    return beside.with_name(f"{beside.name}-blobs")
+    data_dir = data_dir or settings.data_dir or default_data_dir()
+    return data_dir.with_name(f"{data_dir.name}-blobs")
 
 
 def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
@@ -114,7 +114,7 @@ def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
 async def open_application(
     config: DatabaseConfig, settings: Settings, data_dir: pathlib.Path | None = None, *, migrate: bool = False
 ) -> AsyncIterator[Application]:
-    """Open the application layer on a database whose schema fits; with `migrate`, bring the schema up to date first.
+    """Open the application layer on a database whose schema is current; with `migrate`, migrate it first.
 
     Its stores connect when they are first used.
     """
@@ -124,22 +124,22 @@ async def open_application(
     async with contextlib.AsyncExitStack() as stack:
         client = PostgresClientStore(config)
         stack.push_async_callback(client.close)
-        home = blob_directory(settings, data_dir)
-        yield await stack.enter_async_context(wire_application(config, settings, home, client=client))
+        blob_dir = blob_directory(settings, data_dir)
+        yield await stack.enter_async_context(wire_application(config, settings, blob_dir, client=client))
 
 
 @contextlib.asynccontextmanager
 async def wire_application(
-    config: DatabaseConfig, settings: Settings, home: pathlib.Path, *, client: ClientStore
+    config: DatabaseConfig, settings: Settings, blob_dir: pathlib.Path, *, client: ClientStore
 ) -> AsyncIterator[Application]:
-    """Wire the application layer around a client store. `home`: the directory of large outputs."""
+    """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
     from dagmaster.application.context import Application
     from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.read_store import PostgresReadStore
     from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
-    blobs = large_outputs(settings, home)
+    blobs = large_outputs(settings, blob_dir)
     async with contextlib.AsyncExitStack() as stack:
         read = PostgresReadStore(config, lease_seconds=lease, worker_lease_seconds=worker_lease)
         stack.push_async_callback(read.close)
@@ -185,7 +185,7 @@ async def audit_database(config: DatabaseConfig, settings: Settings, job_ids: Se
 
 
 def make_orchestrator(
-    address: DatabaseConfig,
+    config: DatabaseConfig,
     blobs: OutputBlobs,
     settings: Settings,
     *,
@@ -199,7 +199,7 @@ def make_orchestrator(
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
-    store = PostgresOrchestratorStore(address, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
+    store = PostgresOrchestratorStore(config, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
     timing = Timing(
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=lease / 3,
@@ -210,7 +210,7 @@ def make_orchestrator(
 
 
 def make_worker(
-    address: DatabaseConfig,
+    config: DatabaseConfig,
     blobs: OutputBlobs,
     settings: Settings,
     *,
@@ -218,17 +218,17 @@ def make_worker(
     registry: Registry | None = None,
     queues: Sequence[str] = (),
     concurrency: int | None = None,
-    home: pathlib.Path | None = None,
+    blob_dir: pathlib.Path | None = None,
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.service import Worker
 
     concurrency = concurrency or settings.concurrency
-    processes, lent = _handler_processes(
-        settings, modules, concurrency=concurrency, home=home, is_alone=address.is_embedded
+    processes, services = _handler_processes(
+        settings, modules, concurrency=concurrency, blob_dir=blob_dir, is_alone=config.is_embedded
     )
-    store = PostgresWorkerStore(address)
+    store = PostgresWorkerStore(config)
     return Worker(
         store,
         store,
@@ -239,7 +239,7 @@ def make_worker(
         queues=queues,
         concurrency=concurrency,
         processes=processes,
-        services=LazyServices(lent),
+        services=LazyServices(services),
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.worker_lease_seconds / 3,
         drain_seconds=settings.drain_seconds,
@@ -248,52 +248,52 @@ def make_worker(
 
 
 def _handler_processes(
-    settings: Settings, modules: tuple[str, ...], *, concurrency: int, home: pathlib.Path | None, is_alone: bool
+    settings: Settings, modules: tuple[str, ...], *, concurrency: int, blob_dir: pathlib.Path | None, is_alone: bool
 ) -> tuple[HandlerProcesses, ServicesConfig]:
     """Wire the child processes of a worker, and the services that handlers get in them."""
     from dagmaster.worker.process_pool import HandlerProcesses
 
     limit = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
-    lent = lending(settings, home, processes=limit, is_alone=is_alone)
+    services = handler_services_config(settings, blob_dir, processes=limit, is_alone=is_alone)
     pool = HandlerProcesses(
-        handler_modules(modules, settings), limit=limit, memory_limit_mb=settings.task_memory_mb, services=lent
+        handler_modules(modules, settings), limit=limit, memory_limit_mb=settings.task_memory_mb, services=services
     )
-    return pool, lent
+    return pool, services
 
 
 @contextlib.asynccontextmanager
 async def stored_services(
-    address: DatabaseConfig,
+    config: DatabaseConfig,
     settings: Settings,
     *,
     modules: tuple[str, ...],
     registry: Registry,
     concurrency: int | None,
-    home: pathlib.Path,
+    blob_dir: pathlib.Path,
 ) -> AsyncIterator[LocalServices]:
     """Wire the services of a local run whose job is stored in PostgreSQL."""
     from dagmaster.local.runner import LocalServices
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
-    await ensure_schema(address, migrate=address.is_embedded)
+    await ensure_schema(config, migrate=config.is_embedded)
     async with contextlib.AsyncExitStack() as stack:
-        client = PostgresClientStore(address, "dagmaster run")
+        client = PostgresClientStore(config, "dagmaster run")
         await client.open()
         stack.push_async_callback(client.close)
-        application = await stack.enter_async_context(wire_application(address, settings, home, client=client))
+        application = await stack.enter_async_context(wire_application(config, settings, blob_dir, client=client))
         yield LocalServices(
             application=application,
             ids=client.identity.ids,
-            make_orchestrator=lambda queue: make_orchestrator(address, application.blobs, settings, queue=queue),
+            make_orchestrator=lambda queue: make_orchestrator(config, application.blobs, settings, queue=queue),
             make_worker=lambda queue: make_worker(
-                address,
+                config,
                 application.blobs,
                 settings,
                 modules=modules,
                 registry=registry,
                 queues=[queue],
                 concurrency=concurrency,
-                home=home,
+                blob_dir=blob_dir,
             ),
         )
 
@@ -304,17 +304,19 @@ def ephemeral_services(
     modules: tuple[str, ...],
     registry: Registry,
     concurrency: int | None,
-    home: pathlib.Path,
+    blob_dir: pathlib.Path,
 ) -> LocalServices:
-    """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes here too."""
+    """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes, too."""
     from dagmaster.local.memory_services import memory_services
 
     concurrency = concurrency or settings.concurrency
-    processes, lent = _handler_processes(settings, modules, concurrency=concurrency, home=home, is_alone=True)
+    processes, services = _handler_processes(
+        settings, modules, concurrency=concurrency, blob_dir=blob_dir, is_alone=True
+    )
     return memory_services(
         registry,
         secrets=secret,
-        services=LazyServices(lent),
+        services=LazyServices(services),
         concurrency=concurrency,
         processes=processes,
         drain_seconds=settings.drain_seconds,
@@ -322,36 +324,36 @@ def ephemeral_services(
     )
 
 
-def lending(
-    settings: Settings, home: pathlib.Path | None = None, *, processes: int = 1, is_alone: bool = True
+def handler_services_config(
+    settings: Settings, blob_dir: pathlib.Path | None = None, *, processes: int = 1, is_alone: bool = True
 ) -> ServicesConfig:
     """Return the configuration of handler services as JSON: it is sent to child processes.
 
-    `home` is the directory of large outputs. Not `is_alone`: the database has many users, and a file of this machine
-    is none of theirs.
+    `blob_dir` is the directory of large outputs. `is_alone`: only this machine uses the database, so handlers may read
+    files of the working directory.
     """
-    home = home or blob_directory(settings)
+    blob_dir = blob_dir or blob_directory(settings)
     roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
     scratch = settings.scratch_dir
     if scratch is None:
-        # All users of the machine may write there, and know the name.
+        # Any user of the machine can create this path before us.
         scratch = pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
         ensure_private_dir(scratch)
     tables, catalog = settings.tables_url, settings.catalog_url
     return ServicesConfig(
         "dagmaster.bootstrap:open_services",
         {
-            # abspath: a zone is named without '..', which a data directory may be given with.
+            # abspath: a zone may not contain '..', but a data directory may.
             "zones": {
-                zone: getattr(settings, f"{zone}_url") or f"file://{os.path.abspath(home / zone)}"  # noqa: PTH100 - see above
+                zone: getattr(settings, f"{zone}_url") or f"file://{os.path.abspath(blob_dir / zone)}"  # noqa: PTH100 - see above
                 for zone in ZONES
             },
-            # What raster.blob_to_mount copied is read as a file, by later tasks.
+            # Later tasks read files that raster.blob_to_mount copied.
             "roots": [str(root.absolute()) for root in (*roots, scratch / "mount")],
             "containers": list(settings.storage_containers),
             "closed": [settings.outputs_url] if settings.outputs_url else [],
-            "catalog": str(home.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
-            "tables": str(home.absolute() / "tables") if tables is None else tables.get_secret_value(),
+            "catalog": str(blob_dir.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
+            "tables": str(blob_dir.absolute() / "tables") if tables is None else tables.get_secret_value(),
             "scratch": str(scratch.absolute()),
             "threads": max(1, (os.cpu_count() or 1) // processes),
             "cache_mb": settings.raster_cache_mb,
@@ -373,7 +375,7 @@ def run_service(work: Coroutine[Any, Any, T]) -> T:
     try:
         from uvloop import new_event_loop
     except ModuleNotFoundError:
-        # There is none for Windows, nor for some interpreters.
+        # It does not exist for Windows and for some interpreters.
         return asyncio.run(work)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)

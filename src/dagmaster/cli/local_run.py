@@ -75,7 +75,7 @@ class LocalRun:
             modules=self.modules,
             registry=self.registry,
             concurrency=self.concurrency,
-            home=blob_dir,
+            blob_dir=blob_dir,
         ) as services:
             return await self._run(services, inputs, signals)
 
@@ -90,7 +90,7 @@ class LocalRun:
             modules=self.modules,
             registry=self.registry,
             concurrency=self.concurrency,
-            home=blob_dir,
+            blob_dir=blob_dir,
         )
         return await self._run(services, inputs, signals)
 

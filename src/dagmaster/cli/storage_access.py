@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def open_services(data_dir: pathlib.Path | None) -> Services:
     """Open the handler services that workers with these settings use."""
-    from dagmaster.bootstrap import blob_directory, lending
+    from dagmaster.bootstrap import blob_directory, handler_services_config
     from dagmaster.settings import load_settings
 
     settings = load_settings()
     is_alone = settings.database_url is None or data_dir is not None
-    return lending(settings, blob_directory(settings, data_dir), is_alone=is_alone).open()
+    return handler_services_config(settings, blob_directory(settings, data_dir), is_alone=is_alone).open()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.bootstrap import lending
+from dagmaster.bootstrap import handler_services_config
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.storage import SCHEMES, BlobUri, check_name
 from dagmaster.settings import load_settings
@@ -163,7 +163,7 @@ def test_a_container_is_used_only_if_a_zone_or_the_operator_names_it():
 def test_what_the_operator_names_reaches_the_handlers(monkeypatch, tmp_path):
     monkeypatch.setenv("DAGMASTER_STORAGE_CONTAINERS", "s3://public, az://partner/")
     monkeypatch.setenv("DAGMASTER_OUTPUTS_URL", "s3://public/outputs")
-    blobs = lending(load_settings(), tmp_path).open().blobs
+    blobs = handler_services_config(load_settings(), tmp_path).open().blobs
     assert str(blobs.resolve("az://partner/a")) == "az://partner/a"
     for text in ("s3://public/outputs/a", "s3://private/a"):
         with pytest.raises(BlobNameInvalid, match="may not be used here"):

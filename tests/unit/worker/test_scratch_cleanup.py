@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.bootstrap import lending
+from dagmaster.bootstrap import handler_services_config
 from dagmaster.errors import SettingsInvalid
 from dagmaster.scratch_dirs import machine_name, process_dir_name, process_start
 from dagmaster.settings import Settings
@@ -95,10 +95,10 @@ def test_the_folder_of_an_attempt_is_its_own_and_gone_when_it_is_over(tmp_path):
 def test_scratch_below_tmp_is_ours_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     place = tmp_path / f"dagmaster-scratch-{os.getuid()}"
-    lending(Settings())
+    handler_services_config(Settings())
     assert place.stat().st_mode & 0o777 == 0o700
     place.chmod(0o755)
-    lending(Settings())
+    handler_services_config(Settings())
     assert place.stat().st_mode & 0o777 == 0o700
 
 
@@ -108,11 +108,11 @@ def test_scratch_below_tmp_that_is_a_link_or_of_another_user_is_rejected(tmp_pat
     (tmp_path / "theirs").mkdir()
     place.symlink_to(tmp_path / "theirs")
     with pytest.raises(SettingsInvalid, match="DAGMASTER_SCRATCH_DIR"):
-        lending(Settings())
+        handler_services_config(Settings())
     place.unlink()
     place.mkdir()
     ours = os.getuid()
     if ours == 0:
         os.chown(place, 65534, 65534)
         with pytest.raises(SettingsInvalid, match="belongs to another user"):
-            lending(Settings())
+            handler_services_config(Settings())

@@ -153,7 +153,7 @@ def _param_parser(spec: HandlerSpec) -> Callable[[str, str], JsonValue]:
 
 async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
     """Execute a task as a worker does: a plain function runs in a child process."""
-    from dagmaster.bootstrap import handler_modules, lending
+    from dagmaster.bootstrap import handler_modules, handler_services_config
     from dagmaster.settings import load_settings
     from dagmaster.worker.executor import Executor
     from dagmaster.worker.lazy_services import LazyServices
@@ -161,11 +161,11 @@ async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMe
     from dagmaster.worker.task_log_capture import capture
 
     settings = load_settings()
-    lent = lending(settings)
+    services = handler_services_config(settings)
     processes = HandlerProcesses(
-        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, services=lent
+        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, services=services
     )
-    executor = Executor(registry, processes=processes, services=LazyServices(lent), reports=_StderrReports())
+    executor = Executor(registry, processes=processes, services=LazyServices(services), reports=_StderrReports())
     with capture():
         try:
             return await executor.execute(message)

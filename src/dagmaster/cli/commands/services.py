@@ -108,7 +108,7 @@ def worker(
             modules=modules,
             queues=served,
             concurrency=concurrency,
-            home=blob_directory(settings, data_dir),
+            blob_dir=blob_directory(settings, data_dir),
         )
 
     return serve(f"worker of {', '.join(queues)}", make, data_dir, with_parent=with_parent)

@@ -238,11 +238,11 @@ def _catalog_url(data_dir: pathlib.Path | None) -> str:
 
 
 def _services_config(data_dir: pathlib.Path | None) -> ServicesConfig:
-    from dagmaster.bootstrap import blob_directory, lending
+    from dagmaster.bootstrap import blob_directory, handler_services_config
     from dagmaster.settings import load_settings
 
     settings = load_settings()
-    return lending(settings, blob_directory(settings, data_dir))
+    return handler_services_config(settings, blob_directory(settings, data_dir))
 
 
 @contextlib.contextmanager
