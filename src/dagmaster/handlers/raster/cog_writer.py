@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import rasterio.shutil
 from rasterio.warp import transform_bounds
-from rio_cogeo.cogeo import cog_validate
 
 from dagmaster.errors import invalid_input
-from dagmaster.handlers.gdal import explain_io_errors, ignore_missing_georeference, open_raster
+from dagmaster.handlers.gdal import explain_io_errors, open_raster
+from dagmaster.handlers.raster.cog_validation import check_layout
 from dagmaster.handlers.raster.grids import (
     EXACT_TOLERANCE,
     Grid,
@@ -119,20 +119,9 @@ def write_cog(source: DatasetReader | Any, target: Path, options: CogOptions, sh
 
 def check_cog(path: Path) -> None:
     """Raise an internal error if a file that dagmaster wrote is not a valid COG."""
-    errors = _validation_errors(path)
-    if errors:
-        raise RuntimeError(f"the written file is not a Cloud-Optimized GeoTIFF: {'; '.join(errors)}")
-
-
-def is_valid_cog(path: Path | str) -> bool:
-    """Return whether any GeoTIFF is a valid COG."""
-    return not _validation_errors(path)
-
-
-def _validation_errors(path: Path | str) -> list[str]:
-    with ignore_missing_georeference():
-        _, errors, _ = cog_validate(str(path), strict=False, quiet=True)
-    return list(errors)
+    problems = check_layout(path)
+    if problems:
+        raise RuntimeError(f"the written file is not a Cloud-Optimized GeoTIFF: {'; '.join(problems)}")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from dagmaster.geo.datetimes import format_datetime, normalize_datetime
 from dagmaster.geo.stac_items import STAC_VERSION, collection_link
 from dagmaster.handlers.gdal import open_raster
 from dagmaster.handlers.provenance import installed_versions, multihash, provenance_properties, source_links
-from dagmaster.handlers.raster.cog_writer import is_valid_cog
+from dagmaster.handlers.raster.cog_validation import check_layout
 from dagmaster.handlers.raster.footprints import raster_footprint
 from dagmaster.handlers.raster.grids import crs_text, require_georeferenced
 from dagmaster.handlers.raster.provenance_tags import ProvenanceTag, read_provenance_tag
@@ -113,7 +113,7 @@ def _media_type(raster: DatasetReader, path: Path | str) -> str:
     if raster.driver != "GTiff":
         return _MEDIA_TYPES.get(raster.driver, _UNKNOWN_TYPE)
     # GDAL records the layout and drops the record on a change; otherwise check the order of the parts.
-    is_cog = raster.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") == "COG" or is_valid_cog(path)
+    is_cog = raster.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") == "COG" or not check_layout(path)
     return COG_TYPE if is_cog else _GEOTIFF_TYPE
 
 

@@ -1,0 +1,74 @@
+"""A valid COG is never rejected, whatever its shape; a GeoTIFF that is not laid out as one is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import rasterio
+import rasterio.shutil
+from rasterio.transform import from_origin
+
+from dagmaster.handlers.gdal import ignore_missing_georeference
+from dagmaster.handlers.raster.cog_validation import check_layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_tiff(path: Path, width: int, height: int, **options: Any) -> Path:
+    pixels = np.random.default_rng(0).integers(1, 255, (1, height, width), dtype="uint8")
+    profile = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": "EPSG:32631", **options}
+    with rasterio.open(path, "w", width=width, height=height, transform=from_origin(5, 7, 2, 2), **profile) as raster:
+        raster.write(pixels)
+    return path
+
+
+@pytest.mark.parametrize("bigtiff", ["NO", "YES"])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(1024, 2048), (512, 2000), (2000, 512), (1, 30_000), (30_000, 1), (513, 1025), (1025, 513), (3, 3), (1500, 1500)],
+)
+def test_a_file_of_the_cog_driver_is_valid_in_every_shape(tmp_path, width, height, bigtiff):
+    source, target = write_tiff(tmp_path / "source.tif", width, height), tmp_path / "cog.tif"
+    rasterio.shutil.copy(str(source), str(target), driver="COG", BLOCKSIZE=512, BIGTIFF=bigtiff)
+    assert check_layout(target) == []
+
+
+@pytest.mark.parametrize("blocksize", [64, 256, 1024])
+def test_every_block_size_is_valid(tmp_path, blocksize):
+    source, target = write_tiff(tmp_path / "source.tif", 1024, 1500), tmp_path / "cog.tif"
+    rasterio.shutil.copy(str(source), str(target), driver="COG", BLOCKSIZE=blocksize)
+    assert check_layout(target) == []
+
+
+def test_strips_are_not_tiles(tmp_path):
+    assert check_layout(write_tiff(tmp_path / "strips.tif", 3000, 3000)) == ["the image is not tiled"]
+
+
+def test_overviews_that_were_added_later_come_after_the_pixels(tmp_path):
+    path = write_tiff(tmp_path / "late.tif", 2000, 2000, tiled=True, blockxsize=512, blockysize=512)
+    with rasterio.open(path, "r+") as raster:
+        raster.build_overviews([2, 4])
+    assert check_layout(path) == [
+        "the pixels of the image come before those of overview 1",
+        "the pixels of overview 1 come before those of overview 2",
+    ]
+
+
+def test_a_cog_that_was_changed_is_none_any_more(tmp_path):
+    source, path = write_tiff(tmp_path / "source.tif", 2000, 2000), tmp_path / "cog.tif"
+    rasterio.shutil.copy(str(source), str(path), driver="COG", COMPRESS="DEFLATE")
+    with rasterio.open(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as raster:
+        raster.write(np.random.default_rng(1).integers(1, 255, (1, 2000, 2000), dtype="uint8"))
+    assert check_layout(path) == ["the file was optimized, and later changes have invalidated that"]
+
+
+def test_a_directory_at_the_end_of_the_file_is_named(tmp_path):
+    path = tmp_path / "streamed.tif"
+    with ignore_missing_georeference():
+        write_tiff(path, 600, 600, tiled=True, compress="deflate")
+        with rasterio.open(path, "r+") as raster:
+            raster.update_tags(note="x" * 5_000)
+    assert any("first directory is at byte" in problem for problem in check_layout(path))
