@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.schema import InputModel
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
 
 _FORMATS: Final = FormatChecker(formats=())
 _NUMBERS: Final = frozenset({"integer", "number"})
@@ -145,9 +146,9 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
         return text
 
 
-def read_json(text: str) -> Any:
+def read_json(text: str) -> JsonValue:
     """Parse JSON strictly; raise ValueError for NaN, overflowing numbers (1e999) and duplicate keys."""
-    value = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
+    value: JsonValue = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
     json.dumps(value, allow_nan=False)
     return value
 

@@ -48,7 +48,7 @@ def is_json_requested() -> bool:
     return context is not None and bool(context.meta.get(_JSON_REQUESTED))
 
 
-def remember_json_requested(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+def remember_json_requested(context: click.Context, _parameter: click.Parameter, value: object) -> object:
     """Record that `--json` is set: the callback of every such option."""
     if value:
         context.meta[_JSON_REQUESTED] = True

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
+    from dagmaster.json_types import JsonObject, JsonValue
 
 F = TypeVar("F", bound="Callable[..., Any]")
+T = TypeVar("T")
 
 
 def json_output_option(help_text: str) -> Callable[[F], F]:
@@ -106,9 +108,9 @@ def inputs_remedy(error: InputsInvalid) -> str:
     return "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs are not valid"
 
 
-def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], noun: str) -> dict[str, Any]:
+def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], T], noun: str) -> dict[str, T]:
     """Parse key=value pairs; `noun` names one in error messages."""
-    values: dict[str, Any] = {}
+    values: dict[str, T] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
@@ -119,7 +121,7 @@ def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], Any], noun: str
     return values
 
 
-def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
+def read_json_file(path: pathlib.Path | None) -> JsonObject:
     """Read an object from a JSON file; `-` is standard input."""
     if path is None:
         return {}
@@ -137,7 +139,7 @@ def read_json_file(path: pathlib.Path | None) -> dict[str, Any]:
     return data
 
 
-def json_or_text(key: str, text: str) -> Any:
+def json_or_text(key: str, text: str) -> JsonValue:
     """Parse a value as JSON; return the text itself if it is not JSON."""
     from dagmaster.authoring.inputs import read_json
 

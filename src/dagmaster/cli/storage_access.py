@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.cli.errors import command_errors
+from dagmaster.cli.render.text import format_bytes
 
 if TYPE_CHECKING:
     import pathlib
@@ -64,16 +65,7 @@ def resolve_prefix(storage: Storage, prefix: str, zone: str) -> BlobUri:
 
 def format_blob(info: BlobInfo) -> str:
     """Format a blob as a line of a list: size, time of the last change, URI."""
-    return f"{format_size(info.size):>10}  {format_modified(info):20}  {info.uri}"
-
-
-def format_size(count: float) -> str:
-    """Format a number of bytes."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004 - decimal units, as of disks
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
+    return f"{format_bytes(info.size):>10}  {format_modified(info):20}  {info.uri}"
 
 
 def format_modified(info: BlobInfo) -> str:

@@ -11,10 +11,10 @@ import click
 from dagmaster.cli.commands.blobs_write import put, rm
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option, zone_option
+from dagmaster.cli.render.text import format_bytes
 from dagmaster.cli.storage_access import (
     format_blob,
     format_modified,
-    format_size,
     open_services,
     resolve_prefix,
     show_progress,
@@ -77,7 +77,7 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
     elif count == 0:
         click.echo(f"{uri} has no blobs", err=True)
     else:
-        click.echo(f"{counted(count, 'blob')}, {format_size(size)}", err=True)
+        click.echo(f"{counted(count, 'blob')}, {format_bytes(size)}", err=True)
     return COMPLETED
 
 
@@ -111,7 +111,7 @@ def get(uri: str, file: pathlib.Path, *, force: bool, data_dir: pathlib.Path | N
         with show_progress(f"from {source}", blob.size) as on_bytes:
             info = storage.fetch(source, target, on_bytes)
     click.echo(str(target))
-    click.echo(f"{format_size(info.size)}, sha256 {info.sha256}", err=True)
+    click.echo(f"{format_bytes(info.size)}, sha256 {info.sha256}", err=True)
     return COMPLETED
 
 

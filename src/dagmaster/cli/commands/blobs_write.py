@@ -15,9 +15,9 @@ import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import data_dir_option, zone_option
+from dagmaster.cli.render.text import format_bytes
 from dagmaster.cli.storage_access import (
     format_blob,
-    format_size,
     open_services,
     resolve_prefix,
     show_progress,
@@ -163,16 +163,16 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
     for result in results:
         if result.replaced is not None:
             old = result.replaced
-            click.echo(f"replaced {result.uri}: it was {format_size(old.size)}, sha256 {old.sha256}", err=True)
+            click.echo(f"replaced {result.uri}: it was {format_bytes(old.size)}, sha256 {old.sha256}", err=True)
     if len(results) == 1 and results[0].outcome is not PutOutcome.REJECTED:
         (result,) = results
         reference = result.name if zone == "bronze" else result.uri
-        click.echo(f"{format_size(result.size)} {result.outcome}. Workflows refer to it as {reference}", err=True)
+        click.echo(f"{format_bytes(result.size)} {result.outcome}. Workflows refer to it as {reference}", err=True)
     elif len(results) > 1:
         counts = Counter(result.outcome for result in results)
         size = sum(result.size for result in results if result.outcome is not PutOutcome.REJECTED)
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-        click.echo(f"{len(results):,} files: {outcomes}; {format_size(size)}", err=True)
+        click.echo(f"{len(results):,} files: {outcomes}; {format_bytes(size)}", err=True)
 
 
 @click.command(epilog="Exit codes: 0 they are deleted, 2 bad usage or bad input, 3 the storage does not answer.")
@@ -205,7 +205,7 @@ def rm(
         blobs = {info.uri: info for uri in uris for info in _matching(storage, uri, recursive=recursive)}
         if not force:
             _require_unreferenced(services, list(blobs))
-        size = format_size(sum(info.size for info in blobs.values()))
+        size = format_bytes(sum(info.size for info in blobs.values()))
         summary = f"{counted(len(blobs), 'blob')}, {size}"
         if not yes and not _confirm_delete(list(blobs.values()), summary):
             click.echo("nothing was deleted", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagmaster.application.commands.resume import PlannedNodeView, ResumePlanView
     from dagmaster.application.commands.sending import CommandResult
     from dagmaster.application.context import Application
+    from dagmaster.json_types import JsonValue
 
 MAX_USER: Final = 64
 _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 rejected, 3 no database."
@@ -203,7 +204,7 @@ def _run(
     return print_result(on_application(data_dir, command), as_json=as_json)
 
 
-def _parse_payload(text: str) -> Any:
+def _parse_payload(text: str) -> JsonValue:
     from dagmaster.authoring.inputs import read_json
 
     try:

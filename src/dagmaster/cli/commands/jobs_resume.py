@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome.")
 @json_option
 @data_dir_option
-def resume(  # noqa: PLR0913 - the options of a command
+def resume(
     job_id: str,
     *,
     nodes: tuple[str, ...],

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.application.views import EventView, JobDetailView
     from dagmaster.cli.render.job import JobLine
+    from dagmaster.json_types import JsonValue
 
 FRAMES_PER_SECOND: Final = 8
 # Rates are those of the last seconds.
@@ -273,7 +274,7 @@ def print_end(job: JobDetailView, *, as_json: bool) -> None:
         print_result(job.result, job.job_id)
 
 
-def print_result(result: Any, job_id: str) -> None:
+def print_result(result: JsonValue, job_id: str) -> None:
     """Print a result: with colours on a terminal, unless it is long."""
     text = json.dumps(result, ensure_ascii=False, indent=2)
     if sys.stdout.isatty() and len(text) > _MAX_RESULT_LENGTH:

@@ -71,7 +71,7 @@ Display = LiveDisplay | PlainDisplay
 @click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal at the start.")
 @click.option("--ephemeral", is_flag=True, help="Keep the job in memory only: no database, nothing left behind.")
 @data_dir_option
-def run(  # noqa: PLR0913 - the options of a command
+def run(
     file: pathlib.Path,
     *,
     pairs: tuple[str, ...],

@@ -72,7 +72,7 @@ class StormSummary:
 @inputs_options
 @json_option
 @handlers_option
-def storm(  # noqa: PLR0913 - one for each option
+def storm(
     file: pathlib.Path,
     *,
     seeds: int,

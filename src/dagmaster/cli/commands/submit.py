@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.submission import JobRequest, SubmitResult
     from dagmaster.cli.database import DatabaseSession
+    from dagmaster.json_types import JsonObject
 
 
 @click.command(
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 @json_option
 @handlers_option
 @data_dir_option
-def submit(  # noqa: PLR0913 - the options of a command
+def submit(
     workflow: str,
     *,
     pairs: tuple[str, ...],
@@ -188,7 +189,7 @@ def _describe_error(error: dict[str, Any]) -> str:
     return "; ".join(str(problem["message"]) for problem in problems) or str(error["message"])
 
 
-def _batch_requests(request: JobRequest, lines: Sequence[dict[str, Any]]) -> list[JobRequest]:
+def _batch_requests(request: JobRequest, lines: Sequence[JsonObject]) -> list[JobRequest]:
     key = request.idempotency_key
     return [
         replace(
@@ -200,14 +201,14 @@ def _batch_requests(request: JobRequest, lines: Sequence[dict[str, Any]]) -> lis
     ]
 
 
-def _read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+def _read_lines(path: pathlib.Path) -> list[JsonObject]:
     from dagmaster.authoring.inputs import read_json
 
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror or error}") from error
-    lines: list[dict[str, Any]] = []
+    lines: list[JsonObject] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
             value = read_json(line)

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.cli.render.text import format_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -215,14 +217,6 @@ def grade_queues(waiting: WaitingTasks) -> Finding:
     more = f" and {len(unserved) - _MAX_NAMES} more" if len(unserved) > _MAX_NAMES else ""
     options = " ".join(f"--queue {queue}" for queue, _ in unserved[:_MAX_NAMES])
     return warning("queues", f"no worker serves {names}{more}", f"dagmaster worker {options}")
-
-
-def format_bytes(count: int) -> str:
-    """Format a number of bytes."""
-    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count // 1000} kB"
 
 
 def _count(number: int, noun: str) -> str:

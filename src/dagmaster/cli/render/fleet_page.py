@@ -15,6 +15,8 @@ from dagmaster.text_format import age, counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rich.console import RenderableType
+
     from dagmaster.application.views import FleetView, OrchestratorView, QueueView
 
 _MAX_GONE: Final = 8
@@ -26,7 +28,7 @@ _TASKS_NOW: Final = {
 }
 
 
-def fleet_page(fleet: FleetView) -> Iterator[Any]:
+def fleet_page(fleet: FleetView) -> Iterator[RenderableType]:
     """Draw the live orchestrators and workers, the queues, and services that stopped or died recently."""
     orchestrators = [service for service in fleet.orchestrators if service.is_alive]
     workers = [service for service in fleet.workers if service.is_alive]
@@ -151,7 +153,7 @@ def _queues(queues: Sequence[QueueView]) -> Table:
     return table
 
 
-def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Any]:
+def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.padding import Padding
 from rich.table import Table
@@ -17,6 +17,8 @@ from dagmaster.text_format import age, format_error
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rich.console import RenderableType
+
     from dagmaster.application.views import JobDetailView, NodeView
 
 _MAX_VALUE_LENGTH: Final = 1_000
@@ -24,7 +26,7 @@ _MAX_VALUE_LENGTH: Final = 1_000
 _MAX_ROWS: Final = 200
 
 
-def job_page(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]) -> Iterator[Any]:
+def job_page(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]) -> Iterator[RenderableType]:
     """Draw a job. `failed_children`: some children that failed, by fan-out."""
     yield _head(job)
     yield ""
@@ -74,7 +76,7 @@ def _head(job: JobDetailView) -> Table:
     return table
 
 
-def _nodes(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]) -> Iterator[Any]:
+def _nodes(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]) -> Iterator[RenderableType]:
     tree = Tree(job.dependencies)
     for node_id in job.dependencies if len(tree.rows) > _MAX_ROWS else ():
         tree.mark(node_id, job.nodes[node_id].status)

@@ -17,6 +17,8 @@ from dagmaster.text_format import counted, format_error
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rich.console import RenderableType
+
     from dagmaster.application.views import AttemptView, NodeDetailView
 
 _MAX_VALUE_LENGTH: Final = 2_000
@@ -28,7 +30,7 @@ _COLOURS: Final[dict[str, str]] = {
 }
 
 
-def node_page(node: NodeDetailView) -> Iterator[Any]:
+def node_page(node: NodeDetailView) -> Iterator[RenderableType]:
     """Draw a node."""
     yield _head(node)
     if node.attempts:

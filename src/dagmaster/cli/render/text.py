@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import RenderableType
+
+    from dagmaster.json_types import JsonValue
+
 DIM: Final = "bright_black"
 _SECONDS_A_MINUTE: Final = 60
 _HOURS_A_DAY: Final = 24
+_KILO: Final = 1000
 _EXACT_RATE: Final = 10
 """Lower rates have a decimal."""
 
@@ -35,12 +40,21 @@ def format_rate(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= _EXACT_RATE else f"{rate:.1f}/s"
 
 
+def format_bytes(count: float) -> str:
+    """Format a number of bytes in decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < _KILO:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _KILO
+    return f"{count:,.1f} TB"
+
+
 def local_time(at: float) -> str:
     """Format a time in the time zone of the terminal."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def value_lines(title: str, value: Any, max_length: int) -> Iterator[Any]:
+def value_lines(title: str, value: JsonValue, max_length: int) -> Iterator[RenderableType]:
     """Draw a JSON value below a title; a long one is cut."""
     from rich.padding import Padding
     from rich.text import Text

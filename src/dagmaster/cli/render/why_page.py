@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.padding import Padding
 from rich.table import Table
@@ -15,6 +15,8 @@ from dagmaster.text_format import age, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
 
     from dagmaster.application.views import (
         ChildJobWhyView,
@@ -31,7 +33,7 @@ _MAX_NAME_WIDTH: Final = 40
 _MAX_INDENT: Final = 8
 
 
-def job_why_page(why: JobWhyView) -> Iterator[Any]:
+def job_why_page(why: JobWhyView) -> Iterator[RenderableType]:
     """Draw why a job has its status: the reason, then all nodes, those with the same reason together."""
     yield _title(why.job)
     yield Padding(Text(why.reason.sentence, style=f"bold {_colour(why.reason)}"), (1, 0, 0, 0))
@@ -46,7 +48,7 @@ def job_why_page(why: JobWhyView) -> Iterator[Any]:
     yield from _commands(why.commands)
 
 
-def node_why_page(why: NodeWhyView) -> Iterator[Any]:
+def node_why_page(why: NodeWhyView) -> Iterator[RenderableType]:
     """Draw a chain of causes: each link below the one that it explains."""
     yield _title(why.job)
     yield ""
@@ -81,7 +83,7 @@ def _subject(link: LinkView, depth: int) -> Text:
     return subject
 
 
-def _child_jobs(children: Sequence[ChildJobWhyView]) -> Iterator[Any]:
+def _child_jobs(children: Sequence[ChildJobWhyView]) -> Iterator[RenderableType]:
     for child in children:
         line = Text("└ ", style=DIM)
         line.append(f"job {child.job_id} ({child.workflow_id}): ", style=DIM)

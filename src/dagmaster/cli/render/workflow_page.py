@@ -16,6 +16,8 @@ from dagmaster.text_format import age
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rich.console import RenderableType
+
     from dagmaster import Graph
     from dagmaster.application.views import WorkflowDetailView, WorkflowView
 
@@ -36,7 +38,7 @@ def workflows_table(workflows: Sequence[WorkflowView]) -> Table:
     return table
 
 
-def workflow_page(view: WorkflowDetailView) -> Iterator[Any]:
+def workflow_page(view: WorkflowDetailView) -> Iterator[RenderableType]:
     """Draw one version of a workflow."""
     graph = _compile(view.definition)
     title = Text(f"{graph.workflow_id} v{graph.version}", style="bold")
