@@ -283,10 +283,16 @@ class PostgresWorld:
         await store.register(queues, 4)
         return store
 
-    async def reader(self) -> PostgresReadStore:
-        store = PostgresReadStore(DatabaseConfig(dsn=self.dsn))
+    async def reader(self, *, is_pooled: bool = False, direct: str | None = None) -> PostgresReadStore:
+        store = PostgresReadStore(DatabaseConfig(dsn=self.dsn, is_pooled=is_pooled, direct=direct))
         self._doors.append(store)
         return store
+
+    async def disconnect(self, connection: Connection) -> None:
+        """End a connection from the server's side."""
+        driver = connection._connection
+        assert driver is not None
+        await self._admin.execute("SELECT pg_terminate_backend($1)", driver.get_server_pid())
 
     async def new_id(self) -> str:
         now = await self._admin.fetchval("SELECT extract(epoch FROM clock())::float8")

@@ -22,6 +22,7 @@ from dagmaster.ports.read_store import ChildCounts, JobFilter, NodeFilter, NodeV
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_turn, submitted
+from tests.conformance.stores import PostgresWorld
 
 if TYPE_CHECKING:
     from dagmaster.ports.orchestrator_store import OrchestratorStore
@@ -814,6 +815,28 @@ async def test_a_subscription_hears_of_its_own_job_only(world):
         await finish(other.orchestrator, other.job_id, JobStatus.FAILED)
         await world.settle()
         assert not await subscription.wait(0.05)
+
+
+async def test_a_subscription_says_whether_notifications_arrive(world):
+    job_id = await submitted(world, await world.client())
+    async with (await world.reader()).subscribe(job_id) as subscription:
+        assert subscription.has_notifications
+    if isinstance(world, PostgresWorld):
+        for direct in (None, world.dsn):
+            async with (await world.reader(is_pooled=True, direct=direct)).subscribe(job_id) as subscription:
+                assert subscription.has_notifications == (direct is not None)
+
+
+async def test_a_subscription_that_was_disconnected_wakes_its_reader_and_listens_again(world):
+    scene, reader = await Scene.begin(world), await world.reader()
+    async with reader.subscribe(scene.job_id) as subscription:
+        if isinstance(world, PostgresWorld):
+            await world.disconnect(reader.subscriptions.listener)
+            assert await subscription.wait(5.0), "the connection was lost: a notification may have been missed"
+            assert await subscription.wait(5.0), "it is connected again: what happened meanwhile was not notified"
+        assert not await subscription.wait(0.05)
+        await finish(scene.orchestrator, scene.job_id, JobStatus.COMPLETED)
+        assert await subscription.wait(5.0)
 
 
 async def test_reads_run_side_by_side(world):

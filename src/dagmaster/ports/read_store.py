@@ -79,8 +79,12 @@ __all__ = [
 class Subscription(Protocol):
     """Wakes a reader when a job may have changed: it finished, or a command to it was processed."""
 
+    @property
+    def has_notifications(self) -> bool:
+        """Return whether notifications arrive. Behind a pooler without a direct URL none do, and callers poll."""
+
     async def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the next wake-up; return whether one came. Behind a pooler none comes, and callers poll."""
+        """Wait for the next wake-up; return whether one came. A connection that was lost and found again is one."""
 
 
 class ReadStore(Protocol):

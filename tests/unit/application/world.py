@@ -91,6 +91,8 @@ def an_event(seq: int, kind: str, node: str | None = None, at: float = 103.0, **
 
 
 class FakeSubscription:
+    has_notifications = False
+
     async def wait(self, timeout_seconds: float) -> bool:
         await asyncio.sleep(0)
         return False

@@ -1,7 +1,9 @@
 """Send a command to a job, and wait until its owner has processed it.
 
 The command goes into the job's inbox, which is durable. The owner processes it in a turn, writes an audit event about
-it, and notifies readers. If no orchestrator is alive, the command is processed as soon as one claims the job.
+it, and notifies readers: the effect is read when the notification arrives. Behind a pooler without a direct URL there
+are no notifications, and the effect is polled for. If no orchestrator is alive, the command is processed as soon as one
+claims the job.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its effect, unless its caller says otherwise."""
 POLL_SECONDS: Final = 0.5
-"""How often the effect is looked for while no notification comes, as behind a pooler."""
+"""How often the effect is read where no notifications arrive."""
+SAFETY_SECONDS: Final = 5.0
+"""How often the effect is read where notifications arrive, in case one was lost."""
 MAX_SENDER: Final = 64
 _REJECTIONS: Final = frozenset({EventType.COMMAND_REJECTED, EventType.STALE_REPORT_IGNORED})
 
@@ -106,6 +110,7 @@ async def _await_effect(
 ) -> tuple[StoredEvent | None, bool]:
     """Return the event about a command, and whether the command was processed."""
     deadline = time.monotonic() + wait_seconds
+    interval = SAFETY_SECONDS if subscription.has_notifications else POLL_SECONDS
     seq = job.event_seq
     while True:
         is_pending = any(
@@ -119,7 +124,7 @@ async def _await_effect(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return None, False
-        await subscription.wait(min(remaining, POLL_SECONDS))
+        await subscription.wait(min(remaining, interval))
 
 
 async def _find_answer(

@@ -11,6 +11,11 @@ class MemorySubscription:
     def __init__(self) -> None:
         self.notified = asyncio.Event()
 
+    @property
+    def has_notifications(self) -> bool:
+        """Return whether notifications arrive: in memory always."""
+        return True
+
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait for the next wake-up; return whether one came."""
         try:

@@ -20,7 +20,13 @@ class JobSubscription:
 
     def __init__(self, listener: Connection) -> None:
         self._listener = listener
+        self._losses = listener.losses
         self.notified = asyncio.Event()
+
+    @property
+    def has_notifications(self) -> bool:
+        """Return whether notifications arrive: not behind a pooler without a direct URL."""
+        return self._listener.can_listen
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait for the next wake-up; return whether one came."""
@@ -29,13 +35,16 @@ class JobSubscription:
                 if self._listener.can_listen:
                     # Connect again if the connection was lost: the channels are listened to again.
                     await self._listener.open()
-                await self.notified.wait()
+                if self._losses == self._listener.losses:
+                    await self.notified.wait()
         except TimeoutError:
             return False
         except DatabaseUnavailable:
             # The caller reads next, and reports it. Until then it must not be in a hurry.
             await asyncio.sleep(min(timeout_seconds, 1.0))
             return False
+        # After a loss, a notification may have been missed until the channels were listened to again.
+        self._losses = self._listener.losses
         self.notified.clear()
         return True
 

@@ -30,7 +30,9 @@ class Reads(FakeReadStore):
     owner: Callable[[], None] | None = None
     """Processes what is pending; called while a command waits. None: no notification ever comes."""
     orchestrators: int = 1
-    waits: int = 0  # type: ignore[assignment] # counts waits here, and nothing in these tests reads the waits of nodes
+    has_notifications: bool = True
+    timeouts: list[float] = field(default_factory=list)
+    """The timeout of each wait."""
 
     async def fleet_counts(self) -> FleetCounts:
         return FleetCounts(self.orchestrators, 1)
@@ -40,7 +42,7 @@ class Reads(FakeReadStore):
         yield self
 
     async def wait(self, timeout_seconds: float) -> bool:
-        self.waits += 1
+        self.timeouts.append(timeout_seconds)
         if self.owner is None:
             await asyncio.sleep(timeout_seconds)
             return False

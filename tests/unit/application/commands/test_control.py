@@ -55,16 +55,28 @@ def test_the_effect_is_found_by_notification_and_not_by_polling():
     store = reads(ASKED)
     processed(store, an_event(10, EventType.REJECTED, "release"))
     app, _ = an_app(store)
-    began = time.monotonic()
-    result = run(reject_node(app, "7", "release", sent_by="ada"))
+    result = run(reject_node(app, "7", "release", sent_by="ada", wait_seconds=60.0))
     assert result.is_done
-    assert store.waits == 1
-    assert time.monotonic() - began < sending.POLL_SECONDS
+    assert store.timeouts == [sending.SAFETY_SECONDS]
+    assert sending.SAFETY_SECONDS >= 10 * sending.POLL_SECONDS
 
 
-def test_without_notifications_the_effect_is_found_by_polling(monkeypatch):
+def test_a_lost_notification_delays_a_command_and_does_not_stop_it(monkeypatch):
+    monkeypatch.setattr(sending, "SAFETY_SECONDS", 0.01)
+    result, reads_of_events, _ = _cancel_without_notifications(reads())
+    assert (result.is_done, reads_of_events) == (True, 4)
+
+
+def test_where_no_notifications_arrive_the_effect_is_found_by_polling(monkeypatch):
     monkeypatch.setattr(sending, "POLL_SECONDS", 0.01)
     store = reads()
+    store.has_notifications = False
+    result, reads_of_events, timeouts = _cancel_without_notifications(store)
+    assert (result.is_done, reads_of_events, set(timeouts)) == (True, 4, {0.01})
+
+
+def _cancel_without_notifications(store: Reads) -> tuple[Any, int, list[float]]:
+    """Cancel a job whose owner answers after three reads; return the result, the reads and the waits between them."""
     app, _ = an_app(store)
     seen = 0
 
@@ -74,8 +86,7 @@ def test_without_notifications_the_effect_is_found_by_polling(monkeypatch):
         return [an_event(10, EventType.CANCEL_REQUESTED)] if seen == 4 else []
 
     store.events = events  # type: ignore[method-assign]
-    result = run(cancel_job(app, "7", sent_by="ada"))
-    assert (result.is_done, seen) == (True, 4)
+    return run(cancel_job(app, "7", sent_by="ada", wait_seconds=60.0)), seen, store.timeouts
 
 
 def test_a_rejection_by_the_owner_is_not_accepted():
@@ -88,7 +99,7 @@ def test_a_rejection_by_the_owner_is_not_accepted():
 
 
 def test_events_about_other_nodes_commands_and_reports_are_no_answer(monkeypatch):
-    monkeypatch.setattr(sending, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(sending, "SAFETY_SECONDS", 0.001)
     store = reads(ASKED)
     store.stored_events += [
         an_event(9, EventType.APPROVED, "release"),  # before the command was sent
@@ -117,7 +128,7 @@ def test_without_an_orchestrator_a_command_is_stored_and_not_waited_for():
     store.orchestrators = 0
     app, client = an_app(store)
     result = run(cancel_job(app, "7", sent_by="ada"))
-    assert (result.accepted, result.is_done, store.waits, len(client.sent)) == (True, False, 0, 1)
+    assert (result.accepted, result.is_done, store.timeouts, len(client.sent)) == (True, False, [], 1)
     assert "no orchestrator is alive" in result.sentence
 
 
@@ -125,7 +136,7 @@ def test_a_command_need_not_wait():
     store = reads()
     app, client = an_app(store)
     result = run(cancel_job(app, "7", sent_by="ada", wait_seconds=0))
-    assert (result.accepted, result.is_done, store.waits, len(client.sent)) == (True, False, 0, 1)
+    assert (result.accepted, result.is_done, store.timeouts, len(client.sent)) == (True, False, [], 1)
 
 
 def test_a_secret_in_an_event_is_redacted():
