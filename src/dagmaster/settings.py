@@ -133,6 +133,12 @@ class Settings(BaseSettings):
         le=60,
         description="How often orchestrators and workers poll, as the fallback for lost notifications.",
     )
+    read_timeout_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="The database cancels a read (of jobs, nodes, events, the fleet) that takes longer than this.",
+    )
     orchestrator_lease_seconds: float = Field(
         default=15.0,
         gt=0,

@@ -141,7 +141,12 @@ async def wire_application(
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
     blobs = large_outputs(settings, blob_dir)
     async with contextlib.AsyncExitStack() as stack:
-        read = PostgresReadStore(config, lease_seconds=lease, worker_lease_seconds=worker_lease)
+        read = PostgresReadStore(
+            config,
+            lease_seconds=lease,
+            worker_lease_seconds=worker_lease,
+            statement_timeout_seconds=settings.read_timeout_seconds,
+        )
         stack.push_async_callback(read.close)
         connection = Connection(config, "dagmaster dry run")
         stack.push_async_callback(connection.close)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
+import pytest
+
+from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.handler_registry import handler
+from dagmaster.bootstrap import open_application
 from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.errors import Category, DatabaseUnavailable
 from dagmaster.ports.read_store import JobFilter
+from dagmaster.settings import Settings
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
 from tests.unit.application.world import application_on
@@ -55,6 +62,21 @@ nodes:
         job = await world.submit(flow.replace("%s", "echo"))
         await world.over(job)
         assert [(one.node_id, one.footprint) for one in await store.footprints(job)] == [("f__4", [7, 7, 8, 8])]
+
+
+async def test_a_read_that_takes_too_long_is_cancelled_and_names_the_setting(world: World):
+    settings = Settings(read_timeout_seconds=0.2)
+    locker = await asyncpg.connect(world.dsn)
+    try:
+        async with open_application(world.address, settings) as app, locker.transaction():
+            await locker.execute("LOCK TABLE dagapp.dag_jobs IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(
+                DatabaseUnavailable, match=r"longer than 0\.2 s.* DAGMASTER_READ_TIMEOUT_SECONDS"
+            ) as error:
+                await list_jobs(app)
+            assert error.value.category is Category.UNAVAILABLE
+    finally:
+        await locker.close()
 
 
 async def test_a_command_waits_until_somebody_takes_it_up(world: World):

@@ -53,6 +53,7 @@ DRIVER_ERRORS: Final = (*_LOST, PostgresError)
 # Classes of errors that pass by themselves: rolled back, out of resources, not in this state, stopped, read-only.
 _PASSES: Final = frozenset({"25", "40", "53", "55", "57", "58"})
 CONNECT_SECONDS: Final = 10.0
+COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
 
 # The plan of a queue must not depend on statistics: they are always of a moment ago, when the table was empty or full.
@@ -90,6 +91,7 @@ class Connection:
             self._settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
         # A pooler lets no client set anything for longer than a transaction.
         self._begin = ""
+        self._statement_timeout_seconds = statement_timeout_seconds
         if statement_timeout_seconds is not None:
             timeout_ms = str(round(statement_timeout_seconds * 1000))
             if self._is_pooled:
@@ -232,7 +234,8 @@ class Connection:
         return await asyncpg.connect(
             self._dsn,
             timeout=CONNECT_SECONDS,
-            command_timeout=60,
+            # The server cancels first, and says so.
+            command_timeout=max(COMMAND_SECONDS, 2 * (self._statement_timeout_seconds or 0)),
             server_settings=self._settings,
             # Behind a pooler, one statement may not find what another prepared.
             statement_cache_size=0 if self._is_pooled else 100,
@@ -251,6 +254,11 @@ class Connection:
             if self._connection is not None and not self._connection.is_closed():
                 self._drop(self._connection)
             self._connection = None
+        if isinstance(error, QueryCanceledError) and self._statement_timeout_seconds is not None:
+            return DatabaseUnavailable(
+                f"{where}: the read took longer than {self._statement_timeout_seconds:g} s and was cancelled: narrow"
+                " the filter, or raise DAGMASTER_READ_TIMEOUT_SECONDS"
+            )
         return translated(error, where)
 
     def _drop(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
@@ -267,7 +275,7 @@ def translated(error: BaseException, where: str) -> DagmasterError:
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
         return SchemaVersionMismatch(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
     if isinstance(error, QueryCanceledError):
-        return DatabaseUnavailable(f"{where}: the database cancelled the query, it took too long: narrow the filter")
+        return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")
     if isinstance(error, DiskFullError):
         return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
     if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
