@@ -16,23 +16,13 @@ from pathlib import Path
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
+from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
 
-ROOT = Path(__file__).parents[2]
-DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
 HELLO = str(ROOT / "workflows" / "hello_world.yaml")
 
 
 def dagmaster(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [DAGMASTER, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        env={**os.environ, **env},
-        check=False,
-    )
+    return run_command(*arguments, stdin=stdin, env={**os.environ, **env})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,13 +50,24 @@ def write(tmp_path):
 
 def test_help_teaches_and_every_command_has_it():
     for command in ([], ["run"], ["workflows"], ["workflows", "validate"], ["handlers"], ["handlers", "test"]):
-        done = dagmaster(*command, "--help")
+        done = from_its_entry_point(*command, "--help")
         assert done.returncode == 0
         assert "Usage: dagmaster" in done.stdout
 
 
+def from_its_entry_point(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a shell does: the others here are forked from a process that has imported dagmaster."""
+    return subprocess.run([DAGMASTER, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+
+
+def test_a_workflow_runs_from_the_entry_point():
+    done = from_its_entry_point("run", HELLO, "-i", "name=Ada")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"message": "Hello, Ada!"})
+    assert from_its_entry_point("run", "nowhere.yaml").returncode == 2
+
+
 def test_a_wrong_command_is_answered_with_the_nearest_right_one():
-    done = dagmaster("workflow")
+    done = from_its_entry_point("workflow")
     assert done.returncode == 2
     assert "'workflows'" in done.stderr
 

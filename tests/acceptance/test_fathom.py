@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +22,11 @@ from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
 from dagmaster.handlers.fathom import synthetic_data
 from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.ports.catalog import Search
+from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ROOT = Path(__file__).parents[2]
-DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
 GRID = synthetic_data.SyntheticGrid(columns=2, rows=2, west=8, south=49, pixels=40)
 BROKEN = "n50e009"
 GROUP = "fluvial-defended-2020-present"
@@ -66,10 +64,7 @@ class Story:
         return Dev(process)
 
     def run(self, *arguments: str) -> Any:
-        done = subprocess.run(
-            [DAGMASTER, *arguments, "--json"],
-            capture_output=True, text=True, cwd=ROOT, env=self.env, timeout=120, check=False,
-        )  # fmt: skip
+        done = run_command(*arguments, "--json", env=self.env)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 

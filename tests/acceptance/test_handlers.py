@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.acceptance.fork_server import run_command
+
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 HANDLERS = """
@@ -45,8 +47,7 @@ async def coroutine(ctx: HandlerContext) -> dict:
 def tried(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
     file = folder / "mine.py"
     file.write_text(HANDLERS)
-    command = [sys.executable, "-m", "dagmaster", "handlers", "test", name, "--handlers", str(file), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_command("handlers", "test", name, "--handlers", str(file), *options, env=dict(os.environ))
 
 
 def test_a_function_that_takes_its_process_with_it_fails_and_says_where(tmp_path: Path):

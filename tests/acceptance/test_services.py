@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
+from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[2]
 A_LONG_WHILE = 60.0
 """Longer than anything here takes, on a machine that is busy."""
 
@@ -47,9 +46,9 @@ def deaf(place: str) -> None:
 class Process:
     """A command that runs, and what it said so far."""
 
-    def __init__(self, arguments: tuple[str, ...], env: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "dagmaster", *arguments],
+    def __init__(self, arguments: tuple[str, ...], env: dict[str, str], start: type[subprocess.Popen[str]]) -> None:
+        self._process = start(
+            [DAGMASTER, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=env,
         )  # fmt: skip
         self.pid = self._process.pid
@@ -119,16 +118,14 @@ class Place:
             "DAGMASTER_DRAIN_SECONDS": "0.5",
         }
 
-    def start(self, *arguments: str) -> Process:
-        process = Process(arguments, self.env)
+    def start(self, *arguments: str, is_forked: bool = True) -> Process:
+        """Start a command; not `is_forked`, from its entry point, and with the signal handlers of this process."""
+        process = Process(arguments, self.env, CommandProcess if is_forked else subprocess.Popen)
         self.processes.append(process)
         return process
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "dagmaster", *arguments],
-            capture_output=True, text=True, cwd=ROOT, timeout=A_LONG_WHILE, env=self.env, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        return run_command(*arguments, env=self.env, timeout=A_LONG_WHILE)
 
     def count(self, query: str) -> int:
         """Ask the database itself: a command takes as long as a task that is asked to stop is waited for."""
@@ -193,7 +190,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_dev_runs_everything_survives_a_kill_and_ends_with_all_it_started(place: Place):
-    dev = place.start("dev")
+    dev = place.start("dev", is_forked=False)
     dev.until("ready in")
     assert f"embedded PostgreSQL in {place.folder / 'data'}" in dev.until("database")
     pids = [int(dev.until(f"  {name} ").split("pid ")[1]) for name in ("orchestrator", "worker")]
@@ -238,7 +235,7 @@ def test_dev_runs_everything_survives_a_kill_and_ends_with_all_it_started(place:
 
 
 def test_dev_that_is_killed_takes_its_children_with_it_and_jobs_go_on_when_it_starts_again(place: Place):
-    dev = place.start("dev")
+    dev = place.start("dev", is_forked=False)
     dev.until("ready in")
     pids = [int(dev.until(f"  {name} ").split("pid ")[1]) for name in ("orchestrator", "worker")]
     held = place.write(
@@ -266,8 +263,8 @@ def test_services_on_a_server(on_server: Place):
         assert "Traceback" not in done.stderr
     done = place.run("migrate")
     assert (done.returncode, done.stdout.strip()) == (0, "schema version: none -> 0002")
-    orchestrator = place.start("orchestrator")
-    worker = place.start("worker", "--queue", "light")
+    orchestrator = place.start("orchestrator", is_forked=False)
+    worker = place.start("worker", "--queue", "light", is_forked=False)
     orchestrator.until("orchestrator is ready")
     worker.until("worker of light is ready")
 
@@ -405,7 +402,7 @@ def test_a_client_that_is_terminated_leaves_no_server_behind(place: Place, is_ba
     # What a shell starts in the background ignores Ctrl-C, and so do its children.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_background else signal.getsignal(signal.SIGINT)
     try:
-        watch = place.start("jobs", "events", "last", "-f")
+        watch = place.start("jobs", "events", "last", "-f", is_forked=False)
     finally:
         signal.signal(signal.SIGINT, before)
     watch.until("submitted")

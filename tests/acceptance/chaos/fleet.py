@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,6 +29,7 @@ from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from tests.acceptance.chaos.ledger import HANDLERS, Ledger
+from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess
 
 if TYPE_CHECKING:
     import random
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.job_records import Accepted
 
-ROOT = Path(__file__).parents[3]
 A_LONG_WHILE: Final = 120.0
 """Longer than anything here takes, on a machine that is busy. Nobody waits so long unless something hangs."""
 
@@ -58,8 +57,8 @@ class Service:
         self.kind = kind
         self.log = log
         with log.open("wb") as said:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dagmaster", *arguments],
+            self._process = CommandProcess(
+                [DAGMASTER, *arguments],
                 stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT, env=env,
             )  # fmt: skip
         self.pid = self._process.pid

@@ -1,0 +1,234 @@
+"""Commands as processes that are forked from one that has imported dagmaster.
+
+Most of a short command's time goes into starting Python and importing. A command here is a process of its own, with its
+own arguments, environment, directory, streams, signals and exit code; only the imports are made before. For what
+depends on how the interpreter starts (the entry point, lazy imports, inherited signals), use `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+DAGMASTER: Final = str(Path(sys.executable).with_name("dagmaster"))
+_LENGTH: Final = struct.Struct("!I")
+_STATUS: Final = struct.Struct("!i")
+_FDS: Final = 4
+_MAX_FDS: Final = 4096
+# Not imported before the fork: they start threads, or read the environment when they are imported.
+_NOT_IMPORTED: Final = (
+    "dagmaster.adapters",
+    "dagmaster.handlers",
+    "dagmaster.store.postgres.migrations",
+    "dagmaster.testing",
+    "dagmaster.__main__",
+)
+
+
+def run_command(
+    *arguments: str, env: dict[str, str], cwd: Path = ROOT, stdin: str = "", timeout: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """Run `dagmaster` to its end, and return its output."""
+    pipe = subprocess.PIPE
+    with CommandProcess(
+        [DAGMASTER, *arguments], env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
+
+
+class CommandProcess(subprocess.Popen[str]):
+    """A `Popen` that is forked by the fork server instead of by this process. Its first argument names no program.
+
+    `_execute_child`, `_internal_poll` and `_wait` are how `Popen` starts and awaits a process, from Python 3.11 to 3.13.
+    """
+
+    _status_fd = -1
+
+    def _execute_child(self, args: list[str], *rest: Any) -> None:
+        cwd, env = rest[4:6]
+        pipes = rest[9:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        # A stream that is not redirected is that of this process.
+        fds = [number if fd == -1 else fd for number, fd in enumerate((stdin, stdout, stderr))]
+        request = {"argv": args, "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
+        try:
+            self.pid, self._status_fd = _server().fork(request, fds)
+            weakref.finalize(self, os.close, self._status_fd)
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        return self._await_status(0.0)
+
+    def _wait(self, timeout: float | None) -> int | None:
+        if self._await_status(timeout) is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return self.returncode
+
+    def _await_status(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._status_fd], [], [], timeout)[0]:
+            with self._waitpid_lock:  # type: ignore[attr-defined]
+                if self.returncode is None:
+                    status = os.read(self._status_fd, _STATUS.size)
+                    assert status, "the fork server ended"
+                    self.returncode = os.waitstatus_to_exitcode(_STATUS.unpack(status)[0])
+        return self.returncode
+
+
+# ── The server, seen from the tests ──
+
+
+class _ForkServer:
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+        atexit.register(self.close)
+
+    def fork(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
+        """Start a command; return its process id, and the file descriptor that its status is written to."""
+        text = json.dumps(request).encode()
+        status_fd, status_writer = os.pipe()
+        with self._lock:
+            socket.send_fds(self._socket, [_LENGTH.pack(len(text))], [*fds, status_writer])
+            self._socket.sendall(text)
+            pid = _LENGTH.unpack(_receive(self._socket, _LENGTH.size))[0]
+        os.close(status_writer)
+        return pid, status_fd
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+@cache
+def _server() -> _ForkServer:
+    return _ForkServer()
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise EOFError("the other side of the fork server's socket is gone")
+        data += part
+    return data
+
+
+# ── The server ──
+
+
+def _import_all() -> None:
+    import dagmaster
+    from dagmaster.bootstrap import find_handlers
+    from dagmaster.settings import Settings
+
+    for module in pkgutil.walk_packages(dagmaster.__path__, "dagmaster."):
+        if not module.name.startswith(_NOT_IMPORTED):
+            with suppress(ImportError):
+                importlib.import_module(module.name)
+    find_handlers(settings=Settings())
+    for name in ("asyncio", "asyncpg", "alembic.command", "rich.live", "rich.table", "rich.tree", "uvloop"):
+        importlib.import_module(name)
+
+
+def _serve(connection: socket.socket) -> list[str] | None:
+    """Fork a process for each request. Return its arguments in the forked process, and None at the end."""
+    running: dict[int, int] = {}
+    wakeup, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer)
+    while True:
+        ready = select.select([connection.fileno(), wakeup], [], [])[0]
+        if wakeup in ready:
+            os.read(wakeup, 4096)
+            _report_ended(running)
+        if connection.fileno() in ready:
+            head, fds, _, _ = socket.recv_fds(connection, _LENGTH.size, _FDS)
+            if not head:
+                return None
+            request = json.loads(_receive(connection, _LENGTH.unpack(head)[0]))
+            if threading.active_count() > 1:
+                raise RuntimeError(f"a process with threads must not fork: {threading.enumerate()}")
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                connection.detach()
+                return _become(request, fds)
+            *streams, running[pid] = fds
+            for fd in streams:
+                os.close(fd)
+            connection.sendall(_LENGTH.pack(pid))
+
+
+def _report_ended(running: dict[int, int]) -> None:
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            status_fd = running.pop(pid)
+            with suppress(BrokenPipeError):
+                os.write(status_fd, _STATUS.pack(status))
+            os.close(status_fd)
+
+
+def _become(request: dict[str, Any], fds: list[int]) -> list[str]:
+    """Let this process look as if it had just been started."""
+    for number, fd in enumerate(fds[:3]):
+        os.dup2(fd, number)
+    os.closerange(3, _MAX_FDS)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    tempfile.tempdir = None
+    sys.argv = request["argv"]
+    sys.path[0] = str(Path(DAGMASTER).parent)
+    return sys.argv
+
+
+if __name__ == "__main__":
+    _import_all()
+    gc.collect()
+    gc.freeze()
+    if _serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
+        from dagmaster.cli.main import main
+
+        main()
