@@ -7,9 +7,10 @@ list of a fan-out. Everything else is searched: every table, every command with 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,12 +21,10 @@ from click.testing import CliRunner
 
 from dagmaster.cli.main import cli
 from dagmaster.store.embedded.server import EmbeddedPostgres
+from tests.acceptance.fork_server import DAGMASTER, CommandProcess, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[2]
-DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
 
 KEY = "canary-key-7f3a"
 PIN = 8675309421
@@ -152,6 +151,31 @@ nodes:
   after: {{handler: echo, queue: default}}
 """
 
+STEERED = f"""
+workflow_id: canary_steered
+version: 1
+{INPUTS}
+nodes:
+  ask: {{type: approval, message: "Use {{{{ inputs.key }}}}?", next: hear}}
+  hear: {{type: wait, signal: go, next: work}}
+  work: {{handler: leak.fails, params: {{value: "{{{{ inputs.key }}}} {{{{ nodes.hear.output }}}} {{{{ secrets.CANARY }}}}"}}, next: after}}
+  after: {{handler: echo, queue: default}}
+outputs: {{heard: "{{{{ nodes.hear.output }}}}"}}
+"""
+TILES = f"""
+workflow_id: canary_tiles
+version: 1
+{INPUTS}
+nodes:
+  tiles:
+    type: fan_out
+    source:
+      - {{bbox: [0, 0, 1, 1], key: "{{{{ inputs.key }}}}"}}
+      - {{bbox: [1, 1, 2, 2], list: "{{{{ inputs.list }}}}"}}
+    on_item_error: tolerate
+    task: {{handler: leak.fails, params: {{value: "{{{{ item }}}} {{{{ secrets.CANARY }}}}"}}}}
+"""
+
 # What ADR 0015 names: a job must be able to continue when every process has died.
 DOCUMENTED = {
     ("dag_jobs", "inputs"),
@@ -172,6 +196,8 @@ class Place:
             ("canary_child", CHILD),
             ("canary_open", OPEN),
             ("canary_failing", FAILING),
+            ("canary_steered", STEERED),
+            ("canary_tiles", TILES),
         ):
             (folder / f"{name}.yaml").write_text(text)
         (folder / "leaks.py").write_text(HANDLERS)
@@ -181,15 +207,7 @@ class Place:
 
     def dagmaster(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         """Run a command, search its output, and return what it printed on stdout."""
-        done = subprocess.run(
-            [DAGMASTER, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            timeout=180,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_command(*arguments, env=dict(os.environ), cwd=self.folder)
         assert done.returncode in codes, (arguments, done.stdout[-2000:], done.stderr[-4000:])
         for stream in (done.stdout, done.stderr):
             assert_clean(stream, " ".join(arguments))
@@ -205,6 +223,49 @@ class Place:
         assert "No such command" not in result.output
         assert "No such option" not in result.output
         assert_clean(result.output, " ".join(arguments))
+
+    def start(self, *arguments: str) -> CommandProcess:
+        return CommandProcess(
+            [DAGMASTER, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+        )
+
+    @contextlib.contextmanager
+    def services(self) -> Iterator[None]:
+        """Run an orchestrator and a worker, and search what they log."""
+        services = [self.start("orchestrator"), self.start("worker", "--queue", "default")]
+        try:
+            yield
+        finally:
+            for service in services:
+                service.terminate()
+            for service in services:
+                assert_clean(service.communicate(timeout=60)[0], str(service.args))
+
+    def submit(self, name: str) -> str:
+        printed = self.dagmaster("submit", f"{name}.yaml", "-I", "inputs.json", "--json")
+        return str(json.loads(printed)["job_id"])
+
+    def until(self, job_id: str, node: str, status: str) -> None:
+        """Wait until a node of a job has a status."""
+
+        async def wait() -> None:
+            connection = await asyncpg.connect(self.dsn)
+            query = "SELECT status FROM dagapp.dag_node_states WHERE job_id = $1 AND node_id = $2"
+            try:
+                for _ in range(3000):
+                    if await connection.fetchval(query, int(job_id), node) == status:
+                        return
+                    await asyncio.sleep(0.02)
+                raise AssertionError(f"node {node} of job {job_id} did not become {status}")
+            finally:
+                await connection.close()
+
+        asyncio.run(wait())
 
     def last_job(self, workflow: str) -> str:
         async def read() -> str:
@@ -297,12 +358,7 @@ def test_no_command_and_no_table_shows_a_secret(place: Place):
     for command in ("show", "why"):
         place.read("jobs", command, "last")
         place.read("jobs", command, "last", "--json")
-    leaks = [
-        (table, column, value[:300])
-        for table, column, value in place.rows()
-        if (table, column) not in DOCUMENTED and any(secret in value for secret in SECRETS)
-    ]
-    assert leaks == []
+    assert leaks(place) == []
     # A secret that a worker fills in is nowhere, and the other canaries did sing.
     values = place.rows()
     assert not any(TOKEN in value for _, _, value in values)
@@ -310,3 +366,54 @@ def test_no_command_and_no_table_shows_a_secret(place: Place):
     blobs = [file for file in place.folder.glob("postgres-blobs/**/*") if file.is_file()]
     for file in blobs:
         assert_clean(file.read_text(errors="replace"), str(file))
+
+
+def leaks(place: Place) -> list[tuple[str, str, str]]:
+    """Return every stored value that has a secret and is not documented to have one."""
+    return [
+        (table, column, value[:300])
+        for table, column, value in place.rows()
+        if (table, column) not in DOCUMENTED and any(secret in value for secret in SECRETS)
+    ]
+
+
+def test_no_command_that_steers_a_job_and_no_table_shows_a_secret(place: Place):
+    place.read("workflows", "push", str(place.folder))
+    with place.services():
+        job = place.submit("canary_steered")
+        watchers = [place.start("jobs", "watch", job, *more) for more in ([], ["--json"])]
+        followers = [place.start("jobs", "events", job, "-f", *more) for more in ([], ["--json"])]
+        place.until(job, "ask", "WAITING")
+        place.dagmaster("jobs", "approve", job, "ask", "--comment", f"with {KEY}", "--json")
+        place.until(job, "hear", "WAITING")
+        payload = json.dumps({"key": KEY, "pin": PIN, "nested": [{NESTED: LISTED}]})
+        place.dagmaster("jobs", "signal", job, "go", payload, "--json")
+        for process in (*watchers, *followers):
+            assert_clean(process.communicate(timeout=60)[0], str(process.args))
+        for arguments in (("resume", job), ("retry", job, "work"), ("resume", job, "--from", "work")):
+            for more in ((), ("--json",)):
+                place.dagmaster("jobs", *arguments, *more)
+                place.dagmaster("jobs", "watch", job, *more, codes=(1,))
+        new = json.loads(place.dagmaster("jobs", "resume", job, "-i", f"pin={PIN + 1}", "--json"))["job_id"]
+        place.until(new, "ask", "WAITING")
+        place.dagmaster("jobs", "reject", new, "ask", "--comment", f"not with {KEY} and {NESTED}")
+        place.dagmaster("jobs", "watch", new, codes=(1,))
+        place.until(cancelled := place.submit("canary_steered"), "ask", "WAITING")
+        place.dagmaster("jobs", "cancel", cancelled, "--wait", "--json")
+        tiles = place.submit("canary_tiles")
+        place.dagmaster("jobs", "watch", tiles, codes=(0, 1))
+        place.read("fleet")
+        place.read("fleet", "--json")
+    for job_id in (job, new, cancelled, tiles):
+        for command in ("show", "why", "events", "logs", "audit"):
+            place.read("jobs", command, job_id)
+            place.read("jobs", command, job_id, "--json")
+    place.read("jobs", "show", job, "hear", "--json")
+    place.read("jobs", "show", tiles, "tiles__0", "--json")
+    assert len(json.loads(place.dagmaster("jobs", "footprints", tiles))["features"]) == 2
+    place.read("jobs", "map", tiles, "-o", str(place.folder / "map.png"))
+    assert not any(secret.encode() in (place.folder / "map.png").read_bytes() for secret in SECRETS)
+    for page in (("list",), ("show", "canary_steered")):
+        place.read("workflows", *page)
+        place.read("workflows", *page, "--json")
+    assert leaks(place) == []

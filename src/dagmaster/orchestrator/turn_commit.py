@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.decisions import Fail, Reopen
-from dagmaster.engine.events import ChildJobFinished, DispatchRejected, TaskFailed
+from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
@@ -15,6 +15,7 @@ from dagmaster.ports.turn_records import NewTask, TurnCommit, Withdrawal
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from dagmaster.engine.events import EngineEvent
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ResolvedTask, TurnResult
     from dagmaster.ports.ids import Ids
@@ -80,7 +81,7 @@ def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -
 
 
 def redact_secret_inputs(owned: OwnedJob, result: TurnResult, redact: Callable[[Any, Collection[str]], Any]) -> None:
-    """Redact the secret inputs in everything that the engine made of them: errors, messages, outputs, the result.
+    """Redact the secret inputs in what the engine made of them: errors, messages, comments, outputs, the result.
 
     Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay: ADR 0015.
     """
@@ -97,13 +98,19 @@ def redact_secret_inputs(owned: OwnedJob, result: TurnResult, redact: Callable[[
             decision.error = redact(decision.error, owned.secrets)
             owned.job.nodes[decision.node].error = decision.error
     for _, event in result.events:
-        if isinstance(event, DispatchRejected | TaskFailed | ChildJobFinished) and event.error is not None:
-            event.error = redact(event.error, owned.secrets)
+        _redact_event(event, owned.secrets, redact)
     for request in result.approvals:
         request.message = redact(request.message, owned.secrets)
     if result.finished is not None:
         result.finished.error = redact(result.finished.error, owned.secrets)
         result.finished.result = redact(result.finished.result, owned.secrets)
+
+
+def _redact_event(event: EngineEvent, secrets: Collection[str], redact: Callable[[Any, Collection[str]], Any]) -> None:
+    if isinstance(event, DispatchRejected | TaskFailed | ChildJobFinished) and event.error is not None:
+        event.error = redact(event.error, secrets)
+    elif isinstance(event, Approved | Rejected):
+        event.comment = redact(event.comment, secrets)
 
 
 def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:

@@ -37,7 +37,10 @@ TASK_LOG: contextvars.ContextVar[TaskLog | None] = contextvars.ContextVar("TASK_
 
 @contextlib.contextmanager
 def capture() -> Iterator[None]:
-    """Capture the output of each task until the block ends. Nested captures have no effect."""
+    """Capture the output of each task until the block ends. Nested captures have no effect.
+
+    What a task logs goes to its log alone, where secrets are redacted: not to the log of this process.
+    """
     root = logging.getLogger()
     if any(isinstance(one, _ToTaskLog) for one in root.handlers):
         yield
@@ -46,6 +49,9 @@ def capture() -> Iterator[None]:
     proxies = tuple(cast("TextIO", _TaskStream(stream)) for stream in streams)
     listener = _ToTaskLog(LEVEL)
     listener.setFormatter(logging.Formatter(FORMAT))
+    others = tuple(root.handlers)
+    for other in others:
+        other.addFilter(_is_outside_task)
     sys.stdout, sys.stderr = proxies
     root.addHandler(listener)
     root.setLevel(min(level, LEVEL))
@@ -54,6 +60,8 @@ def capture() -> Iterator[None]:
     finally:
         root.removeHandler(listener)
         root.setLevel(level)
+        for other in others:
+            other.removeFilter(_is_outside_task)
         # Keep a stream that other code installed meanwhile.
         if sys.stdout is proxies[0]:
             sys.stdout = streams[0]
@@ -82,6 +90,10 @@ def outside_task() -> Iterator[None]:
         yield
     finally:
         TASK_LOG.reset(token)
+
+
+def _is_outside_task(_record: logging.LogRecord) -> bool:
+    return TASK_LOG.get() is None
 
 
 class TaskLog:

@@ -254,6 +254,24 @@ def test_a_capture_that_ends_leaves_everything_as_it_was():
     assert (sys.stdout, sys.stderr, root.level, list(root.handlers)) == before
 
 
+def test_what_a_task_logs_is_not_in_the_log_of_its_process(monkeypatch):
+    stream = io.StringIO()
+    process_log = logging.StreamHandler(stream)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [process_log])
+
+    async def function() -> None:
+        logging.getLogger("lib").warning("a secret")
+
+    heard = Heard()
+    with screen():
+        logging.getLogger("lib").warning("before")
+        run(function, reports=heard)
+        logging.getLogger("lib").warning("after")
+    assert "".join(text for _, text in heard.said) == "WARNING lib: a secret\n"
+    assert stream.getvalue() == "before\nafter\n"
+    assert process_log.filters == []
+
+
 def test_a_warning_outside_of_tasks_is_still_seen(monkeypatch):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     with screen() as got:
