@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ import asyncpg
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
+from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
 
-ROOT = Path(__file__).parents[2]
-DAGMASTER = str(Path(sys.executable).with_name("dagmaster"))
 HANDLERS = """
 import pathlib
 
@@ -81,12 +79,10 @@ class Place:
         self.env = {**os.environ, "DAGMASTER_DATA_DIR": str(path / "data"), "COLUMNS": "80", "TERM": "dumb"}
 
     def dagmaster(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [DAGMASTER, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120, env=self.env, check=False
-        )
+        return run_command(*arguments, env=self.env)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen([DAGMASTER, *arguments], text=True, cwd=ROOT, env=self.env, **options)
+        return CommandProcess([DAGMASTER, *arguments], text=True, cwd=ROOT, env=self.env, **options)
 
     def json(self, *arguments: str) -> Any:
         done = self.dagmaster(*arguments, "--json")
@@ -303,6 +299,69 @@ def test_a_published_version_does_not_change(place):
     place.write("pushed.yaml", "{workflow_id: pushed, version: 2, nodes: {b: {handler: ecko}}}")
     wrong = place.dagmaster("workflows", "push", flow)
     assert (wrong.returncode, "nothing was published" in wrong.stderr) == (2, True)
+
+
+def test_new_jobs_get_the_version_that_is_active(place):
+    text = "{{workflow_id: chosen, version: {version}, nodes: {{a: {{handler: echo, queue: nobody, params: {{v: {version}}}}}}}}}"
+    for version in (1, 2):
+        flow = place.write("chosen.yaml", text.format(version=version))
+        assert place.dagmaster("workflows", "push", flow).returncode == 0
+    assert place.json("submit", "chosen")["version"] == 2
+    assert place.dagmaster("workflows", "activate", "chosen", "1").stdout == "new jobs of chosen get v1 (before: v2)\n"
+    assert place.json("submit", "chosen")["version"] == 1
+    again = place.json("workflows", "activate", "chosen", "2")
+    assert (again["version"], again["previous_version"]) == (2, 1)
+    flow = place.write("chosen.yaml", text.format(version=3))
+    assert place.dagmaster("workflows", "push", flow, "--no-activate").stdout == "published  chosen v3, not active\n"
+    assert place.json("submit", "chosen")["version"] == 2
+    assert place.json("submit", "chosen", "--version", "3")["version"] == 3
+    for arguments, reason in ((("chosen", "9"), "its versions are 1, 2, 3"), (("choosen", "1"), "'chosen'")):
+        done = place.dagmaster("workflows", "activate", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert reason in done.stderr
+
+
+BATCH = """
+workflow_id: batch
+version: 1
+inputs: {x: {type: integer, required: true}, y: {type: integer, default: 0}}
+nodes: {a: {handler: echo, queue: default, params: {x: "{{ inputs.x }}", y: "{{ inputs.y }}"}}}
+outputs: {x: "{{ inputs.x }}", y: "{{ inputs.y }}"}
+"""
+
+
+def test_a_batch_is_submitted_line_by_line_and_a_bad_line_does_not_stop_the_others(place):
+    flow = place.write("batch.yaml", BATCH)
+    lines = place.write("batch.jsonl", '{"x": 1}\n{"x": "one"}\n{"x": 3, "y": 30}\n')
+    submit = ("submit", flow, "--batch", lines, "-i", "y=10", "--idempotency-key", "night")
+    done = place.dagmaster(*submit)
+    assert done.returncode == 2
+    first, third = done.stdout.split()
+    assert "line 2: inputs_invalid: " in done.stderr
+    assert done.stderr.endswith("2 accepted, 0 existing, 1 rejected\n")
+    # What is on the command line holds for every line.
+    assert [place.json("jobs", "watch", job_id)["result"] for job_id in (first, third)] == [
+        {"x": 1, "y": 10},
+        {"x": 3, "y": 10},
+    ]
+    repaired = place.write("batch.jsonl", '{"x": 1}\n{"x": 2}\n{"x": 3, "y": 30}\n')
+    again = place.dagmaster(*submit[:3], repaired, *submit[4:])
+    assert (again.returncode, again.stderr) == (0, "1 accepted, 2 existing, 0 rejected\n")
+    assert [again.stdout.split()[index] for index in (0, 2)] == [first, third]
+
+
+def test_a_batch_that_cannot_be_read_or_is_too_long_submits_nothing(place):
+    flow = place.write("batch.yaml", BATCH.replace("workflow_id: batch", "workflow_id: refused"))
+    for text, arguments, reason in (
+        ('{"x": 1}\nnot json\n', (), "batch.jsonl:2: not JSON"),
+        ('{"x": 1}\n[2]\n', (), "batch.jsonl:2: expected a JSON object"),
+        ('{"x": 1}\n', ("--wait",), "--wait watches one job"),
+        ('{"x": 1}\n' * 101, (), "at most 100 jobs, not 101"),
+    ):
+        done = place.dagmaster("submit", flow, "--batch", place.write("batch.jsonl", text), *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert reason in done.stderr
+    assert place.json("jobs", "list", "--workflow", "refused")["items"] == []
 
 
 def test_one_node_is_shown_with_its_attempts_its_item_and_its_output(place):

@@ -30,7 +30,7 @@ from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.fingerprints import digest
 from dagmaster.engine.model import Job
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_rerun
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import CommandInvalid, CommandRejected, JobNotFinished, JobNotFound, NodeNotFound, NothingToResume
 from dagmaster.orchestrator.dry_run import dry_run_job
 from dagmaster.ports.audit_events import EventType
@@ -120,9 +120,11 @@ async def plan_resume(app: Application, job_id: str | None, request: ResumeReque
 
 async def plan_retry(app: Application, job_id: str | None, node_id: str) -> ResumePlanView:
     """Return what a retry of a node would do, and change nothing; raise what `retry_node` would raise."""
-    job, _ = await find_retriable_node(app, job_id, node_id)
+    job, node = await find_retriable_node(app, job_id, node_id)
     graph = await app.graphs.get(job.content_hash)
-    return await _plan_run(app, job, graph, RetryRequested(node_id), frozenset({node_id}))
+    # A node that failed or was cancelled is redone because of that, not because of --from.
+    named = frozenset({node_id}) if node.status is NodeStatus.READY else frozenset[str]()
+    return await _plan_run(app, job, graph, RetryRequested(node_id), named)
 
 
 # ── Preconditions ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.application.commands.resume import ResumeRequest, _Resume, changed_names
+from dagmaster.application.commands.control import cancel_job, retry_node
+from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
+from dagmaster.application.commands.resume import (
+    ResumeRequest,
+    _Resume,
+    changed_names,
+    plan_resume,
+    plan_retry,
+    resume_job,
+)
+from dagmaster.application.commands.sending import CommandResult
+from dagmaster.application.submission import JobRequest, SubmitResult, submit_job
 from dagmaster.authoring.compiler.compile import compile_text
+from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import (
+    CommandInvalid,
+    DagmasterError,
+    InputsInvalid,
+    JobNotFinished,
+    NodeNotFound,
+    NothingToResume,
+    PermanentError,
+    WorkflowNotFound,
+)
+from tests.unit.application.memory_application import finished, served_application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from dagmaster.application.context import Application
 
 GRAPH = compile_text("{name: one, inputs: {x: {type: number}}, nodes: {a: {handler: h, queue: q}}}").graph
 
@@ -55,3 +85,195 @@ def test_the_default_key_is_the_same_for_the_same_resume_only():
     others = [a_resume(1, 3, from_nodes=("a", "b")), a_resume(1, 2, from_nodes=("a",)), a_resume(1, 2.0)]
     assert key not in {other.idempotency_key for other in others}
     assert a_resume(1, 2, idempotency_key="mine").idempotency_key == "mine"
+
+
+# ── Over the stores in memory, with an orchestrator and a worker ──
+
+FLOW = """
+workflow_id: tiles
+version: 1
+inputs: {year: {type: integer, default: 2024}, token: {type: string, secret: true, default: hunter2-canary}}
+nodes:
+  about: {handler: about, queue: q, params: {year: "{{ inputs.year }}"}}
+  tile: {handler: tile, queue: q, retry: none, next: after}
+  after: {handler: about, queue: q, params: {year: 1}}
+outputs: {year: "{{ nodes.about.output.year }}"}
+"""
+
+
+class Tiles:
+    """Handlers that count their calls. `tile` fails until it is repaired."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.is_broken = True
+
+        @handler("about", queue="q")
+        async def about(year: int) -> dict[str, int]:
+            self.calls.append(f"about {year}")
+            return {"year": year}
+
+        @handler("tile", queue="q")
+        async def tile() -> None:
+            self.calls.append("tile")
+            if self.is_broken:
+                raise PermanentError("the tile is broken")
+
+        self.registry = Registry([about, tile])
+
+    def compiled(self, text: str = FLOW) -> Any:
+        return compile_text(text, handlers=self.registry).graph
+
+
+def failed_job(test: Callable[[Application, str, Tiles], Coroutine[Any, Any, None]]) -> None:
+    """Run a job whose tile fails, then the test, all in one loop."""
+
+    async def work() -> None:
+        tiles = Tiles()
+        async with served_application(tiles.registry) as app:
+            job_id = str((await submit_job(app, JobRequest(graph=tiles.compiled(), submitted_by="ada"))).job_id)
+            view = await finished(app, job_id)
+            assert (view.status, sorted(tiles.calls)) == (JobStatus.FAILED, ["about 2024", "tile"])
+            tiles.calls.clear()
+            await test(app, job_id, tiles)
+
+    asyncio.run(work())
+
+
+def planned(views: Any) -> dict[str, str]:
+    return {view.node: view.reason for view in views}
+
+
+def test_a_dry_run_says_what_a_resume_does_and_changes_nothing():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        before = await app.read.job(job_id)
+        plan = await plan_resume(app, job_id, ResumeRequest(sent_by="ada"))
+        assert (plan.is_new_job, plan.run, plan.has_workers) == (False, 2, True)
+        assert set(planned(plan.reused)) == {"about"}
+        assert set(planned(plan.redone)) == {"tile", "after"}
+        assert plan.impossible == ()
+        assert await plan_retry(app, job_id, "tile") == plan
+        after = await app.read.job(job_id)
+        assert before is not None
+        assert after is not None
+        assert (after.event_seq, after.run, tiles.calls) == (before.event_seq, 1, [])
+        assert await app.read.pending_commands(job_id) == []
+
+    failed_job(test)
+
+
+@pytest.mark.parametrize("command", ["resume", "retry"])
+def test_a_new_run_does_only_what_the_dry_run_said(command: str):
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        tiles.is_broken = False
+        if command == "resume":
+            result = await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
+        else:
+            result = await retry_node(app, job_id, "tile", sent_by="ada")
+        assert isinstance(result, CommandResult)
+        assert (result.accepted, result.is_done, result.command.value) == (True, True, command)
+        assert result.event is not None
+        assert (result.event.type, result.event.by) == ("JobResumed", "ada")
+        view = await finished(app, job_id)
+        assert (view.status, view.run, tiles.calls) == (JobStatus.COMPLETED, 2, ["tile", "about 1"])
+
+    failed_job(test)
+
+
+def test_nodes_that_completed_are_run_again_when_they_are_named():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        tiles.is_broken = False
+        request = ResumeRequest(sent_by="ada", from_nodes=("about",))
+        plan = await plan_resume(app, job_id, request)
+        assert set(planned(plan.redone)) == {"about", "tile", "after"}
+        await resume_job(app, job_id, request)
+        await finished(app, job_id)
+        assert sorted(tiles.calls) == ["about 1", "about 2024", "tile"]
+
+    failed_job(test)
+
+
+def test_other_inputs_make_a_new_job_that_reuses_what_fits():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        tiles.is_broken = False
+        await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
+        await finished(app, job_id)
+        tiles.calls.clear()
+        request = ResumeRequest(sent_by="ada", input_texts={"year": "2025"})
+        plan = await plan_resume(app, job_id, request)
+        assert (plan.is_new_job, plan.run) == (True, None)
+        assert planned(plan.redone) == {"about": "inputs.year changed"}
+        assert set(planned(plan.reused)) == {"tile", "after"}
+        result = await resume_job(app, job_id, request)
+        assert isinstance(result, SubmitResult)
+        assert (result.is_new, result.resumed_from) == (True, job_id)
+        view = await finished(app, result.job_id)
+        assert (view.result, tiles.calls) == ({"year": 2025}, ["about 2025"])
+        again = await resume_job(app, job_id, request)
+        assert isinstance(again, SubmitResult)
+        assert (again.job_id, again.is_new) == (result.job_id, False)
+
+    failed_job(test)
+
+
+def test_another_version_makes_a_new_job():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        tiles.is_broken = False
+        graph = tiles.compiled(FLOW.replace("version: 1", "version: 2").replace("year: 1}", "year: 2}"))
+        await publish_workflows(app, [WorkflowSource(graph)])
+        result = await resume_job(app, job_id, ResumeRequest(sent_by="ada", version=2))
+        assert isinstance(result, SubmitResult)
+        assert (result.is_new, result.version) == (True, 2)
+        assert (await finished(app, result.job_id)).status is JobStatus.COMPLETED
+        assert tiles.calls == ["tile", "about 2"]
+
+    failed_job(test)
+
+
+def test_a_reason_shows_no_secret():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        for token in ("hunter2-canary", "other-canary"):
+            plan = await plan_resume(app, job_id, ResumeRequest(sent_by="ada", inputs={"token": token}))
+            assert "canary" not in str(plan.to_dict())
+
+    failed_job(test)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "text"),
+    [
+        (ResumeRequest(sent_by=""), CommandInvalid, "1 to 64"),
+        (ResumeRequest(sent_by="ada", from_nodes=("tyle",)), NodeNotFound, "Did you mean 'tile'"),
+        (ResumeRequest(sent_by="ada", version=7), WorkflowNotFound, "tiles"),
+        (ResumeRequest(sent_by="ada", inputs={"yeer": 1}), InputsInvalid, "yeer"),
+        (ResumeRequest(sent_by="ada", idempotency_key="k"), CommandInvalid, "no idempotency key"),
+    ],
+)
+def test_a_resume_that_cannot_be_is_refused_as_its_dry_run_is(
+    request_: ResumeRequest, error: type[DagmasterError], text: str
+):
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        for command in (plan_resume, resume_job):
+            with pytest.raises(error, match=text):
+                await command(app, job_id, request_)
+        record = await app.read.job(job_id)
+        assert record is not None
+        assert (record.run, await app.read.pending_commands(job_id)) == (1, [])
+
+    failed_job(test)
+
+
+def test_a_job_that_completed_has_nothing_to_resume_and_one_that_runs_cannot_be():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        tiles.is_broken = False
+        await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
+        await finished(app, job_id)
+        with pytest.raises(NothingToResume, match="--from"):
+            await plan_resume(app, job_id, ResumeRequest(sent_by="ada"))
+        waiting = compile_text("{name: waits, nodes: {w: {type: wait, signal: go}}}").graph
+        open_job = await submit_job(app, JobRequest(graph=waiting))
+        with pytest.raises(JobNotFinished, match="only a finished job"):
+            await resume_job(app, open_job.job_id, ResumeRequest(sent_by="ada"))
+        await cancel_job(app, open_job.job_id, sent_by="ada")
+
+    failed_job(test)

@@ -1,0 +1,60 @@
+"""An application over the stores in memory, with an orchestrator and a worker beside it where a test needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from dagmaster.application.context import Application
+from dagmaster.orchestrator.service import Orchestrator
+from dagmaster.redaction import redact_value
+from dagmaster.store.memory.client_store import MemoryClientStore
+from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.read_store import MemoryReadStore
+from dagmaster.store.memory.reusable_results import MemoryReusableResults
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.service import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dagmaster.application.views.jobs import JobDetailView
+    from dagmaster.authoring.handler_registry import Registry
+
+
+def memory_application(database: MemoryDatabase | None = None) -> Application:
+    """Return an application on a database in memory."""
+    database = database or MemoryDatabase()
+    return Application(
+        read=MemoryReadStore(database),
+        client=MemoryClientStore(database),
+        results=MemoryReusableResults(database),
+        blobs=database.blobs,
+    )
+
+
+@contextlib.asynccontextmanager
+async def served_application(registry: Registry) -> AsyncIterator[Application]:
+    """Provide an application whose jobs are run by an orchestrator and a worker of this process."""
+    database = MemoryDatabase()
+    orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value)
+    store = MemoryWorkerStore(database)
+    worker = Worker(store, store, store, registry, blobs=database.blobs, secrets=lambda _name: None, shares_loop=True)
+    services = [asyncio.create_task(service.run()) for service in (orchestrator, worker)]
+    try:
+        await asyncio.gather(orchestrator.ready.wait(), worker.ready.wait())
+        yield memory_application(database)
+    finally:
+        for service in (worker, orchestrator):
+            service.stop()
+        await asyncio.gather(*services)
+
+
+async def finished(app: Application, job_id: str | None) -> JobDetailView:
+    """Wait until a job has finished; return its last view."""
+    from dagmaster.application.job_watch import watch_job
+
+    async with asyncio.timeout(30):
+        return [view async for view in watch_job(app, job_id)][-1]
