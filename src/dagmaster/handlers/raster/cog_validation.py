@@ -22,6 +22,8 @@ _SMALL_PIXELS: Final = 512
 """An image whose sides are at most this long need not be tiled."""
 _MAX_STRIP_PIXELS: Final = 1024
 """A block as wide as the image may be a tile up to this width; beyond it, the image is taken to be in strips."""
+_TILE_MULTIPLE: Final = 16
+"""Both sides of a TIFF tile are multiples of this; the height of a strip need not be one."""
 _HEADER_BYTES: Final = (8, 16)
 """The length of the header of a classic TIFF, and of a BigTIFF."""
 _ALIGNMENT_BYTES: Final = 2
@@ -67,10 +69,14 @@ def _check_header(image: DatasetReader) -> Iterator[str]:
 
 def _check_tiles(levels: list[DatasetReader]) -> Iterator[str]:
     for number, level in enumerate(levels):
-        block_width = level.block_shapes[0][1]
-        is_large = max(level.width, level.height) > _SMALL_PIXELS
-        if is_large and block_width == level.width and block_width > _MAX_STRIP_PIXELS:
+        if max(level.width, level.height) > _SMALL_PIXELS and _has_strips(level):
             yield f"{_name(number)} is not tiled"
+
+
+def _has_strips(level: DatasetReader) -> bool:
+    rows, columns = level.block_shapes[0]
+    is_no_tile = bool(rows % _TILE_MULTIPLE or columns % _TILE_MULTIPLE)
+    return columns == level.width and (is_no_tile or columns > _MAX_STRIP_PIXELS)
 
 
 def _check_overview_sizes(levels: list[DatasetReader]) -> Iterator[str]:

@@ -43,8 +43,9 @@ def test_every_block_size_is_valid(tmp_path, blocksize):
     assert check_layout(target) == []
 
 
-def test_strips_are_not_tiles(tmp_path):
-    assert check_layout(write_tiff(tmp_path / "strips.tif", 3000, 3000)) == ["the image is not tiled"]
+@pytest.mark.parametrize(("width", "height"), [(3000, 3000), (600, 3000)])
+def test_strips_are_not_tiles(tmp_path, width, height):
+    assert check_layout(write_tiff(tmp_path / "strips.tif", width, height)) == ["the image is not tiled"]
 
 
 def test_overviews_that_were_added_later_come_after_the_pixels(tmp_path):
