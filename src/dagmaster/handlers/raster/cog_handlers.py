@@ -50,7 +50,7 @@ class CreateCogParams(SourceParams, TileOptions):
 
 @handler(
     "raster.create_cog",
-    version="3",
+    version="4",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
@@ -278,7 +278,7 @@ class Completed(CogResult):
 
 
 @handler(
-    "raster.process_complete", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
+    "raster.process_complete", version="4", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
 )
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Validate a raster, write its COG and register it in the catalog, in one task with checkpoints."""

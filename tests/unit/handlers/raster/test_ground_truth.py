@@ -42,6 +42,21 @@ def test_a_cog_has_the_pixels_and_the_place_of_its_source(bed: Bed, compression:
     assert (valid, errors, warnings) == (True, [], [])
 
 
+@pytest.mark.parametrize("factors", [[2, 4], [4, 2]], ids=["sorted", "unsorted"])
+def test_overviews_are_made_as_asked_for_and_not_copied_from_the_source(bed: Bed, factors: list[int]):
+    pixels = numbers(1100, 1100)
+    bed.bronze("with_overviews.tif", pixels, tiled=True, blockxsize=256, blockysize=256)
+    for factor in factors:
+        with rasterio.open(bed.folder / "bronze" / "with_overviews.tif", "r+") as raster:
+            raster.build_overviews([factor], Resampling.nearest)
+    made = bed.run("create_cog", href="with_overviews.tif", overview_resampling="average")
+    with rasterio.open(bed.path(made.cog_url)) as cog:
+        assert cog.overviews(1) == [2, 4]
+    with rasterio.open(bed.path(made.cog_url), overview_level=0) as overview:
+        corner = pixels[0][:100, :100].reshape(50, 2, 50, 2).mean(axis=(1, 3))
+        assert np.abs(overview.read(1)[:50, :50] - corner).max() <= 0.5
+
+
 def test_twin_runs_give_one_blob_and_the_same_answer(bed: Bed):
     first, second = (bed.run("create_cog", href=str(LANDSAT), collection_id="a") for _ in range(2))
     assert first == second
