@@ -1,4 +1,4 @@
-"""Help teaches, and it is there at once."""
+"""The help texts have examples, and are fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMANDS = [(jobs, name) for name in jobs.lazy] + [(workflows, name) for name in
 
 
 @pytest.mark.parametrize(("group", "name"), COMMANDS, ids=[f"{group.name} {name}" for group, name in COMMANDS])
-def test_every_command_has_an_example_and_its_sentence_in_the_list_is_true(group, name):
+def test_every_command_has_an_example(group, name):
     command = group.get_command(click.Context(group), name)
     assert command is not None
     done = CliRunner().invoke(group, [name, "--help"])
@@ -28,13 +28,13 @@ def test_every_command_has_an_example_and_its_sentence_in_the_list_is_true(group
     assert "--data-dir" in done.output
 
 
-def test_a_time_span_is_read_or_refused():
+def test_an_invalid_time_is_reported():
     done = CliRunner().invoke(jobs, ["list", "--since", "soon"])
     assert done.exit_code == 2
     assert "'soon' is not a time: write a span before now (90s, 15m, 2h, 1d, 1w)" in " ".join(done.output.split())
 
 
-def test_two_forms_of_one_answer_are_refused():
+def test_two_output_formats_are_rejected():
     assert (
         "--json and --yaml exclude each other"
         in CliRunner().invoke(workflows, ["show", "x", "--json", "--yaml"]).output
@@ -50,8 +50,8 @@ def test_the_help_of_jobs_imports_neither_a_driver_nor_the_compiler():
 
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["handlers", "list"], ["workflows", "schema"]])
-def test_a_reader_that_leaves_the_pipe_is_no_failure(arguments):
-    """`dagmaster … | head`: it has seen enough."""
+def test_a_closed_pipe_is_not_an_error(arguments):
+    """As in `dagmaster … | head`."""
     reads, writes = os.pipe()
     os.close(reads)
     try:
@@ -62,22 +62,23 @@ def test_a_reader_that_leaves_the_pipe_is_no_failure(arguments):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_sentences_in_a_list_of_commands_are_whole():
+def test_the_sentences_in_a_list_of_commands_are_not_truncated():
     assert "..." not in CliRunner().invoke(workflows, ["--help"]).output.partition("Commands")[2]
 
 
-def test_a_file_of_inputs_that_is_none_is_told_with_its_name_once(tmp_path):
+def test_an_invalid_file_of_inputs_is_named_once(tmp_path):
     file = tmp_path / "my.py"
     file.write_text("print(1)")
     with pytest.raises(click.ClickException, match=r"my\.py is not JSON: "):
         read_json_file(file)
-    with pytest.raises(click.ClickException) as told:
+    with pytest.raises(click.ClickException) as caught:
         read_json_file(tmp_path / "nosuch.json")
-    assert told.value.message == f"{tmp_path / 'nosuch.json'}: No such file or directory"
+    assert caught.value.message == f"{tmp_path / 'nosuch.json'}: No such file or directory"
 
 
 @pytest.mark.parametrize(
-    ("message", "said"), [("missing input 'x'", "give inputs as -i"), ("`x` is no number", "the inputs are not valid")]
+    ("message", "remedy"),
+    [("missing input 'x'", "give inputs as -i"), ("`x` is no number", "the inputs are not valid")],
 )
-def test_the_remedy_for_a_missing_input_names_the_option(message, said):
-    assert inputs_remedy(InputsInvalid([Problem(message=message)])).startswith(said)
+def test_the_remedy_for_a_missing_input_names_the_option(message, remedy):
+    assert inputs_remedy(InputsInvalid([Problem(message=message)])).startswith(remedy)

@@ -40,7 +40,7 @@ def test_each_setting_is_shown_with_its_value_and_its_source(show):
     assert done.return_value == 0
 
 
-def test_only_with_services_do_the_sources_names_count(show):
+def test_aliases_count_only_with_services(show):
     names = {"WORKER_QUEUE": "heavy,light", "RUN_MODE": "worker"}
     assert "heavy" not in show(**names).output
     done = show("--services", **names)
@@ -48,7 +48,7 @@ def test_only_with_services_do_the_sources_names_count(show):
     assert "RUN_MODE is known and not used" in done.stderr
 
 
-def test_a_wrong_setting_and_a_typo_are_told_and_the_rest_is_shown(show):
+def test_an_invalid_setting_and_a_typo_are_reported_and_the_others_are_shown(show):
     done = show(DAGMASTER_CONCURRENCY="many", DAGMASTER_QUEUE="a")
     assert done.return_value == 2
     assert "DAGMASTER_CONCURRENCY must be a whole number, not 'many'." in done.stderr
@@ -56,16 +56,16 @@ def test_a_wrong_setting_and_a_typo_are_told_and_the_rest_is_shown(show):
     assert "drain_seconds" in done.stdout
 
 
-def test_json_says_the_same(show):
+def test_json_has_the_same_content(show):
     done = show("--json", "--services", DAGMASTER_CONCURRENCY="many", DAGMASTER_SECRET_A=CANARY, WORKER_TYPE="docker")
-    said = json.loads(done.stdout)
-    rows = {row["name"]: row for row in said["settings"]}
+    document = json.loads(done.stdout)
+    rows = {row["name"]: row for row in document["settings"]}
     assert set(rows) == set(Settings.model_fields)
     assert rows["concurrency"]["source"] == "DAGMASTER_CONCURRENCY"
-    assert rows["concurrency"]["problem"] == said["problems"][0]
+    assert rows["concurrency"]["problem"] == document["problems"][0]
     assert rows["queues"]["value"] == []
-    assert said["secrets"] == ["A"]
-    assert len(said["unused"]) == 1
+    assert document["secrets"] == ["A"]
+    assert len(document["unused"]) == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--services",), ("--services", "--json")])

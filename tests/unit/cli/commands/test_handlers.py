@@ -1,4 +1,4 @@
-"""`dagmaster handlers`: what a handler takes is told, and what it is given is read as it wants it."""
+"""`dagmaster handlers`: params are shown, and parsed as the handler declares them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from click.testing import CliRunner
 from dagmaster.cli.commands.handlers import handlers
 
 
-def told(*arguments: str) -> str:
+def invoke(*arguments: str) -> str:
     done = CliRunner().invoke(handlers, arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def test_show_tells_values_ranges_and_defaults():
-    said = " ".join(told("show", "raster.create_cog").split())
-    assert "compression DEFLATE | ZSTD | LZW | LERC | NONE, default DEFLATE Lossless." in said
-    assert "tile_size integer, 64 to 4096, a multiple of 16, default 512 Block width and height in pixels." in said
-    assert "target_crs string, required A code such as EPSG:3857" in " ".join(told("show", "raster.reproject").split())
-    assert "not declared" in told("show", "echo")
+def test_show_prints_values_ranges_and_defaults():
+    output = " ".join(invoke("show", "raster.create_cog").split())
+    assert "compression DEFLATE | ZSTD | LZW | LERC | NONE, default DEFLATE Lossless." in output
+    assert "tile_size integer, 64 to 4096, a multiple of 16, default 512 Block width and height in pixels." in output
+    assert "target_crs string, required A code such as EPSG:3857" in " ".join(
+        invoke("show", "raster.reproject").split()
+    )
+    assert "not declared" in invoke("show", "echo")
 
 
 TAKES = """
@@ -38,7 +40,7 @@ async def untyped(ctx: HandlerContext) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "got"),
+    ("name", "params", "expected"),
     [
         ("typed", ["year=2020", "count=3"], {"year": "2020", "count": 3, "maybe": "x", "any": None}),
         (
@@ -49,8 +51,8 @@ async def untyped(ctx: HandlerContext) -> dict:
         ("untyped", ["year=2020", "b=text"], {"year": 2020, "b": "text"}),
     ],
 )
-def test_a_param_is_text_where_only_text_is_wanted_and_else_json(tmp_path, monkeypatch, name, given, got):
+def test_a_param_is_text_if_the_handler_declares_text_and_else_json(tmp_path, monkeypatch, name, params, expected):
     monkeypatch.setenv("DAGMASTER_BLOB_DIR", str(tmp_path / "home"))
     (tmp_path / "takes.py").write_text(TAKES)
-    pairs = [each for pair in given for each in ("-p", pair)]
-    assert json.loads(told("test", name, "--handlers", str(tmp_path / "takes.py"), *pairs)) == got
+    pairs = [argument for pair in params for argument in ("-p", pair)]
+    assert json.loads(invoke("test", name, "--handlers", str(tmp_path / "takes.py"), *pairs)) == expected

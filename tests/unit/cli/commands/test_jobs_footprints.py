@@ -1,4 +1,4 @@
-"""Footprints of a job, printed and drawn, and the one sentence about a job that has none."""
+"""Footprints of a job, printed and drawn, and the error if a job has none."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ def test_a_job_without_footprints_is_an_error_and_nothing_is_printed(monkeypatch
 
 def test_children_that_have_a_footprint_are_printed(monkeypatch):
     done = ask(monkeypatch, jobs_footprints.footprints, placed=[A_TILE, NOWHERE])
-    assert [one["id"] for one in json.loads(done.stdout)["features"]] == ["tiles__0"]
+    assert [feature["id"] for feature in json.loads(done.stdout)["features"]] == ["tiles__0"]

@@ -60,7 +60,7 @@ def test_times_are_spans_before_now_or_dates(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["soon", "2026-13-01", "5", "-1h", "\u0661h"])
-def test_a_time_that_is_none_is_refused(monkeypatch, wrong):
+def test_an_invalid_time_is_rejected(monkeypatch, wrong):
     done = ask(monkeypatch, FakeReadStore(), "--since", wrong)
     assert done.exit_code == 2
     assert "is not a time" in done.output
@@ -75,7 +75,7 @@ def test_pages_follow_each_other(monkeypatch):
     assert json.loads(second.stdout)["next_cursor"] is None
 
 
-def test_people_see_a_table_and_how_to_go_on(monkeypatch):
+def test_a_table_is_printed_with_the_cursor_of_the_next_page(monkeypatch):
     store = FakeReadStore([a_record(id=str(number)) for number in (1, 2, 3)])
     done = ask(monkeypatch, store, "--limit", "2")
     assert "▶ running" in done.stdout
@@ -86,7 +86,7 @@ def test_people_see_a_table_and_how_to_go_on(monkeypatch):
     ("arguments", "hint"),
     [((), "no jobs yet"), (("--name", "x"), "no job matches"), (("--status", "failed"), "no job matches")],
 )
-def test_an_empty_list_says_what_to_do(monkeypatch, arguments, hint):
+def test_an_empty_list_prints_what_to_do(monkeypatch, arguments, hint):
     done = ask(monkeypatch, FakeReadStore(), *arguments)
     assert (done.exit_code, done.stdout) == (0, "")
     assert hint in done.stderr

@@ -8,7 +8,7 @@ from rich.console import Console, Group
 
 
 def drawn(*parts: Any, width: int = 80) -> str:
-    """Return what is drawn, without colours."""
+    """Return the drawn text without colours."""
     console = Console(width=width, no_color=True, force_terminal=False)
     with console.capture() as capture:
         console.print(Group(*parts))

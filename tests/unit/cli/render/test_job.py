@@ -24,27 +24,27 @@ from tests.unit.application.world import graph
 from tests.unit.cli.render.drawing import drawn
 
 
-def test_every_status_has_an_icon_of_its_own():
+def test_every_status_has_its_own_icon():
     assert {icon for icon, _ in ICONS.values()} == {ICONS[status][0] for status in NodeStatus}
     assert len({icon for icon, _ in ICONS.values()}) == len(NodeStatus)
     assert set(JobStatus) <= set(JOB_ICONS)
 
 
-def test_a_line_says_what_a_node_does_and_how_long_it_took():
+def test_a_line_shows_the_action_of_a_node_and_its_duration():
     view = NodeLine("fetch", NodeStatus.COMPLETED, "echo", attempt=2, started=1.0, ended=3.5)
     assert drawn(render_node(view, "├─ ", 9.0, width=12)) == "├─ ✔ fetch      echo  attempt 2  2.5 s"
 
 
-def test_a_node_that_runs_is_timed_by_the_clock_that_is_given():
+def test_the_duration_of_a_running_node_follows_the_clock():
     view = NodeLine("fetch", NodeStatus.RUNNING, started=1.0, progress=Progress(1, 4, "page 1"))
     assert drawn(render_node(view, "", 6.0)) == "▶ fetch  ━━━━━───────────────  25% page 1  5.0 s"
 
 
-def test_a_fan_out_is_a_bar_in_which_failures_are_seen_without_colour():
+def test_failures_in_the_bar_of_a_fan_out_are_visible_without_colour():
     fan = FanOutLine(total=1000, completed=500, failed=100, in_flight=350, running=50, rate=100.0)
-    said = drawn(render_node(NodeLine("tiles", NodeStatus.RUNNING, "fan_out", fan_out=fan), "", 0.0), width=120)
+    text = drawn(render_node(NodeLine("tiles", NodeStatus.RUNNING, "fan_out", fan_out=fan), "", 0.0), width=120)
     assert (
-        said == "▶ tiles  fan_out  ━━━━━━━━━━┅┅──────── 600/1,000  100 failed  100/s  4 s left  50 running  300 queued"
+        text == "▶ tiles  fan_out  ━━━━━━━━━━┅┅──────── 600/1,000  100 failed  100/s  4 s left  50 running  300 queued"
     )
 
 
@@ -62,29 +62,29 @@ def test_a_line_is_cut_rather_than_wrapped():
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(NodeStatus.READY, "waits for retry after: E: no"), (NodeStatus.FAILED, "E: no")]
+    ("status", "text"), [(NodeStatus.READY, "waits for retry after: E: no"), (NodeStatus.FAILED, "E: no")]
 )
-def test_an_error_is_told_by_its_name(status, said):
+def test_an_error_is_shown_with_its_type(status, text):
     view = NodeLine("a", status, error={"kind": "error", "type": "E", "message": "no\nmore"})
-    assert [text for text, _ in detail_lines(view)] == [said]
+    assert [line for line, _ in detail_lines(view)] == [text]
 
 
-def test_a_kind_that_the_handler_chose_needs_no_name():
+def test_an_error_kind_of_the_handler_is_shown_without_its_type():
     assert format_error({"kind": "no_data", "type": "PermanentError", "message": "empty"}) == "empty"
     assert format_error({}) == ""
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(0.0, "0 ms"), (0.25, "250 ms"), (59.94, "59.9 s"), (61, "1 min 1 s"), (7260, "2 h 1 min"), (180000, "2 d 2 h")],
 )
-def test_durations_are_spelled_as_people_do(seconds, said):
-    assert duration(seconds) == said
+def test_durations_have_two_units(seconds, text):
+    assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(-1, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (1e6, "11 d")])
-def test_ages_have_one_unit(seconds, said):
-    assert age(seconds) == said
+@pytest.mark.parametrize(("seconds", "text"), [(-1, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (1e6, "11 d")])
+def test_ages_have_one_unit(seconds, text):
+    assert age(seconds) == text
 
 
 def chain(length: int) -> dict[str, tuple[str, ...]]:
@@ -104,11 +104,11 @@ def test_a_small_job_is_shown_as_a_whole():
     ]  # fmt: skip
 
 
-def test_hints_stand_below():
+def test_hints_are_shown_below_the_tree():
     assert shown(Tree(dependencies_of(graph())), 30, "do this")[-1] == "  do this"
 
 
-def test_a_job_of_many_nodes_fits_the_screen_and_shows_what_moves_and_what_failed():
+def test_a_large_job_fits_the_screen_and_shows_active_and_failed_nodes():
     tree = Tree(chain(500))
     for number in range(300):
         tree.mark(f"n{number}", NodeStatus.COMPLETED)
@@ -121,7 +121,7 @@ def test_a_job_of_many_nodes_fits_the_screen_and_shows_what_moves_and_what_faile
     assert "· n300" in lines
 
 
-def test_many_failures_leave_room_for_what_moves():
+def test_many_failures_leave_lines_for_active_nodes():
     tree = Tree(chain(500))
     for number in range(400):
         tree.mark(f"n{number}", NodeStatus.FAILED)
@@ -129,7 +129,7 @@ def test_many_failures_leave_room_for_what_moves():
     assert "· n450" in shown(tree, 20)
 
 
-def test_a_node_that_is_open_again_is_not_over():
+def test_a_reopened_node_is_not_finished():
     tree = Tree(chain(3))
     tree.mark("n1", NodeStatus.FAILED)
     tree.mark("n1", NodeStatus.PENDING)

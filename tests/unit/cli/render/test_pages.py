@@ -1,4 +1,4 @@
-"""Pages of jobs, nodes, explanations and the fleet: what is on them, and that they fit the screen."""
+"""Pages of jobs, nodes, explanations and the fleet: their content, and that they fit the screen."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_page_has_the_nodes_their_errors_and_the_result():
     assert text.endswith('result\n  {\n    "a": 1\n  }')
 
 
-def test_a_page_says_what_the_job_waits_for():
+def test_a_page_shows_what_the_job_waits_for():
     text = page(DONE, ASKED, around={"waits": {"release": WaitInfo(103.0, "Release?")}})
     assert "waits for approval: Release?" in text
     assert "dagmaster jobs approve 7 release" in text
@@ -83,7 +83,7 @@ def test_a_result_of_another_job_is_marked_and_that_job_is_named():
     assert "resumed from job 5" in text
 
 
-def test_failed_children_stand_below_their_fan_out():
+def test_failed_children_are_shown_below_their_fan_out():
     child = NodeRecord(node_id="tiles__3", status=NodeStatus.FAILED, error={"message": "no data"})
     snapshot = a_snapshot(DONE, TILES, around={"children": {"tiles": ChildCounts({NodeStatus.FAILED: 1})}})
     views = {"tiles": [snapshot.node_view(child)]}
@@ -132,7 +132,7 @@ def test_a_node_page_has_attempts_errors_and_values():
 # ── Explanations ──
 
 
-def test_an_explanation_begins_with_the_reason_and_what_to_type():
+def test_an_explanation_begins_with_the_reason_and_the_command():
     app = an_application(FakeReadStore([a_record(deadline_at=201.0)], facts=in_queue()))
     lines = drawn(*job_why_page(run(why_job(app, "7")))).splitlines()
     assert lines[0] == "▶ running  flow v2  job 7  10.0 s  deadline in 1 min"
@@ -151,7 +151,7 @@ def test_a_chain_has_its_root_cause_last():
     assert text.splitlines()[-1] == "  dagmaster worker --queue default"
 
 
-def test_an_explanation_fits_eighty_columns_and_counts_what_it_does_not_name():
+def test_an_explanation_fits_eighty_columns_and_counts_the_other_nodes():
     view = run(why_job(an_application(FakeReadStore([a_record()], facts=in_queue())), "7"))
     groups = tuple(
         replace(view.groups[0], subject=f"a_node_with_a_rather_long_name_{n}", sentence="why? " * 40) for n in range(39)
@@ -194,7 +194,7 @@ def test_a_worker_that_stopped_did_not_die():
     )
 
 
-def test_a_queue_that_waits_for_processes_says_so():
+def test_a_queue_that_waits_for_processes_has_a_note():
     note = "light waits although there are free slots: the worker's 6 processes"
     assert note not in fleet_text(a_worker("light"))
     assert note in fleet_text(a_worker("light", processes_busy=6))
@@ -206,7 +206,7 @@ def test_workers_that_died_come_before_those_that_stopped():
     assert "died 15 min ago" in fleet_text(*stopped, dead)
 
 
-def test_pages_are_json_elsewhere():
+def test_pages_can_be_printed_as_json():
     view = snapshot_view(a_snapshot(DONE))
     assert json.loads(json.dumps(view.to_dict()))["nodes"]["fetch"]["status"] == "COMPLETED"
 
