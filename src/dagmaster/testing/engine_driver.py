@@ -1,6 +1,6 @@
 """Drive one job through the engine in memory: answer its needs from a dict of outputs, and keep rows as a store does.
 
-No handler runs, and time passes only when a test moves it. `Driver.rebuilt` returns the job as a crash would leave it.
+No handler runs, and time passes only when a test moves it. `Driver.rebuild` returns the job as a crash would leave it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Driver:
 
     # ── One event ──
 
-    def happens(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
+    def apply(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
         """Apply an event, answer every need that follows from it, and return all decisions."""
         decided = self.step(event, output=output)
         answered = 0
@@ -126,88 +126,88 @@ class Driver:
         """Return the current rows of all nodes."""
         return {node.id: row_of(node) for node in self.job.nodes.values()}
 
-    def rebuilt(self) -> Job:
+    def rebuild(self) -> Job:
         """Rebuild the job from its stored rows, after a round trip through JSON, in another order."""
         rows = through_json(list(self.stored.values()))
         return Job.rebuild(self.job.graph, _job_through_json(self.job.row()), reversed(rows))
 
     # ── Verbs ──
 
-    def starts(self) -> list[Decision]:
+    def start(self) -> list[Decision]:
         """Claim the job."""
-        return self.happens(JobStarted())
+        return self.apply(JobStarted())
 
-    def succeeds(self, *node_ids: str, output: Any = None) -> list[Decision]:
+    def succeed(self, *node_ids: str, output: Any = None) -> list[Decision]:
         """Report the current attempts of nodes as succeeded."""
         decided: list[Decision] = []
         for node_id in node_ids:
-            decided += self.happens(TaskSucceeded(node_id, self.job.nodes[node_id].attempt), output=output)
+            decided += self.apply(TaskSucceeded(node_id, self.job.nodes[node_id].attempt), output=output)
         return decided
 
-    def fails(self, *node_ids: str, permanent: bool = False, message: str = "boom") -> list[Decision]:
+    def fail(self, *node_ids: str, permanent: bool = False, message: str = "boom") -> list[Decision]:
         """Report the current attempts of nodes as failed."""
         decided: list[Decision] = []
         for node_id in node_ids:
             error = {"kind": "error", "message": message}
-            decided += self.happens(TaskFailed(node_id, self.job.nodes[node_id].attempt, error, permanent))
+            decided += self.apply(TaskFailed(node_id, self.job.nodes[node_id].attempt, error, permanent))
         return decided
 
-    def is_lost(self, node_id: str) -> list[Decision]:
+    def lose(self, node_id: str) -> list[Decision]:
         """Report the current attempt of a node as lost: its worker died."""
-        return self.happens(TaskLost(node_id, self.job.nodes[node_id].attempt))
+        return self.apply(TaskLost(node_id, self.job.nodes[node_id].attempt))
 
-    def is_released(self, node_id: str) -> list[Decision]:
+    def release(self, node_id: str) -> list[Decision]:
         """Report the current attempt of a node as released: its worker drains."""
-        return self.happens(TaskReleased(node_id, self.job.nodes[node_id].attempt))
+        return self.apply(TaskReleased(node_id, self.job.nodes[node_id].attempt))
 
-    def is_refused(self, node_id: str) -> list[Decision]:
+    def reject_dispatch(self, node_id: str) -> list[Decision]:
         """Report that no worker can run the task of a node."""
         error = {"kind": "rejected", "message": "no such handler"}
-        return self.happens(DispatchRejected(node_id, self.job.nodes[node_id].attempt, error))
+        return self.apply(DispatchRejected(node_id, self.job.nodes[node_id].attempt, error))
 
-    def wakes(self, node_id: str | None = None) -> list[Decision]:
+    def fire_timer(self, node_id: str | None = None) -> list[Decision]:
         """Move the clock to the timer of a node, or of the deadline, and fire it."""
         at = self.job.deadline_at if node_id is None else self.job.nodes[node_id].wake_at
         self.now = max(self.now, at or 0.0)
-        return self.happens(TimerFired(node_id))
+        return self.apply(TimerFired(node_id))
 
-    def is_approved(self, node_id: str, by: str = "ada") -> list[Decision]:
+    def approve(self, node_id: str, by: str = "ada") -> list[Decision]:
         """Approve a node."""
-        return self.happens(Approved(node_id, by, "2026-01-01T00:00:00Z"))
+        return self.apply(Approved(node_id, by, "2026-01-01T00:00:00Z"))
 
-    def is_rejected(self, node_id: str, by: str = "ada", comment: str = "") -> list[Decision]:
+    def reject(self, node_id: str, by: str = "ada", comment: str = "") -> list[Decision]:
         """Reject a node."""
-        return self.happens(Rejected(node_id, by, "2026-01-01T00:00:00Z", comment))
+        return self.apply(Rejected(node_id, by, "2026-01-01T00:00:00Z", comment))
 
-    def is_signalled(self, name: str, payload: Any = None) -> list[Decision]:
+    def signal(self, name: str, payload: Any = None) -> list[Decision]:
         """Send a signal."""
-        return self.happens(SignalReceived(name, payload))
+        return self.apply(SignalReceived(name, payload))
 
-    def child_job_ends(self, node_id: str, status: str = "COMPLETED", result: Any = None) -> list[Decision]:
+    def finish_child_job(self, node_id: str, status: str = "COMPLETED", result: Any = None) -> list[Decision]:
         """Finish the child job of a node."""
-        return self.happens(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result))
+        return self.apply(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result))
 
-    def cancels(self) -> list[Decision]:
+    def cancel(self) -> list[Decision]:
         """Request the cancellation of the job."""
-        return self.happens(CancelRequested())
+        return self.apply(CancelRequested())
 
-    def resumes(self, *node_ids: str) -> list[Decision]:
+    def resume(self, *node_ids: str) -> list[Decision]:
         """Resume the job, from these nodes."""
-        return self.happens(ResumeRequested(node_ids))
+        return self.apply(ResumeRequested(node_ids))
 
-    def retries(self, node_id: str) -> list[Decision]:
+    def retry(self, node_id: str) -> list[Decision]:
         """Retry one node."""
-        return self.happens(RetryRequested(node_id))
+        return self.apply(RetryRequested(node_id))
 
-    def puts_back(self, node_id: str, *indexes: int) -> list[Decision]:
+    def reinject(self, node_id: str, *indexes: int) -> list[Decision]:
         """Reinject repaired items into a fan-out."""
-        return self.happens(ItemsReinjected(node_id, indexes))
+        return self.apply(ItemsReinjected(node_id, indexes))
 
-    def succeeds_throughout(self, output: Any = None) -> list[Decision]:
+    def succeed_all(self, output: Any = None) -> list[Decision]:
         """Report every dispatched node as succeeded, until none is left."""
         decided: list[Decision] = []
         while node_ids := self.dispatched():
-            decided += self.succeeds(*node_ids, output=output)
+            decided += self.succeed(*node_ids, output=output)
         return decided
 
     # ── Questions ──

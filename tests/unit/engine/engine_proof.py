@@ -48,7 +48,7 @@ class Proof:
 
     def __init__(self, graph: Graph, *, batch: int) -> None:
         self.driver = Driver(Job("job", graph))
-        self.reloaded = self.driver.rebuilt()
+        self.reloaded = self.driver.rebuild()
         self.reference = Reference(graph, batch=batch)
         self.needs: dict[str | None, Need] = {}
         self.withdrawn: list[ev.EngineEvent] = []
@@ -81,7 +81,7 @@ class Proof:
         assert twin.row() == self.job.row()
         assert self.driver.stored == self.driver.rows(), "something changed and was not marked as changed"
         # The twin of the next step: nothing changes between two steps.
-        self.reloaded = self.driver.rebuilt()
+        self.reloaded = self.driver.rebuild()
         assert derived(self.reloaded) == derived(self.job)
         self.remember(decided)
         return decided
@@ -152,7 +152,7 @@ class Proof:
 
     def crash(self) -> None:
         """Go on with the job as it was stored."""
-        self.driver.job = self.driver.rebuilt()
+        self.driver.job = self.driver.rebuild()
 
     # ── What can happen next ──
 

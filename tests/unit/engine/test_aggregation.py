@@ -60,9 +60,9 @@ def test_sum_and_concat_never_depend_on_the_order_of_keys(outputs):
 
 def test_numbers_that_are_too_large_to_add_fail_the_node():
     driver = Driver(a_job(a="", b="", f=fan_in("a b", "sum")))
-    driver.starts()
-    driver.succeeds("a", output={"n": 10**400})
-    driver.succeeds("b", output={"n": 0.5})
+    driver.start()
+    driver.succeed("a", output={"n": 10**400})
+    driver.succeed("b", output={"n": 0.5})
     assert (driver.job.nodes["f"].error or {})["kind"] == "aggregation"
 
 
@@ -71,18 +71,18 @@ def test_numbers_that_are_too_large_to_add_fail_the_node():
 
 def test_children_are_folded_in_index_order_whatever_order_they_finished_in():
     driver = Driver(a_job(f=fan_out([0, 1, 2]), g=fan_in("f", over="f")))
-    driver.starts()
+    driver.start()
     for index in (2, 0, 1):
-        driver.succeeds(f"f__{index}", output=index)
+        driver.succeed(f"f__{index}", output=index)
     assert driver.result == {"results": [0, 1, 2], "count": 3}
 
 
 def test_a_tolerated_failure_is_left_out_and_named():
     driver = Driver(a_job(f=fan_out([0, 1, 2], tolerate=1), g=fan_in("f", over="f")))
-    driver.starts()
-    driver.fails("f__1")
-    driver.succeeds("f__0", output=None)
-    driver.succeeds("f__2", output="c")
+    driver.start()
+    driver.fail("f__1")
+    driver.succeed("f__0", output=None)
+    driver.succeed("f__2", output="c")
     assert driver.result["results"] == [None, "c"]
     assert [item["index"] for item in driver.result["failed"]] == [1]
 
@@ -91,21 +91,21 @@ def test_nodes_are_folded_in_file_order_without_those_that_were_skipped():
     route = conditional(branches={"left": None, "right": None})
     left, right = branch_of("route", "left"), branch_of("route", "right")
     driver = Driver(a_job(route=route, r=right, l=left, also=left, f=fan_in(join("r", "l", "also"))))
-    driver.starts()
-    driver.succeeds("also", output=2)
-    driver.succeeds("l", output=1)
+    driver.start()
+    driver.succeed("also", output=2)
+    driver.succeed("l", output=1)
     assert driver.result == {"results": [1, 2], "count": 2}
 
 
 def test_a_failure_that_was_allowed_has_no_output_to_fold():
     driver = Driver(a_job(a=task(allow_failure=True), f=fan_in("a")))
-    driver.starts()
-    driver.fails("a")
+    driver.start()
+    driver.fail("a")
     assert driver.result == {"results": [], "count": 0}
 
 
 def test_an_any_of_folds_what_was_there():
     driver = Driver(a_job(on_failure="continue", a="", b="", f=fan_in(any_of("a", "b"))))
-    driver.starts()
-    driver.succeeds("a", output=1)
+    driver.start()
+    driver.succeed("a", output=1)
     assert driver.outputs["f"] == {"results": [1], "count": 1}

@@ -26,7 +26,7 @@ def a_busy_job(on_failure="finish_running", deadline_seconds=None) -> Driver:
             ask=approval(),
         )
     )
-    driver.starts()
+    driver.start()
     return driver
 
 
@@ -35,7 +35,7 @@ def a_busy_job(on_failure="finish_running", deadline_seconds=None) -> Driver:
 
 def test_continue_breaks_the_followers_and_lets_everything_else_go_on():
     driver = a_busy_job("continue")
-    driver.fails("a")
+    driver.fail("a")
     assert driver.statuses() == {
         "a": "FAILED",
         "b": "SKIPPED upstream_failed",
@@ -49,7 +49,7 @@ def test_continue_breaks_the_followers_and_lets_everything_else_go_on():
 
 def test_finish_running_skips_what_has_not_started_and_withdraws_what_no_worker_holds():
     driver = a_busy_job()
-    decided = driver.fails("a")
+    decided = driver.fail("a")
     assert Withdraw("runs", 1, TaskReleased("runs", 1)) in decided
     assert not any(isinstance(found, Stop) for found in decided)
     assert driver.statuses() == {
@@ -65,34 +65,34 @@ def test_finish_running_skips_what_has_not_started_and_withdraws_what_no_worker_
 
 def test_what_runs_may_finish_but_is_not_tried_again():
     driver = a_busy_job()
-    driver.fails("a")
-    driver.fails("runs")
+    driver.fail("a")
+    driver.fail("runs")
     assert driver.status("runs") == "FAILED"
-    driver.child_job_ends("child", result=1)
+    driver.finish_child_job("child", result=1)
     assert driver.status("child") == "COMPLETED"
     assert driver.job.status == "FAILED"
 
 
 def test_what_is_lost_in_an_ending_job_is_failed():
     driver = a_busy_job()
-    driver.fails("a")
-    driver.is_lost("runs")
+    driver.fail("a")
+    driver.lose("runs")
     assert driver.status("runs") == "FAILED"
 
 
 def test_what_comes_back_unfinished_to_an_ending_job_is_skipped():
     driver = a_busy_job()
-    driver.fails("a")
-    driver.is_released("runs")
+    driver.fail("a")
+    driver.release("runs")
     assert driver.status("runs") == "SKIPPED job_failed"
 
 
 def test_cancel_running_stops_attempts_and_child_jobs():
     driver = a_busy_job("cancel_running")
-    decided = driver.fails("a")
+    decided = driver.fail("a")
     assert [found for found in decided if isinstance(found, Stop)] == [Stop("runs", 1), Stop("child", 1)]
-    driver.fails("runs")
-    driver.child_job_ends("child", "CANCELLED")
+    driver.fail("runs")
+    driver.finish_child_job("child", "CANCELLED")
     assert driver.status("runs") == driver.status("child") == "CANCELLED"
     assert driver.job.status == "FAILED"
 
@@ -101,23 +101,23 @@ def test_cancel_running_stops_attempts_and_child_jobs():
 def test_of_an_attempt_that_was_asked_to_stop_anything_but_a_success_is_cancelled(event):
     """A refusal and an expression without a value were FAILED."""
     driver = a_busy_job("cancel_running")
-    driver.fails("a")
-    driver.happens(event)
+    driver.fail("a")
+    driver.apply(event)
     assert driver.status("runs") == "CANCELLED"
 
 
 def test_a_success_of_an_attempt_that_was_asked_to_stop_is_a_success():
     driver = a_busy_job("cancel_running")
-    driver.fails("a")
-    driver.succeeds("runs")
+    driver.fail("a")
+    driver.succeed("runs")
     assert driver.status("runs") == "COMPLETED"
 
 
 def test_the_job_names_the_failure_that_came_first():
     driver = Driver(a_job(on_failure="continue", a="", b=""))
-    driver.starts()
-    driver.fails("b", message="first")
-    driver.fails("a", message="second")
+    driver.start()
+    driver.fail("b", message="first")
+    driver.fail("a", message="second")
     assert driver.error["kind"] == "node_failed"
     assert driver.error["node"] == "b"
     assert driver.error["message"] == "node b failed: first"
@@ -125,17 +125,17 @@ def test_the_job_names_the_failure_that_came_first():
 
 def test_an_allowed_failure_satisfies_what_follows_and_does_not_fail_the_job():
     driver = Driver(a_job(a=task(allow_failure=True), b="a"))
-    driver.starts()
-    driver.fails("a")
-    driver.succeeds("b")
+    driver.start()
+    driver.fail("a")
+    driver.succeed("b")
     assert driver.status("a") == "FAILED"
     assert driver.job.status == "COMPLETED"
 
 
 def test_nothing_is_added_to_an_ending_job():
     driver = a_busy_job()
-    driver.fails("a")
-    assert isinstance(driver.happens(NodesAdded((a_spec("new", ""),)))[0], Ignore)
+    driver.fail("a")
+    assert isinstance(driver.apply(NodesAdded((a_spec("new", ""),)))[0], Ignore)
 
 
 # ── Cancel ──
@@ -143,7 +143,7 @@ def test_nothing_is_added_to_an_ending_job():
 
 def test_a_cancel_cancels_what_has_not_started_and_stops_what_runs():
     driver = a_busy_job()
-    driver.cancels()
+    driver.cancel()
     assert driver.statuses() == {
         "a": "DISPATCHED",
         "b": "CANCELLED",
@@ -158,30 +158,30 @@ def test_a_cancel_cancels_what_has_not_started_and_stops_what_runs():
 
 def test_a_job_is_cancelled_when_the_last_attempt_is_over_even_if_all_that_ran_completed():
     driver = Driver(a_job(a=""))
-    driver.starts()
-    driver.cancels()
+    driver.start()
+    driver.cancel()
     assert driver.job.status == "RUNNING"
-    driver.succeeds("a")
+    driver.succeed("a")
     assert driver.status("a") == "COMPLETED"
     assert driver.job.status == "CANCELLED"
 
 
 def test_a_job_that_never_started_is_cancelled_at_once():
     driver = Driver(a_job(a=""))
-    assert driver.cancels()[-1] == FinishJob(JobStatus.CANCELLED)
-    assert isinstance(driver.starts()[0], Ignore)
+    assert driver.cancel()[-1] == FinishJob(JobStatus.CANCELLED)
+    assert isinstance(driver.start()[0], Ignore)
 
 
 def test_a_cancel_of_an_ending_job_stops_what_was_allowed_to_finish():
     driver = a_busy_job()
-    driver.fails("a")
-    assert [found.node for found in driver.cancels() if isinstance(found, Stop)] == ["runs", "child"]
+    driver.fail("a")
+    assert [found.node for found in driver.cancel() if isinstance(found, Stop)] == ["runs", "child"]
 
 
 def test_a_second_cancel_changes_nothing():
     driver = a_busy_job()
-    driver.cancels()
-    assert isinstance(driver.cancels()[0], Ignore)
+    driver.cancel()
+    assert isinstance(driver.cancel()[0], Ignore)
 
 
 # ── Deadline ──
@@ -190,20 +190,20 @@ def test_a_second_cancel_changes_nothing():
 def test_a_deadline_ends_the_job_like_cancel_running():
     driver = a_busy_job("continue", deadline_seconds=60.0)
     assert driver.decisions[0] == WaitUntil(None, 60.0)
-    driver.wakes()
+    driver.fire_timer()
     assert driver.status("pause") == "SKIPPED job_failed"
-    driver.is_lost("runs")
-    driver.is_lost("a")
-    driver.child_job_ends("child", "CANCELLED")
+    driver.lose("runs")
+    driver.lose("a")
+    driver.finish_child_job("child", "CANCELLED")
     assert driver.status("runs") == "CANCELLED"
     assert (driver.job.status, driver.error["kind"]) == ("FAILED", "deadline")
 
 
 def test_a_deadline_that_fires_early_changes_nothing():
     driver = Driver(a_job(deadline_seconds=60.0, a=""))
-    driver.starts()
+    driver.start()
     driver.now = 59.0
-    assert isinstance(driver.happens(TimerFired())[0], Ignore)
+    assert isinstance(driver.apply(TimerFired())[0], Ignore)
 
 
 # ── The result ──
@@ -211,49 +211,49 @@ def test_a_deadline_that_fires_early_changes_nothing():
 
 def test_the_result_is_the_output_of_the_one_sink():
     driver = Driver(a_job(a="", b="a"))
-    driver.starts()
-    driver.succeeds("a", output=1)
-    driver.succeeds("b", output=2)
+    driver.start()
+    driver.succeed("a", output=1)
+    driver.succeed("b", output=2)
     assert driver.result == 2
 
 
 def test_the_result_of_several_sinks_is_by_name_without_those_that_were_skipped():
     driver = Driver(a_job(a=task(allow_failure=True), b="", c=""))
-    driver.starts()
-    driver.fails("a")
-    driver.succeeds("b", output=2)
-    driver.succeeds("c", output=3)
+    driver.start()
+    driver.fail("a")
+    driver.succeed("b", output=2)
+    driver.succeed("c", output=3)
     assert driver.result == {"b": 2, "c": 3}
 
 
 def test_outputs_are_worked_out_when_all_is_over():
     driver = Driver(a_job(outputs={"n": "{{ nodes.a.output.n }}"}, a=""))
-    driver.starts()
-    driver.succeeds("a", output={"n": 5})
+    driver.start()
+    driver.succeed("a", output={"n": 5})
     assert driver.result == {"n": 5}
 
 
 def test_outputs_without_a_value_fail_the_job():
     driver = Driver(a_job(outputs="{{ nodes.a.output.n }}", a=""))
-    driver.starts()
-    driver.succeeds("a", output={})
+    driver.start()
+    driver.succeed("a", output={})
     assert (driver.job.status, driver.error["kind"]) == ("FAILED", "expression")
 
 
 def test_a_result_that_cannot_be_loaded_yet_is_not_awaited():
     """It was neither answered nor ignored; and before the start it was a crash."""
     driver = Driver(a_job(a=""))
-    assert isinstance(driver.happens(ResolutionFailed(None, "outputs", "gone"))[0], Ignore)
-    driver.starts()
-    assert isinstance(driver.happens(ResolutionFailed(None, "outputs", "gone"))[0], Ignore)
+    assert isinstance(driver.apply(ResolutionFailed(None, "outputs", "gone"))[0], Ignore)
+    driver.start()
+    assert isinstance(driver.apply(ResolutionFailed(None, "outputs", "gone"))[0], Ignore)
 
 
 def test_a_job_that_is_over_ignores_what_comes_late():
     driver = Driver(a_job(a=""))
-    driver.starts()
-    driver.succeeds("a")
-    assert isinstance(driver.succeeds("a")[0], Ignore)
-    assert isinstance(driver.cancels()[0], Ignore)
+    driver.start()
+    driver.succeed("a")
+    assert isinstance(driver.succeed("a")[0], Ignore)
+    assert isinstance(driver.cancel()[0], Ignore)
 
 
 # ── Needs ──
@@ -262,7 +262,7 @@ def test_a_job_that_is_over_ignores_what_comes_late():
 def test_a_fan_in_after_an_any_of_folds_what_it_asked_for():
     """It looked for the outputs of all nodes that were completed by then, and fell over one that was not loaded."""
     driver = Driver(a_job(a="", b="", f=fan_in(any_of("a", "b"))))
-    driver.starts()
+    driver.start()
     need = driver.step(a_success("a"), output={"n": 1})[1]
     assert isinstance(need, Need)
     answer = driver.answer(need)
@@ -273,9 +273,9 @@ def test_a_fan_in_after_an_any_of_folds_what_it_asked_for():
 
 def test_after_a_reload_the_needs_that_nobody_answered_are_asked_for_again():
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output }}", after="a")))
-    driver.starts()
+    driver.start()
     asked = driver.step(a_success("a"), output=[1])[1:]
-    assert pending_needs(driver.rebuilt()) == asked
+    assert pending_needs(driver.rebuild()) == asked
 
 
 def a_success(node_id: str):

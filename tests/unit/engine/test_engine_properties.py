@@ -57,13 +57,13 @@ def test_the_order_of_reports_does_not_change_how_a_job_ends(data, salt, seed):
 
 def fates_in_some_order(graph: Graph, salt: int, chance: Chance) -> dict[str, Any]:
     driver = Driver(Job("job", graph))
-    driver.starts()
+    driver.start()
     while driver.job.status not in TERMINAL_JOB:
         options = [found for node in driver.job.nodes.values() if (found := fate(node, salt)) is not None]
         event, output = pick(chance, options)
         if isinstance(event, ev.TimerFired) and event.node is not None:
             driver.now = max(driver.now, driver.job.nodes[event.node].wake_at or 0.0)
-        driver.happens(event, output=output)
+        driver.apply(event, output=output)
     ended: dict[str, Any] = {
         node.id: (node.status, node.skip_reason, node.branch) for node in driver.job.nodes.values()
     }

@@ -19,7 +19,7 @@ from tests.unit.engine.engine_proof import batches_of
 
 def a_fan_out(source, child=None, *, after="", on_failure="finish_running", **options) -> Driver:
     driver = Driver(a_job(on_failure=on_failure, f=fan_out(source, child, **options), g="f"))
-    driver.starts()
+    driver.start()
     return driver
 
 
@@ -34,7 +34,7 @@ def fan(driver: Driver, node_id: str = "f") -> FanOut:
 
 def test_a_fan_out_runs_one_child_for_each_item_in_index_order():
     driver = Driver(a_job(f=fan_out(["x", "y", "z"])))
-    decided = driver.starts()
+    decided = driver.start()
     assert decided[0] == Expand("f", 0, 3, 3, ["x", "y", "z"])
     assert [found.node for found in decided if isinstance(found, Dispatch)] == ["f__0", "f__1", "f__2"]
     assert driver.status("f") == "RUNNING"
@@ -60,8 +60,8 @@ def test_an_empty_list_is_completed_at_once():
 )
 def test_a_source_that_is_not_a_list_fails_the_node_with_its_type_and_beginning(value, said):
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output }}", after="a")))
-    driver.starts()
-    driver.succeeds("a", output=value)
+    driver.start()
+    driver.succeed("a", output=value)
     error = driver.job.nodes["f"].error or {}
     assert error["kind"] == "invalid_source"
     assert error["message"].startswith(f"source must be a list, not {said}")
@@ -71,7 +71,7 @@ def test_a_source_that_is_not_a_list_fails_the_node_with_its_type_and_beginning(
 def test_a_job_has_at_most_a_million_children_at_all_levels_together():
     with mock.patch.object(fanout, "MAX_CHILDREN", 5):
         driver = Driver(a_job(on_failure="continue", f=fan_out([1, 2]), g=fan_out([1, 2, 3]), h=fan_out([1])))
-        driver.starts()
+        driver.start()
     assert driver.status("g") == "RUNNING"
     assert (driver.job.nodes["h"].error or {})["kind"] == "too_many_children"
     assert not [node_id for node_id in driver.job.nodes if node_id.startswith("h__")]
@@ -80,25 +80,25 @@ def test_a_job_has_at_most_a_million_children_at_all_levels_together():
 def test_a_source_that_is_resolved_anew_uses_the_children_of_an_earlier_run():
     with mock.patch.object(fanout, "MAX_CHILDREN", 3):
         driver = Driver(a_job(f=fan_out([1, 2, 3])))
-        driver.starts()
-        driver.succeeds_throughout()
-        driver.resumes("f")
-        driver.succeeds_throughout()
+        driver.start()
+        driver.succeed_all()
+        driver.resume("f")
+        driver.succeed_all()
     assert driver.job.status == "COMPLETED"
 
 
 def test_a_fan_out_is_never_completed_while_a_child_is_open():
     driver = a_fan_out([1, 2, 3])
-    driver.succeeds("f__2", "f__0")
+    driver.succeed("f__2", "f__0")
     assert driver.status("f") == "RUNNING"
-    assert driver.succeeds("f__1")[1] == Complete("f", {"fan_out_count": 3})
+    assert driver.succeed("f__1")[1] == Complete("f", {"fan_out_count": 3})
 
 
 def test_children_are_made_some_thousands_in_a_step_and_the_rest_by_a_timer_that_is_due():
     driver = a_fan_out(list(range(5001)), max_parallel=1)
     assert fan(driver).expanded == 5000
     assert WaitUntil("f", 0.0) in driver.decisions
-    driver.wakes("f")
+    driver.fire_timer("f")
     assert fan(driver).expanded == 5001
     assert len(driver.job.nodes) == 5003
 
@@ -106,18 +106,18 @@ def test_children_are_made_some_thousands_in_a_step_and_the_rest_by_a_timer_that
 def test_a_fan_out_whose_first_batch_is_over_waits_for_the_next():
     with batches_of(2):
         driver = a_fan_out([1, 2, 3])
-        driver.succeeds("f__0", "f__1")
+        driver.succeed("f__0", "f__1")
         assert driver.status("f") == "RUNNING"
-        driver.wakes("f")
-        driver.succeeds("f__2")
+        driver.fire_timer("f")
+        driver.succeed("f__2")
         assert driver.status("f") == "COMPLETED"
 
 
 def test_children_go_on_in_the_same_places_after_a_reload():
     driver = a_fan_out([1, 2, 3], max_parallel=1)
-    driver.succeeds("f__0")
-    driver.job = driver.rebuilt()
-    assert [found.node for found in driver.succeeds("f__1") if isinstance(found, Dispatch)] == ["f__2"]
+    driver.succeed("f__0")
+    driver.job = driver.rebuild()
+    assert [found.node for found in driver.succeed("f__1") if isinstance(found, Dispatch)] == ["f__2"]
 
 
 # ── max_parallel ──
@@ -126,13 +126,13 @@ def test_children_go_on_in_the_same_places_after_a_reload():
 def test_only_max_parallel_children_are_out_at_a_time():
     driver = a_fan_out(list(range(5)), max_parallel=2)
     assert driver.dispatched() == ["f__0", "f__1"]
-    driver.succeeds("f__1")
+    driver.succeed("f__1")
     assert driver.dispatched() == ["f__0", "f__2"]
 
 
 def test_a_child_that_rests_between_attempts_keeps_its_place():
     driver = a_fan_out([1, 2], task(retry=2), max_parallel=1)
-    driver.fails("f__0")
+    driver.fail("f__0")
     assert driver.status("f__0") == "READY"
     assert driver.status("f__1") == "PENDING"
 
@@ -142,9 +142,9 @@ def test_a_child_that_rests_between_attempts_keeps_its_place():
 
 def test_the_other_children_of_a_failed_one_run_to_their_end():
     driver = a_fan_out([1, 2, 3])
-    driver.fails("f__1")
+    driver.fail("f__1")
     assert driver.dispatched() == ["f__0", "f__2"]
-    driver.succeeds("f__0", "f__2")
+    driver.succeed("f__0", "f__2")
     assert driver.status("f") == "FAILED"
     assert driver.status("g") == "SKIPPED upstream_failed"
 
@@ -162,8 +162,8 @@ def test_the_other_children_of_a_failed_one_run_to_their_end():
 )
 def test_a_fan_out_completes_if_its_failures_are_within_what_it_tolerates(tolerate, failures, status):
     driver = a_fan_out(list(range(5)), tolerate=tolerate)
-    driver.fails(*[f"f__{index}" for index in range(failures)])
-    driver.succeeds(*[f"f__{index}" for index in range(failures, 5)])
+    driver.fail(*[f"f__{index}" for index in range(failures)])
+    driver.succeed(*[f"f__{index}" for index in range(failures, 5)])
     assert driver.status("f") == status
 
 
@@ -181,13 +181,13 @@ def test_a_share_is_rounded_down_exactly(percent, total, limit):
 @pytest.mark.parametrize("on_item_error", ["tolerate", "quarantine"])
 def test_failed_items_that_are_set_aside_never_fail_the_fan_out(on_item_error):
     driver = a_fan_out([1, 2], on_item_error=on_item_error)
-    driver.fails("f__0", "f__1")
+    driver.fail("f__0", "f__1")
     assert driver.status("f") == "COMPLETED"
 
 
 def test_a_failed_fan_out_names_the_first_twenty_children_that_failed():
     driver = a_fan_out(list(range(30)))
-    driver.fails(*[f"f__{index}" for index in range(29, -1, -1)])
+    driver.fail(*[f"f__{index}" for index in range(29, -1, -1)])
     error = driver.job.nodes["f"].error or {}
     assert [item["index"] for item in error["failed"]] == list(range(20))
     assert error["message"].startswith("30 of 30 children failed: f__0, f__1")
@@ -196,7 +196,7 @@ def test_a_failed_fan_out_names_the_first_twenty_children_that_failed():
 
 def test_a_child_never_acts_on_the_job_directly():
     driver = a_fan_out([1, 2], on_failure="cancel_running")
-    driver.fails("f__0")
+    driver.fail("f__0")
     assert not driver.job.ending
     assert driver.dispatched() == ["f__1"]
 
@@ -206,10 +206,10 @@ def test_a_child_never_acts_on_the_job_directly():
 
 def test_fail_fast_cancels_what_has_not_started_and_stops_what_runs():
     driver = a_fan_out([1, 2, 3], max_parallel=2, fail_fast=True)
-    decided = driver.fails("f__0")
+    decided = driver.fail("f__0")
     assert decided[1:] == [Stop("f__1", 1), Cancel("f__2")]
     assert driver.status("f") == "RUNNING"
-    driver.is_lost("f__1")
+    driver.lose("f__1")
     assert driver.statuses() | {"g": ""} == {
         "f": "FAILED",
         "g": "",
@@ -221,16 +221,16 @@ def test_fail_fast_cancels_what_has_not_started_and_stops_what_runs():
 
 def test_fail_fast_waits_until_the_failures_cannot_be_tolerated():
     driver = a_fan_out([1, 2, 3], tolerate=1, fail_fast=True)
-    driver.fails("f__0")
+    driver.fail("f__0")
     assert not fan(driver).stopped
-    driver.fails("f__1")
+    driver.fail("f__1")
     assert fan(driver).stopped
 
 
 def test_a_success_of_a_child_that_was_asked_to_stop_is_a_success():
     driver = a_fan_out([1, 2], fail_fast=True)
-    driver.fails("f__0")
-    driver.succeeds("f__1")
+    driver.fail("f__0")
+    driver.succeed("f__1")
     assert driver.status("f__1") == "COMPLETED"
     assert driver.status("f") == "FAILED"
 
@@ -238,9 +238,9 @@ def test_a_success_of_a_child_that_was_asked_to_stop_is_a_success():
 def test_a_stopped_fan_out_makes_no_more_children():
     with batches_of(2):
         driver = a_fan_out([1, 2, 3], fail_fast=True)
-        driver.fails("f__0")
+        driver.fail("f__0")
         assert fan(driver).wake_at is None
-        driver.succeeds("f__1")
+        driver.succeed("f__1")
         assert driver.status("f") == "FAILED"
         assert "f__2" not in driver.job.nodes
 
@@ -248,9 +248,9 @@ def test_a_stopped_fan_out_makes_no_more_children():
 def test_what_is_refused_after_it_was_asked_to_stop_is_cancelled():
     """It was FAILED: a refusal was not asked whether the attempt was to stop."""
     driver = a_fan_out([1, 2, 3], fail_fast=True)
-    driver.fails("f__0")
-    driver.is_refused("f__1")
-    driver.happens(ResolutionFailed("f__2", "params", "missing"))
+    driver.fail("f__0")
+    driver.reject_dispatch("f__1")
+    driver.apply(ResolutionFailed("f__2", "params", "missing"))
     assert driver.status("f__1") == driver.status("f__2") == "CANCELLED"
 
 
@@ -260,9 +260,9 @@ def test_what_is_refused_after_it_was_asked_to_stop_is_cancelled():
 def test_nested_outputs_are_lists_of_lists():
     child = fan_out("{{ item }}")
     driver = Driver(a_job(f=fan_out([[1, 2], [], [3]], child), g=fan_in("f", over="f")))
-    driver.starts()
+    driver.start()
     for index, node_id in enumerate(["f__2__0", "f__0__1", "f__0__0"]):
-        driver.succeeds(node_id, output=index)
+        driver.succeed(node_id, output=index)
     assert driver.result == {"results": [[2, 1], [], [0]], "count": 3}
 
 
@@ -270,8 +270,8 @@ def test_nested_levels_have_their_own_limits_and_tolerance():
     child = fan_out([1, 2], max_parallel=1, tolerate=1)
     driver = a_fan_out([1, 2, 3], child, max_parallel=2)
     assert driver.dispatched() == ["f__0__0", "f__1__0"]
-    driver.fails("f__0__0")
-    driver.succeeds("f__0__1")
+    driver.fail("f__0__0")
+    driver.succeed("f__0__1")
     assert driver.status("f__0") == "COMPLETED"
     assert driver.dispatched() == ["f__1__0", "f__2__0"]
 
@@ -281,11 +281,11 @@ def test_a_nested_fan_out_that_was_stopped_from_outside_stays_so_after_a_reload(
     with batches_of(2):
         # f__0 is a fan-out with three items, two of them made; f__1 fails, because 3 is not a list.
         driver = Driver(a_job(f=fan_out([[1, 2, 3], 3], fan_out("{{ item }}"), fail_fast=True)))
-        driver.starts()
+        driver.start()
         assert fan(driver, "f__0").stopped
-        driver.job = driver.rebuilt()
-        driver.is_lost("f__0__0")
-        driver.is_lost("f__0__1")
+        driver.job = driver.rebuild()
+        driver.lose("f__0__0")
+        driver.lose("f__0__1")
         assert driver.status("f__0") == "CANCELLED"
         assert driver.job.status == "FAILED"
 
@@ -293,9 +293,9 @@ def test_a_nested_fan_out_that_was_stopped_from_outside_stays_so_after_a_reload(
 def test_a_nested_fan_out_between_two_batches_ends_when_it_is_stopped_from_outside():
     with batches_of(2):
         driver = Driver(a_job(f=fan_out([[1, 2, 3], [1]], fan_out("{{ item }}"), fail_fast=True)))
-        driver.starts()
-        driver.succeeds("f__0__0", "f__0__1")
-        driver.fails("f__1__0")
+        driver.start()
+        driver.succeed("f__0__0", "f__0__1")
+        driver.fail("f__1__0")
         assert driver.status("f__0") == "CANCELLED"
         assert driver.job.status == "FAILED"
 
@@ -304,7 +304,7 @@ def test_children_are_ordered_by_index_path_and_never_by_text():
     driver = a_fan_out(list(range(12)), workflow())
     paths = [driver.job.nodes[f"f__{index}"].index_path() for index in (2, 10)]
     assert paths == [(2,), (10,)]
-    rebuilt = driver.rebuilt().nodes["f"]
+    rebuilt = driver.rebuild().nodes["f"]
     assert isinstance(rebuilt, FanOut)
     assert [child.id for child in rebuilt.children] == [f"f__{index}" for index in range(12)]
 
@@ -314,20 +314,20 @@ def test_children_are_ordered_by_index_path_and_never_by_text():
 
 def test_a_fan_out_that_was_cut_short_is_cancelled_when_the_job_ends():
     driver = Driver(a_job(a="", f=fan_out([1, 2], max_parallel=1)))
-    driver.starts()
-    driver.fails("a")
+    driver.start()
+    driver.fail("a")
     assert driver.status("f__1") == "SKIPPED job_failed"
-    driver.succeeds("f__0")
+    driver.succeed("f__0")
     assert driver.status("f") == "CANCELLED"
 
 
 def test_a_fan_out_between_two_batches_ends_with_its_job():
     with batches_of(2):
         driver = Driver(a_job(a="", f=fan_out([1, 2, 3])))
-        driver.starts()
-        driver.succeeds("f__0", "f__1")
+        driver.start()
+        driver.succeed("f__0", "f__1")
         assert driver.status("f") == "RUNNING"
-        driver.fails("a")
+        driver.fail("a")
         assert driver.status("f") == "CANCELLED"
         assert driver.job.status == "FAILED"
 
@@ -335,8 +335,8 @@ def test_a_fan_out_between_two_batches_ends_with_its_job():
 def test_children_that_were_swept_give_no_place_back():
     """The number of children under way went below what it was."""
     driver = Driver(a_job(a="", f=fan_out([1, 2, 3], max_parallel=1)))
-    driver.starts()
-    driver.fails("a")
+    driver.start()
+    driver.fail("a")
     assert fan(driver).active == 1
     assert violations(driver.job) == []
 
@@ -345,10 +345,10 @@ def test_a_fan_out_of_an_ending_job_makes_no_more_children_after_a_reload():
     """Its timer was cleared, but the fan-out was not stored: it fired, and made children that nothing would start."""
     with batches_of(2):
         driver = Driver(a_job(a="", f=fan_out([1, 2, 3])))
-        driver.starts()
-        driver.fails("a")
-        driver.job = driver.rebuilt()
-        driver.happens(TimerFired("f"))
+        driver.start()
+        driver.fail("a")
+        driver.job = driver.rebuild()
+        driver.apply(TimerFired("f"))
         assert fan(driver).expanded == 2
         assert violations(driver.job) == []
 
@@ -356,9 +356,9 @@ def test_a_fan_out_of_an_ending_job_makes_no_more_children_after_a_reload():
 def test_nobody_can_report_about_a_fan_out_itself():
     """It is RUNNING in attempt 0, and a report of attempt 0 completed it over the heads of its children."""
     driver = a_fan_out([1])
-    driver.happens(TaskSucceeded("f", 0))
-    driver.happens(TaskReleased("f", 0))
-    driver.happens(ResolutionFailed("f", "source", "missing"))
+    driver.apply(TaskSucceeded("f", 0))
+    driver.apply(TaskReleased("f", 0))
+    driver.apply(ResolutionFailed("f", "source", "missing"))
     assert driver.status("f") == "RUNNING"
 
 
@@ -366,14 +366,14 @@ def test_a_rebuilt_job_sweeps_in_the_same_order():
     """Children made after each other stood between each other after a reload, and so did their numbers."""
     with batches_of(1):
         driver = Driver(a_job(f=fan_out([1, 2], max_parallel=1), h=fan_out([1, 2], max_parallel=1)))
-        driver.starts()
-        driver.wakes("h")
-        driver.wakes("f")
-        twin = driver.rebuilt()
-        assert advance(twin, CancelRequested(), 0.0) == driver.cancels()
+        driver.start()
+        driver.fire_timer("h")
+        driver.fire_timer("f")
+        twin = driver.rebuild()
+        assert advance(twin, CancelRequested(), 0.0) == driver.cancel()
         assert {node.id: row_of(node) for node in twin.nodes.values()} == driver.rows()
 
 
 def test_a_failed_child_says_so():
     driver = a_fan_out([1])
-    assert isinstance(driver.fails("f__0")[0], Fail)
+    assert isinstance(driver.fail("f__0")[0], Fail)

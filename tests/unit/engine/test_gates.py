@@ -34,7 +34,7 @@ def a_route(**nodes) -> Driver:
     """Return a task, and a conditional on its output that goes small or large."""
     route = conditional("{{ nodes.a.output.n }}", ROUTE, after="a")
     driver = Driver(a_job(on_failure="continue", a="", route=route, **nodes))
-    driver.starts()
+    driver.start()
     return driver
 
 
@@ -135,7 +135,7 @@ def test_a_failure_that_is_allowed_satisfies():
 
 def test_the_branch_that_holds_is_taken_and_the_other_is_skipped():
     driver = a_route(s=branch_of("route", "small"), l=branch_of("route", "large"))
-    decided = driver.succeeds("a", output={"n": 3})
+    decided = driver.succeed("a", output={"n": 3})
     assert Complete("route", {"branch_taken": "s", "branch": "small", "value": 3}) in decided
     assert driver.statuses() == {
         "a": "COMPLETED",
@@ -148,16 +148,16 @@ def test_the_branch_that_holds_is_taken_and_the_other_is_skipped():
 def test_the_default_is_tried_last_wherever_it_stands():
     route = conditional("{{ nodes.a.output.n }}", {"rest": None, "small": "< 10"}, after="a")
     driver = Driver(a_job(a="", route=route))
-    driver.starts()
-    driver.succeeds("a", output={"n": 3})
+    driver.start()
+    driver.succeed("a", output={"n": 3})
     assert driver.job.nodes["route"].branch == "small"
 
 
 def test_a_conditional_without_a_branch_that_holds_fails():
     route = conditional("{{ nodes.a.output.n }}", {"small": "< 10"}, after="a")
     driver = Driver(a_job(a="", route=route))
-    driver.starts()
-    driver.succeeds("a", output={"n": 30})
+    driver.start()
+    driver.succeed("a", output={"n": 30})
     assert driver.status("route") == "FAILED"
     assert (driver.job.nodes["route"].error or {})["kind"] == "no_branch"
 
@@ -165,24 +165,24 @@ def test_a_conditional_without_a_branch_that_holds_fails():
 def test_a_join_after_a_conditional_runs_once_whichever_branch_ran():
     for n in (3, 30):
         driver = a_route(s=branch_of("route", "small"), l=branch_of("route", "large"), j=join("s", "l"))
-        driver.succeeds("a", output={"n": n})
-        driver.succeeds_throughout()
+        driver.succeed("a", output={"n": n})
+        driver.succeed_all()
         assert driver.status("j") == "COMPLETED"
         assert driver.job.nodes["j"].attempt == 1
 
 
 def test_a_list_wants_both_where_two_edges_join_what_was_taken():
     driver = a_route(s=branch_of("route", "small"), l=branch_of("route", "large"), both="s l")
-    driver.succeeds("a", output={"n": 3})
-    driver.succeeds_throughout()
+    driver.succeed("a", output={"n": 3})
+    driver.succeed_all()
     assert driver.status("both") == "SKIPPED not_taken"
 
 
 def test_an_all_of_waits_for_its_open_leaf_before_it_is_not_taken():
     driver = a_route(s=branch_of("route", "small"), l=branch_of("route", "large"), both="s l")
-    driver.succeeds("a", output={"n": 3})
+    driver.succeed("a", output={"n": 3})
     assert driver.status("both") == "PENDING"
-    driver.fails("s")
+    driver.fail("s")
     assert driver.status("both") == "SKIPPED upstream_failed"
 
 
@@ -190,18 +190,18 @@ def test_not_taken_goes_on_to_what_follows():
     driver = a_route(
         s=branch_of("route", "small"), l=branch_of("route", "large"), after_l="l", end=end(join("after_l"))
     )
-    driver.succeeds("a", output={"n": 3})
+    driver.succeed("a", output={"n": 3})
     assert driver.status("after_l") == "SKIPPED not_taken"
     assert driver.status("end") == "SKIPPED not_taken"
-    driver.succeeds_throughout()
+    driver.succeed_all()
     assert driver.job.status == "COMPLETED"
 
 
 def test_the_failure_of_a_node_can_be_caught_by_a_conditional_on_its_status():
     caught = conditional("{{ nodes.a.status }}", {"failed": "== 'FAILED'", "fine": None}, after="a")
     driver = Driver(a_job(a=task(allow_failure=True), caught=caught, clean_up=branch_of("caught", "failed")))
-    driver.starts()
-    driver.fails("a")
+    driver.start()
+    driver.fail("a")
     assert driver.status("clean_up") == "DISPATCHED"
 
 
@@ -210,28 +210,28 @@ def test_the_failure_of_a_node_can_be_caught_by_a_conditional_on_its_status():
 
 def test_an_any_of_fires_once_on_the_first():
     driver = Driver(a_job(a="", b="", c=any_of("a", "b")))
-    driver.starts()
-    driver.succeeds("a")
+    driver.start()
+    driver.succeed("a")
     assert driver.status("c") == "DISPATCHED"
-    driver.succeeds("b")
+    driver.succeed("b")
     assert driver.job.nodes["c"].attempt == 1
 
 
 def test_an_any_of_outlives_a_failure_while_another_leaf_is_open():
     driver = Driver(a_job(on_failure="continue", a="", b="", c=any_of("a", "b")))
-    driver.starts()
-    driver.fails("a")
+    driver.start()
+    driver.fail("a")
     assert driver.status("c") == "PENDING"
-    driver.succeeds("b")
+    driver.succeed("b")
     assert driver.status("c") == "DISPATCHED"
 
 
 def test_the_loser_of_an_any_of_goes_on_and_its_failure_still_counts():
     driver = Driver(a_job(on_failure="continue", a="", b="", c=any_of("a", "b")))
-    driver.starts()
-    driver.succeeds("a")
-    driver.fails("b")
-    driver.succeeds("c")
+    driver.start()
+    driver.succeed("a")
+    driver.fail("b")
+    driver.succeed("c")
     assert driver.job.status == "FAILED"
 
 
@@ -240,22 +240,22 @@ def test_the_loser_of_an_any_of_goes_on_and_its_failure_still_counts():
 
 def test_upstream_is_the_leaf_that_finished_first():
     driver = Driver(a_job(a="", b="", j=join("a", "b")))
-    driver.starts()
-    driver.succeeds("b", "a")
+    driver.start()
+    driver.succeed("b", "a")
     assert driver.job.nodes["j"].upstream == "b"
 
 
 def test_upstream_counts_only_leaves_whose_gates_are_all_satisfied():
     driver = Driver(a_job(on_failure="continue", a="", b="", c="", d=any_of(all_of("a", "b"), "c")))
-    driver.starts()
-    driver.succeeds("a", "c")
+    driver.start()
+    driver.succeed("a", "c")
     assert driver.job.nodes["d"].upstream == "c"
 
 
 def test_an_all_of_over_more_than_one_leaf_has_no_upstream():
     driver = Driver(a_job(a="", b="", c="a b", d="a"))
-    driver.starts()
-    driver.succeeds("a", "b")
+    driver.start()
+    driver.succeed("a", "b")
     assert driver.job.nodes["c"].upstream is None
     assert driver.job.nodes["d"].upstream == "a"
 
@@ -265,25 +265,25 @@ def test_an_all_of_over_more_than_one_leaf_has_no_upstream():
 
 def test_start_and_end_complete_by_themselves():
     driver = Driver(a_job(start=start(), end=end("start")))
-    driver.starts()
+    driver.start()
     assert driver.job.status == "COMPLETED"
     assert driver.result == {}
 
 
 def test_nodes_that_a_task_adds_run_in_its_own_job():
     driver = Driver(a_job(a=""))
-    driver.starts()
-    driver.happens(NodesAdded((a_spec("b", ""), a_spec("c", "a b"))))
+    driver.start()
+    driver.apply(NodesAdded((a_spec("b", ""), a_spec("c", "a b"))))
     assert driver.statuses() == {"a": "DISPATCHED", "b": "DISPATCHED", "c": "PENDING"}
-    driver.succeeds_throughout()
+    driver.succeed_all()
     assert driver.job.status == "COMPLETED"
 
 
 def test_a_node_is_not_added_twice():
     driver = Driver(a_job(a=""))
-    driver.starts()
-    driver.happens(NodesAdded((a_spec("b", ""),)))
-    assert isinstance(driver.happens(NodesAdded((a_spec("b", ""),)))[0], Ignore)
+    driver.start()
+    driver.apply(NodesAdded((a_spec("b", ""),)))
+    assert isinstance(driver.apply(NodesAdded((a_spec("b", ""),)))[0], Ignore)
     assert driver.job.open == 2
 
 
@@ -291,8 +291,8 @@ def test_an_added_node_that_is_skipped_tells_another_added_node_once():
     """It was counted twice, and an all_of with an open leaf was not_taken too early."""
     route = conditional(branches={"taken": None, "other": None})
     driver = Driver(a_job(route=route, signal=wait(signal="go")))
-    driver.starts()
-    driver.happens(NodesAdded((a_spec("b", branch_of("route", "other")), a_spec("c", "b signal"))))
+    driver.start()
+    driver.apply(NodesAdded((a_spec("b", branch_of("route", "other")), a_spec("c", "b signal"))))
     assert driver.status("b") == "SKIPPED not_taken"
     assert driver.status("c") == "PENDING"
 
@@ -300,7 +300,7 @@ def test_an_added_node_that_is_skipped_tells_another_added_node_once():
 def test_upstream_of_an_added_node_is_the_leaf_that_finished_first():
     """The gates behind the first that settled were not counted."""
     driver = Driver(a_job(a="", b="a", keep=wait(signal="go")))
-    driver.starts()
-    driver.succeeds("a", "b")
-    driver.happens(NodesAdded((a_spec("c", any_of("b", all_of("a"))),)))
+    driver.start()
+    driver.succeed("a", "b")
+    driver.apply(NodesAdded((a_spec("c", any_of("b", all_of("a"))),)))
     assert driver.job.nodes["c"].upstream == "a"

@@ -31,10 +31,10 @@ def a_healthy_job() -> Job:
             last="b f",
         )
     )
-    driver.starts()
-    driver.succeeds("done", output=[1, 2])
-    driver.fails("rests")
-    driver.succeeds("g__0", "g__1")
+    driver.start()
+    driver.succeed("done", output=[1, 2])
+    driver.fail("rests")
+    driver.succeed("g__0", "g__1")
     return driver.job
 
 

@@ -15,17 +15,17 @@ def plan(
     driver: Driver, event: ResumeRequested | RetryRequested | None = None, around: ResumeContext = SAME
 ) -> dict[str, tuple[str, str]]:
     """Return the planned fate of every node; the job itself does not change."""
-    found = plan_rerun(driver.rebuilt(), event or ResumeRequested(), 0.0, around)
+    found = plan_rerun(driver.rebuild(), event or ResumeRequested(), 0.0, around)
     assert not isinstance(found, str), found
     return {each.node: (each.kind.value, each.reason) for each in found}
 
 
 def failed() -> Driver:
     driver = Driver(a_job(a="", b="a", c="b", d="a"))
-    driver.starts()
-    driver.succeeds("a")
-    driver.succeeds("d")
-    driver.fails("b", permanent=True)
+    driver.start()
+    driver.succeed("a")
+    driver.succeed("d")
+    driver.fail("b", permanent=True)
     return driver
 
 
@@ -57,9 +57,9 @@ def test_a_plan_changes_nothing():
 
 def test_one_failed_child_of_a_hundred_is_named_and_the_others_are_counted():
     driver = Driver(a_job(tiles=fan_out(list(range(100)), task()), all=fan_in("tiles", over="tiles")))
-    driver.starts()
-    driver.succeeds(*[f"tiles__{n}" for n in range(100) if n != 47])
-    driver.fails("tiles__47", permanent=True)
+    driver.start()
+    driver.succeed(*[f"tiles__{n}" for n in range(100) if n != 47])
+    driver.fail("tiles__47", permanent=True)
     wanted = {
         "tiles": ("redone", "99 of 100 children reused, 1 redone: tiles__47 failed"),
         "all": ("redone", "depends on `tiles`, which is redone"),
@@ -69,17 +69,17 @@ def test_one_failed_child_of_a_hundred_is_named_and_the_others_are_counted():
 
 def test_many_failed_children_with_one_reason_are_counted():
     driver = Driver(a_job(tiles=fan_out(list(range(9)), task())))
-    driver.starts()
-    driver.fails(*[f"tiles__{n}" for n in range(9)], permanent=True)
+    driver.start()
+    driver.fail(*[f"tiles__{n}" for n in range(9)], permanent=True)
     said = "0 of 9 children reused, 9 redone: tiles__0, tiles__1, tiles__2 and 6 more: failed"
     assert plan(driver) == {"tiles": ("redone", said)}
 
 
 def test_a_retry_leaves_other_failures_as_they_are():
     driver = Driver(a_job(a="", b="", c="a"))
-    driver.starts()
-    driver.fails("a", permanent=True)
-    driver.fails("b", permanent=True)
+    driver.start()
+    driver.fail("a", permanent=True)
+    driver.fail("b", permanent=True)
     assert plan(driver, RetryRequested("a"))["b"] == ("reused", "is kept as FAILED")
 
 
@@ -92,9 +92,9 @@ def test_what_was_not_taken_stays_so_and_a_failure_that_is_allowed_is_settled():
             right=join("which.yes"),
         )
     )
-    driver.starts()
-    driver.fails("a", permanent=True)
-    driver.fails("right", permanent=True)
+    driver.start()
+    driver.fail("a", permanent=True)
+    driver.fail("right", permanent=True)
     assert plan(driver) == {
         "a": ("reused", "failed, which is allowed"),
         "which": ("reused", "completed"),
@@ -121,10 +121,10 @@ def test_what_no_live_worker_can_do_is_impossible():
 @pytest.mark.parametrize("status", ["running", "completed"])
 def test_why_there_is_no_new_run(status: str):
     driver = Driver(a_job(a=""))
-    driver.starts()
+    driver.start()
     if status == "completed":
-        driver.succeeds("a")
-    said = plan_rerun(driver.rebuilt(), ResumeRequested(), 0.0, SAME)
+        driver.succeed("a")
+    said = plan_rerun(driver.rebuild(), ResumeRequested(), 0.0, SAME)
     assert isinstance(said, str)
     assert ("not finished" if status == "running" else "nothing to rerun") in said
 
@@ -137,13 +137,13 @@ def test_all_that_follows_is_found_at_any_distance():
 
 def test_children_that_are_made_anew_are_counted():
     driver = Driver(a_job(plan="", tiles=fan_out("{{ nodes.plan.output }}", after="plan")))
-    driver.starts()
-    driver.succeeds("plan", output=[1, 2, 3])
-    driver.succeeds("tiles__0")
-    driver.succeeds("tiles__1")
-    driver.fails("tiles__2", permanent=True)
+    driver.start()
+    driver.succeed("plan", output=[1, 2, 3])
+    driver.succeed("tiles__0")
+    driver.succeed("tiles__1")
+    driver.fail("tiles__2", permanent=True)
     around = ResumeContext(named=frozenset({"plan"}))
-    found = plan_rerun(driver.rebuilt(), ResumeRequested(("plan",)), 0.0, around)
+    found = plan_rerun(driver.rebuild(), ResumeRequested(("plan",)), 0.0, around)
     assert not isinstance(found, str)
     tiles = next(each for each in found if each.node == "tiles")
     assert tiles.reason == "failed: all children are redone (3 before)"
@@ -152,7 +152,7 @@ def test_children_that_are_made_anew_are_counted():
 
 def test_a_node_that_rests_is_tried_at_once():
     driver = Driver(a_job(a=task(retry=3)))
-    driver.starts()
-    driver.fails("a")
+    driver.start()
+    driver.fail("a")
     found = plan(driver, RetryRequested("a"), ResumeContext(named=frozenset({"a"})))
     assert found == {"a": ("redone", "waits for a retry: retried at once")}

@@ -22,7 +22,7 @@ from dagmaster.testing import Driver, a_job, task
 
 def a_task(**options) -> Driver:
     driver = Driver(a_job(a=task(**options)), now=100.0)
-    driver.starts()
+    driver.start()
     return driver
 
 
@@ -66,53 +66,53 @@ def test_chance_is_the_same_in_every_process_and_differs_between_attempts():
 
 def test_a_failed_attempt_rests_and_is_dispatched_when_the_timer_fires():
     driver = a_task(retry=2)
-    assert driver.fails("a") == [WaitUntil("a", 102.0)]
+    assert driver.fail("a") == [WaitUntil("a", 102.0)]
     assert driver.status("a") == "READY"
-    assert [type(found) for found in driver.wakes("a")] == [Dispatch]
+    assert [type(found) for found in driver.fire_timer("a")] == [Dispatch]
     assert driver.job.nodes["a"].attempt == 2
 
 
 def test_the_last_of_max_attempts_fails_the_node():
     driver = a_task(retry=2)
-    driver.fails("a")
-    driver.wakes("a")
-    assert isinstance(driver.fails("a")[0], Fail)
+    driver.fail("a")
+    driver.fire_timer("a")
+    assert isinstance(driver.fail("a")[0], Fail)
     assert driver.job.nodes["a"].attempt == 2
 
 
 def test_no_retry_means_one_attempt():
     driver = a_task(retry=NO_RETRY)
-    driver.fails("a")
+    driver.fail("a")
     assert driver.status("a") == "FAILED"
 
 
 def test_a_permanent_error_ends_it_at_once():
     driver = a_task(retry=3)
-    driver.fails("a", permanent=True)
+    driver.fail("a", permanent=True)
     assert driver.status("a") == "FAILED"
 
 
 def test_a_node_that_completes_in_the_end_has_no_error():
     driver = a_task(retry=2)
-    driver.fails("a")
+    driver.fail("a")
     assert driver.job.nodes["a"].error == {"kind": "error", "message": "boom"}
-    driver.wakes("a")
-    driver.succeeds("a")
+    driver.fire_timer("a")
+    driver.succeed("a")
     assert driver.job.nodes["a"].error is None
 
 
 def test_a_timer_that_fires_early_changes_nothing():
     driver = a_task(retry=2)
-    driver.fails("a")
+    driver.fail("a")
     driver.now = 101.0
-    assert isinstance(driver.happens(TimerFired("a"))[0], Ignore)
+    assert isinstance(driver.apply(TimerFired("a"))[0], Ignore)
     assert driver.status("a") == "READY"
 
 
 def test_a_node_that_rests_is_dispatched_at_once_when_somebody_retries_it():
     driver = a_task(retry=2)
-    driver.fails("a")
-    assert [type(found) for found in driver.retries("a")] == [Dispatch]
+    driver.fail("a")
+    assert [type(found) for found in driver.retry("a")] == [Dispatch]
     assert driver.job.nodes["a"].wake_at is None
     assert driver.job.run == 1
 
@@ -123,9 +123,9 @@ def test_a_node_that_rests_is_dispatched_at_once_when_somebody_retries_it():
 def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
     driver = a_task(retry=RetryPolicy(max_attempts=1, max_lost=2))
     for attempt in (2, 3):
-        assert [type(found) for found in driver.is_lost("a")] == [Dispatch]
+        assert [type(found) for found in driver.lose("a")] == [Dispatch]
         assert driver.job.nodes["a"].attempt == attempt
-    driver.is_lost("a")
+    driver.lose("a")
     assert driver.status("a") == "FAILED"
     assert (driver.job.nodes["a"].error or {})["kind"] == "lost"
 
@@ -133,20 +133,20 @@ def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
 def test_an_attempt_that_is_handed_back_uses_no_budget():
     driver = a_task(retry=1)
     for _ in range(5):
-        driver.is_released("a")
+        driver.release("a")
     node = driver.job.nodes["a"]
     assert (node.attempt, node.failed_attempts, node.lost_attempts) == (6, 0, 0)
 
 
 def test_what_dispatch_refuses_fails_without_a_retry():
     driver = a_task(retry=3)
-    driver.is_refused("a")
+    driver.reject_dispatch("a")
     assert driver.status("a") == "FAILED"
 
 
 def test_a_value_that_cannot_be_resolved_fails_the_node_with_its_path():
     driver = a_task(retry=3)
-    driver.happens(ResolutionFailed("a", "params.x", "`inputs.x` is missing"))
+    driver.apply(ResolutionFailed("a", "params.x", "`inputs.x` is missing"))
     assert driver.job.nodes["a"].error == {
         "kind": "expression",
         "message": "`inputs.x` is missing",
@@ -157,10 +157,10 @@ def test_a_value_that_cannot_be_resolved_fails_the_node_with_its_path():
 def test_a_task_that_no_worker_takes_in_time_is_withdrawn_and_counts_as_failed():
     driver = a_task(retry=1, dispatch_timeout_seconds=30.0)
     assert driver.job.nodes["a"].wake_at == 130.0
-    withdraw = driver.wakes("a")[0]
+    withdraw = driver.fire_timer("a")[0]
     assert isinstance(withdraw, Withdraw)
     assert isinstance(withdraw.then, TaskFailed)
-    driver.happens(withdraw.then)
+    driver.apply(withdraw.then)
     assert (driver.job.nodes["a"].error or {})["kind"] == "dispatch_timeout"
 
 
@@ -171,25 +171,25 @@ def test_a_task_that_no_worker_takes_in_time_is_withdrawn_and_counts_as_failed()
 @pytest.mark.parametrize("attempt", [0, 1, 3])
 def test_a_report_of_another_attempt_changes_nothing(report, attempt):
     driver = a_task()
-    driver.is_released("a")
+    driver.release("a")
     before = driver.rows()
-    assert isinstance(driver.happens(report("a", attempt))[0], Ignore)
+    assert isinstance(driver.apply(report("a", attempt))[0], Ignore)
     assert driver.rows() == before
 
 
 def test_a_second_report_of_the_same_attempt_changes_nothing():
     driver = Driver(a_job(a="", b="a"))
-    driver.starts()
-    driver.succeeds("a")
+    driver.start()
+    driver.succeed("a")
     before = driver.rows()
-    assert isinstance(driver.succeeds("a")[0], Ignore)
-    assert isinstance(driver.fails("a")[0], Ignore)
+    assert isinstance(driver.succeed("a")[0], Ignore)
+    assert isinstance(driver.fail("a")[0], Ignore)
     assert driver.rows() == before
 
 
 def test_a_report_about_a_node_that_is_not_there_changes_nothing():
     driver = a_task()
-    assert isinstance(driver.happens(TaskSucceeded("b", 1))[0], Ignore)
+    assert isinstance(driver.apply(TaskSucceeded("b", 1))[0], Ignore)
 
 
 def test_a_late_report_does_not_ask_for_the_result_again():

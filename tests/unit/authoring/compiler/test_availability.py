@@ -254,7 +254,7 @@ class Run(Driver):
         return {**super().scope(node_id), "inputs": self.choice}
 
     def saw(self, event: Any) -> None:
-        self.happens(event, output={})
+        self.apply(event, output={})
         done = {node.id for node in self.job.nodes.values() if node.status is NodeStatus.COMPLETED}
         done |= {node_id for node_id in self.world.may_fail if self.job.nodes[node_id].status is NodeStatus.FAILED}
         for node in self.job.nodes.values():

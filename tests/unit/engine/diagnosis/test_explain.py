@@ -27,13 +27,13 @@ ROUTE = {"small": ("< 100", "s"), "large": (None, "l")}
 
 def started(**nodes: Any) -> Driver:
     driver = Driver(a_job(**nodes), now=1000.0)
-    driver.starts()
+    driver.start()
     return driver
 
 
 def why(driver: Driver, **around: Any) -> Why:
     given: dict[str, Any] = {"now": driver.now, "owner": OWNER, "outputs": driver.outputs} | around
-    return Why(driver.rebuilt(), DiagnosisContext(**given))
+    return Why(driver.rebuild(), DiagnosisContext(**given))
 
 
 def said(driver: Driver, node_id: str, **around: Any) -> tuple[str, str]:
@@ -85,7 +85,7 @@ def test_a_node_that_one_of_two_satisfies_waits_for_either():
 def test_a_node_does_not_wait_for_what_its_gate_no_longer_needs():
     # The inner gate is satisfied: `d` does not depend on `b` any more.
     driver = started(a="", b="", c="", d=all_of(any_of("a b"), "c"))
-    driver.succeeds("a")
+    driver.succeed("a")
     assert why(driver).reason_for("d").because == ("c",)
 
 
@@ -119,8 +119,8 @@ def test_a_task_with_a_dispatch_timeout_says_when_it_times_out():
 
 def test_a_task_that_runs_says_where_since_when_and_how_far():
     driver = started(a=task(retry=3))
-    driver.fails("a")
-    driver.wakes("a")
+    driver.fail("a")
+    driver.fire_timer("a")
     progress = {"current": 2, "total": 4, "message": "tile 2"}
     code, sentence = said(driver, "a", tasks=at_worker(claimed_at=162.0, progress=progress))
     assert (code, sentence) == ("running", "has been running for 14 min on worker h:3, attempt 2: 50% tile 2")
@@ -172,7 +172,7 @@ def test_a_task_that_was_reported_waits_for_the_owner():
 
 def test_a_task_that_was_asked_to_stop():
     driver = started(a="")
-    driver.cancels()
+    driver.cancel()
     tasks = at_worker(stop_requested_at=995.0)
     assert said(driver, "a", tasks=tasks) == (
         "stopping",
@@ -185,7 +185,7 @@ def test_a_task_that_was_asked_to_stop():
 
 def test_a_task_between_two_tries_waits_for_a_retry():
     driver = started(a=task(retry=RetryPolicy(max_attempts=3, initial_delay_seconds=40, jitter=False)))
-    driver.fails("a", message="Timeout")
+    driver.fail("a", message="Timeout")
     assert said(driver, "a") == ("retry", "waits for a retry: try 2 of 3 in 40 s, after Timeout")
 
 
@@ -212,7 +212,7 @@ def test_a_node_waits_for_its_child_job_until_that_is_finished():
 
 def test_a_fan_out_waits_for_its_children_and_those_for_a_slot():
     driver = started(f=fan_out([1, 2, 3, 4], max_parallel=2))
-    driver.succeeds("f__0")
+    driver.succeed("f__0")
     found = why(driver, tasks={"f__1": at_worker()["a"]})
     assert found.reason_for("f__3").sentence == "waits for a slot: 2 children of f are active, and max_parallel is 2"
     assert found.reason_for("f").sentence == (
@@ -223,7 +223,7 @@ def test_a_fan_out_waits_for_its_children_and_those_for_a_slot():
 
 def test_children_of_a_fan_out_that_is_opened_again_wait_for_it():
     driver = started(a="", f=fan_out([1, 2], after="a"))
-    driver.succeeds("a")
+    driver.succeed("a")
     # As a new run leaves them: it reopens a fan-out with its children and its upstream nodes.
     for node_id in ("a", "f", "f__0", "f__1"):
         driver.job.nodes[node_id].status = NodeStatus.PENDING
@@ -234,7 +234,7 @@ def test_children_of_a_fan_out_that_is_opened_again_wait_for_it():
 
 def test_a_node_whose_values_are_loaded_is_being_advanced():
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output.l }}", after="a")), now=1000.0)
-    driver.starts()
+    driver.start()
     driver.step(TaskSucceeded("a", 1), output={"l": [1]})
     assert said(driver, "f") == ("deciding", "is being advanced by the job's owner")
 
@@ -244,7 +244,7 @@ def test_a_node_whose_values_are_loaded_is_being_advanced():
 
 def test_a_completed_task_says_where_and_how_long():
     driver = started(a="", b="a")
-    driver.succeeds("a")
+    driver.succeed("a")
     attempts = {"a": FinishedAttempt(attempt=1, status="COMPLETED", at=999.0, seconds=3.0, where="h:2")}
     assert said(driver, "a", attempts=attempts) == ("completed", "completed on worker h:2 in 3.0 s")
 
@@ -253,10 +253,10 @@ def test_a_node_that_is_not_a_task_says_how_it_completed():
     driver = started(
         r=conditional("{{ nodes.a.output.n }}", ROUTE, after="a"), a="", q=approval(), w=workflow(), f=fan_out([1, 2])
     )
-    driver.succeeds("a", output={"n": 150})
-    driver.is_approved("q", by="ada")
-    driver.child_job_ends("w")
-    driver.succeeds("f__0", "f__1")
+    driver.succeed("a", output={"n": 150})
+    driver.approve("q", by="ada")
+    driver.finish_child_job("w")
+    driver.succeed("f__0", "f__1")
     children = {"w": ChildJob(id="7", status="COMPLETED")}
     assert said(driver, "r")[1] == "completed: took branch large (value = 150)"
     assert said(driver, "q")[1] == "completed: approved by ada"
@@ -266,25 +266,25 @@ def test_a_node_that_is_not_a_task_says_how_it_completed():
 
 def test_a_failure_says_the_error_and_the_tries():
     driver = started(a=task(retry=2), b=task(retry=3), c="", on_failure="continue")
-    driver.fails("a", message="no disk")
-    driver.wakes("a")
-    driver.fails("a", message="no disk")
-    driver.fails("b", permanent=True, message="bad file")
+    driver.fail("a", message="no disk")
+    driver.fire_timer("a")
+    driver.fail("a", message="no disk")
+    driver.fail("b", permanent=True, message="bad file")
     assert said(driver, "a") == ("failed", "failed: no disk (try 2 of 2, no retries left)")
     assert said(driver, "b") == ("failed", "failed: bad file (try 1 of 3, not retried)")
 
 
 def test_a_node_that_lost_too_many_workers():
     driver = started(a=task(retry=RetryPolicy(max_lost=1)))
-    driver.is_lost("a")
-    driver.is_lost("a")
+    driver.lose("a")
+    driver.lose("a")
     assert said(driver, "a") == ("lost", "failed: lost with its worker 2 times (max_lost 1)")
 
 
 def test_a_task_that_no_worker_claimed_in_time():
     driver = started(a=task(dispatch_timeout_seconds=30.0))
     error = {"kind": "dispatch_timeout", "message": "no worker claimed it from queue default within 30 s"}
-    driver.happens(TaskFailed("a", 1, error))
+    driver.apply(TaskFailed("a", 1, error))
     code, sentence = said(driver, "a")
     assert code == "dispatch_timeout"
     assert sentence == "failed: no worker claimed it from queue default within 30 s (no retries configured)"
@@ -292,36 +292,36 @@ def test_a_task_that_no_worker_claimed_in_time():
 
 def test_a_handler_that_uses_a_kind_of_the_engine_is_not_mistaken_for_it():
     driver = started(a="", b="", on_failure="continue")
-    driver.happens(TaskFailed("a", 1, {"kind": "lost", "message": "I lost my keys"}, permanent=True))
-    driver.happens(DispatchRejected("b", 1, {"kind": "rejected", "message": "no such handler"}))
+    driver.apply(TaskFailed("a", 1, {"kind": "lost", "message": "I lost my keys"}, permanent=True))
+    driver.apply(DispatchRejected("b", 1, {"kind": "rejected", "message": "no such handler"}))
     assert said(driver, "a")[0] == "failed"
     assert said(driver, "b") == ("failed", "failed: no such handler (not retried)")
 
 
 def test_an_approval_that_was_rejected_or_not_answered():
     driver = started(a=approval(), b=approval(timeout_seconds=60), on_failure="continue")
-    driver.is_rejected("a", by="bob", comment="not yet")
-    driver.wakes("b")
+    driver.reject("a", by="bob", comment="not yet")
+    driver.fire_timer("b")
     assert said(driver, "a") == ("rejected", "failed: rejected by bob: not yet")
     assert said(driver, "b") == ("no_answer", "failed: no answer within 60 s")
 
 
 def test_a_signal_that_did_not_arrive():
     driver = started(a=wait(signal="go", timeout_seconds=9))
-    driver.wakes("a")
+    driver.fire_timer("a")
     assert said(driver, "a") == ("no_signal", "failed: no signal 'go' within 9 s")
 
 
 def test_an_expression_that_could_not_be_evaluated():
     driver = started(a="")
-    driver.happens(ResolutionFailed("a", "params.x", "`nodes.b.output` is missing"))
+    driver.apply(ResolutionFailed("a", "params.x", "`nodes.b.output` is missing"))
     assert said(driver, "a") == ("unresolved", "failed: `nodes.b.output` is missing")
 
 
 def test_a_fan_out_that_failed_leads_to_its_children():
     driver = started(f=fan_out([1, 2, 3]), g="f")
-    driver.fails("f__1", message="no data")
-    driver.succeeds("f__0", "f__2")
+    driver.fail("f__1", message="no data")
+    driver.succeed("f__0", "f__2")
     found = why(driver)
     assert [link.subject for link in found.chain("g")] == ["g", "f", "f__1"]
     assert found.reason_for("f").code is ReasonCode.CHILDREN_FAILED
@@ -330,8 +330,8 @@ def test_a_fan_out_that_failed_leads_to_its_children():
 
 def test_a_job_that_failed_by_a_fan_out_starts_with_the_error_of_the_child():
     driver = started(f=fan_out([1, 2, 3]))
-    driver.fails("f__1", message="no data [file:///x.tif]")
-    driver.succeeds("f__0", "f__2")
+    driver.fail("f__1", message="no data [file:///x.tif]")
+    driver.succeed("f__0", "f__2")
     error = {"kind": "node_failed", "message": "node f failed: 1 of 3 children failed: f__1", "node": "f"}
     head = why(driver, error=error).head()
     assert head.sentence == f"failed at f__1: no data [file:///x.tif] ({error['message']})"
@@ -340,7 +340,7 @@ def test_a_job_that_failed_by_a_fan_out_starts_with_the_error_of_the_child():
 
 def test_a_child_job_that_failed_is_named():
     driver = started(a=workflow())
-    driver.child_job_ends("a", "FAILED")
+    driver.finish_child_job("a", "FAILED")
     reason = why(driver, child_jobs={"a": ChildJob(id="7", status="FAILED")}).reason_for("a")
     assert (reason.code, reason.data["job_id"]) == (ReasonCode.CHILD_JOB_FAILED, "7")
     assert reason.sentence == "failed: child job 7: the child job is FAILED"
@@ -350,7 +350,7 @@ def test_a_branch_that_was_not_taken_shows_the_value_and_the_condition():
     ways: dict[str, Any] = {"tiny": "< 10", "mid": "< 200", "big": "> 100", "rest": None}
     route = conditional("{{ nodes.a.output.n }}", ways, after="a")
     driver = started(a="", r=route, t="r.tiny", m="r.mid", b="r.big", e="r.rest", after="t")
-    driver.succeeds("a", output={"n": 150})
+    driver.succeed("a", output={"n": 150})
     assert said(driver, "t") == (
         "branch_not_taken",
         "was skipped: value = 150, branch tiny (value < 10) was false; r took mid",
@@ -365,7 +365,7 @@ def test_a_branch_that_was_not_taken_shows_the_value_and_the_condition():
 def test_a_condition_without_a_field_shows_the_values_it_read():
     route = conditional(None, {"yes": "nodes.a.output.n > 5", "no": None}, after="a")
     driver = started(a="", r=route, y="r.yes", n="r.no")
-    driver.succeeds("a", output={"n": 3})
+    driver.succeed("a", output={"n": 3})
     assert said(driver, "y")[1] == (
         "was skipped: nodes.a.output.n = 3, branch yes (nodes.a.output.n > 5) was false; r took no"
     )
@@ -373,7 +373,7 @@ def test_a_condition_without_a_field_shows_the_values_it_read():
 
 def test_a_node_downstream_of_a_failure_names_it():
     driver = started(a="", b="a", c="b", d="", on_failure="continue")
-    driver.fails("a")
+    driver.fail("a")
     assert said(driver, "b") == ("upstream_failed", "was skipped: a failed")
     assert said(driver, "c") == ("upstream_failed", "was skipped: b did not run")
     assert [link.subject for link in why(driver).chain("c")] == ["c", "b", "a"]
@@ -381,7 +381,7 @@ def test_a_node_downstream_of_a_failure_names_it():
 
 def test_a_node_that_had_not_started_when_the_job_failed_names_the_failed_node():
     driver = started(a="", b="", c="b")
-    driver.fails("a", message="no disk")
+    driver.fail("a", message="no disk")
     assert said(driver, "c") == ("ended_early", "was skipped: a failed, and the job ended")
     head = why(driver).head()
     assert (head.code, head.because) == (ReasonCode.JOB_FAILED, ("a",))
@@ -390,8 +390,8 @@ def test_a_node_that_had_not_started_when_the_job_failed_names_the_failed_node()
 
 def test_a_cancelled_node_says_who_cancelled_it():
     driver = started(a="", b="a")
-    driver.cancels()
-    driver.is_released("a")
+    driver.cancel()
+    driver.release("a")
     around = {"cancelled_by": "alice", "cancelled_at": 820.0}
     assert said(driver, "b", **around) == ("cancelled", "was cancelled: the job was cancelled by alice 3 min ago")
     assert why(driver, **around).head().sentence == "was cancelled by alice 3 min ago"
@@ -399,18 +399,18 @@ def test_a_cancelled_node_says_who_cancelled_it():
 
 def test_a_child_that_a_fail_fast_fan_out_cancelled_leads_to_it():
     driver = started(f=fan_out([1, 2, 3], max_parallel=2, fail_fast=True))
-    driver.fails("f__0")
+    driver.fail("f__0")
     assert said(driver, "f__2") == ("fan_out_stopped", "was cancelled: too many children of f failed")
-    driver.is_released("f__1")
+    driver.release("f__1")
     assert [link.subject for link in why(driver).chain("f__2")] == ["f__2", "f", "f__0"]
 
 
 def test_a_child_that_an_earlier_run_left_behind_is_superseded():
     driver = started(a="", f=fan_out("{{ nodes.a.output.l }}", after="a"))
-    driver.succeeds("a", output={"l": [1, 2]})
-    driver.succeeds("f__0", "f__1")
-    driver.resumes("a")
-    driver.succeeds("a", output={"l": [1]})
+    driver.succeed("a", output={"l": [1, 2]})
+    driver.succeed("f__0", "f__1")
+    driver.resume("a")
+    driver.succeed("a", output={"l": [1]})
     assert said(driver, "f__1")[0] == "superseded"
     assert "f__1" not in {node.id for node in why(driver).nodes()}
 
@@ -457,10 +457,10 @@ def test_a_job_that_its_owner_cannot_advance():
 
 def test_a_finished_job_says_how_it_ended():
     driver = started(a="")
-    driver.succeeds("a")
+    driver.succeed("a")
     assert why(driver, finished_at=940.0).head().sentence == "completed 1 min ago"
     driver = started(a="")
-    driver.fails("a", message="no disk")
+    driver.fail("a", message="no disk")
     head = why(driver, error=driver.error).head()
     assert (head.code, head.sentence, head.because) == (
         ReasonCode.JOB_FAILED,
@@ -471,17 +471,17 @@ def test_a_finished_job_says_how_it_ended():
 
 def test_a_job_past_its_deadline_says_so():
     driver = started(a="", b="a", deadline_seconds=60)
-    driver.wakes()
+    driver.fire_timer()
     assert why(driver).head().code is ReasonCode.JOB_DEADLINE
     assert said(driver, "b") == ("ended_early", "was skipped: the job exceeded its deadline")
-    driver.is_released("a")
+    driver.release("a")
     assert why(driver, error=driver.error).head().code is ReasonCode.JOB_DEADLINE
     assert said(driver, "a")[1] == "was cancelled: the job exceeded its deadline"
 
 
 def test_a_reason_that_needs_an_operator_comes_first():
     driver = started(run="", stuck="", asked=approval(), tried=task(retry=3), last="run stuck asked tried")
-    driver.fails("tried")
+    driver.fail("tried")
     tasks = {"run": at_worker()["a"], "stuck": a_task()}
     found = why(driver, tasks=tasks)
     assert [group.examples[0] for group in found.groups()] == ["stuck", "asked", "tried", "run", "last"]
@@ -497,7 +497,7 @@ def test_a_chain_follows_the_cause_whose_root_matters_most():
 def test_nodes_with_the_same_reason_are_one_group():
     driver = started(f=fan_out(list(range(10_000))), g=fan_out([1, 2]))
     while driver.job.nodes["f"].wake_at is not None:
-        driver.wakes("f")
+        driver.fire_timer("f")
     found = why(driver, tasks={node_id: a_task() for node_id in driver.dispatched()})
     groups = [(group.subject, group.sentence) for group in found.groups()]
     assert groups[0] == ("10,000 children of f", "are queued on light; no live worker serves this queue")

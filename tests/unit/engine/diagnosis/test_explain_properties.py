@@ -41,7 +41,7 @@ class ExplainedProof(Proof):
 
     def step(self, event: Any, output: Any = None) -> Any:
         decided = super().step(event, output)
-        check(Why(self.driver.rebuilt(), surroundings(self, self.chance)), self.needs.keys())
+        check(Why(self.driver.rebuild(), surroundings(self, self.chance)), self.needs.keys())
         return decided
 
 
