@@ -55,7 +55,7 @@ def plan(bed: Bed) -> list[dict[str, Any]]:
 
 def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
     tiles = plan(bed)
-    lent = ServicesConfig("dagmaster.bootstrap:open_services", bed.services._config)
+    services = ServicesConfig("dagmaster.bootstrap:open_services", bed.services._config)
 
     async def attempt(processes: HandlerProcesses, number: int, checkpoint: Checkpoint | None) -> tuple[Outcome, Heard]:
         heard = Heard()
@@ -69,7 +69,7 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
         return await task, heard
 
     async def main() -> tuple[Heard, Outcome, Heard]:
-        processes = HandlerProcesses((HELD,), limit=1, services=lent)
+        processes = HandlerProcesses((HELD,), limit=1, services=services)
         try:
             died, first = await attempt(processes, 1, None)
             assert isinstance(died, Failed)

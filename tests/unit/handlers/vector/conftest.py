@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
-from tests.unit.handlers.vector.vector_context import Lent
+from tests.unit.handlers.vector.vector_context import FolderServices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def lent(tmp_path: Path) -> Lent:
-    return Lent(tmp_path)
+def services(tmp_path: Path) -> FolderServices:
+    return FolderServices(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -25,15 +25,15 @@ BOX = shapely.box(0, 0, 1, 1)
 BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 
 
-def refused(lent, said: str, **params: Any) -> None:
+def refused(services, said: str, **params: Any) -> None:
     """Check that the handler fails with this sentence and leaves nothing behind."""
     with pytest.raises(PermanentError, match=said) as caught:
-        lent.run("vector.prepare", **params)
+        services.run("vector.prepare", **params)
     assert caught.value.kind == "invalid_input"
     message = str(caught.value)
     assert "Traceback" not in message
-    assert str(lent.place / "scratch") not in message
-    assert not list((lent.place / "silver").rglob("*"))
+    assert str(services.folder / "scratch") not in message
+    assert not list((services.folder / "silver").rglob("*"))
 
 
 # ── Names ──
@@ -46,28 +46,28 @@ def refused(lent, said: str, **params: Any) -> None:
         "../x.geojson", "/etc/passwd", "x\0.geojson", "ftp://x/y.geojson", "x.vrt", "x.kml", "x", "MySQL:x.shp", "a/../b.geojson",
     ],
 )  # fmt: skip
-def test_only_files_are_read_and_only_some(lent, href):
-    refused(lent, ".", href=href)
+def test_only_files_are_read_and_only_some(services, href):
+    refused(services, ".", href=href)
 
 
-def test_two_files_are_one_too_many(lent):
+def test_two_files_are_one_too_many(services):
     with pytest.raises(PermanentError, match="the params do not fit: name one file"):
-        lent.run("vector.prepare", href="a.geojson", blob_name="b.geojson")
+        services.run("vector.prepare", href="a.geojson", blob_name="b.geojson")
 
 
-def test_a_file_that_is_not_there(lent):
-    refused(lent, "there is no file at", href="nothing.geojson")
+def test_a_file_that_is_not_there(services):
+    refused(services, "there is no file at", href="nothing.geojson")
 
 
 @pytest.mark.parametrize(
     ("name", "table"), [("a.geojson", 'x"; DROP TABLE y; --'), ("a.geojson", "a/b"), ("a.geojson", "ä")]
 )
-def test_a_table_that_cannot_be(lent, name, table):
-    refused(lent, "no name of a table", href=lent.put(name, collection(BOX)), table=table)
+def test_a_table_that_cannot_be(services, name, table):
+    refused(services, "no name of a table", href=services.put(name, collection(BOX)), table=table)
 
 
-def test_a_table_is_named_after_its_file(lent):
-    prepared = lent.run("vector.prepare", href=lent.put("2024 Änderung.x.geojson", collection(BOX)))
+def test_a_table_is_named_after_its_file(services):
+    prepared = services.run("vector.prepare", href=services.put("2024 Änderung.x.geojson", collection(BOX)))
     assert prepared["table"] == "_2024_anderung"
 
 
@@ -77,35 +77,35 @@ VRT = "<OGRVRTDataSource><OGRVRTLayer name='a'><SrcDataSource>{}</SrcDataSource>
 
 
 @pytest.mark.parametrize("name", ["x.geojson", "x.json", "x.gpkg", "x.fgb", "x.parquet"])
-def test_a_vrt_under_another_name_leads_nowhere(lent, name):
-    secret = lent.put("secret.geojson", collection(BOX))
-    refused(lent, "the file is no", href=lent.put(name, VRT.format(secret)))
+def test_a_vrt_under_another_name_leads_nowhere(services, name):
+    secret = services.put("secret.geojson", collection(BOX))
+    refused(services, "the file is no", href=services.put(name, VRT.format(secret)))
 
 
-def test_a_vrt_as_csv_is_text_without_places(lent):
-    secret = lent.put("secret.geojson", collection(BOX))
-    refused(lent, "the CSV", href=lent.put("x.csv", VRT.format(secret)))
+def test_a_vrt_as_csv_is_text_without_places(services):
+    secret = services.put("secret.geojson", collection(BOX))
+    refused(services, "the CSV", href=services.put("x.csv", VRT.format(secret)))
 
 
-def test_a_vrt_as_a_shapefile_leads_nowhere(lent):
-    folder = lent.place / "x"
+def test_a_vrt_as_a_shapefile_leads_nowhere(services):
+    folder = services.folder / "x"
     shutil.copytree(SHAPEFILE.parent, folder)
     (folder / "naturalearth_lowres.shp").write_text(VRT.format("/etc/passwd"))
-    refused(lent, "the file is not ESRI Shapefile", href=str(folder / "naturalearth_lowres.shp"))
+    refused(services, "the file is not ESRI Shapefile", href=str(folder / "naturalearth_lowres.shp"))
 
 
 @pytest.mark.parametrize("kind", ["link", "URL"])
-def test_a_geojson_whose_crs_is_elsewhere_is_refused(lent, kind):
+def test_a_geojson_whose_crs_is_elsewhere_is_refused(services, kind):
     crs = {"type": kind, "properties": {"href": "http://127.0.0.1:9/crs", "type": "proj4"}}
-    refused(lent, "as a link: name it", href=lent.put("x.geojson", {**collection(BOX), "crs": crs}))
+    refused(services, "as a link: name it", href=services.put("x.geojson", {**collection(BOX), "crs": crs}))
     # A feature may be called so.
     data = collection(BOX)
     data["features"][0]["properties"] = {"type": "link", "crs": "x"}
-    assert lent.run("vector.prepare", href=lent.put("y.geojson", data))["counts"]["rows"] == 1
+    assert services.run("vector.prepare", href=services.put("y.geojson", data))["counts"]["rows"] == 1
 
 
 @pytest.mark.parametrize(("plain", "escaped"), [('"crs":', r'"\u0063rs":'), ('"link"', r'"l\u0069nk"')])
-def test_a_link_that_is_written_otherwise_is_not_followed(lent, plain, escaped):
+def test_a_link_that_is_written_otherwise_is_not_followed(services, plain, escaped):
     import http.server
     import threading
 
@@ -122,27 +122,27 @@ def test_a_link_that_is_written_otherwise_is_not_followed(lent, plain, escaped):
         crs = {"type": "link", "properties": {"href": f"http://127.0.0.1:{server.server_port}/crs", "type": "proj4"}}
         text = json.dumps({**collection(BOX), "crs": crs}).replace(plain, escaped)
         assert escaped in text
-        refused(lent, "as a link: name it", href=lent.put("x.geojson", text))
+        refused(services, "as a link: name it", href=services.put("x.geojson", text))
         server.shutdown()
         thread.join()
     assert asked == []
 
 
-def test_a_database_that_is_no_geopackage_is_refused(lent):
-    with sqlite3.connect(lent.place / "x.gpkg") as database:
+def test_a_database_that_is_no_geopackage_is_refused(services):
+    with sqlite3.connect(services.folder / "x.gpkg") as database:
         database.execute("CREATE TABLE a (b)")
     database.close()
-    refused(lent, "the file is", href=str(lent.place / "x.gpkg"))
+    refused(services, "the file is", href=str(services.folder / "x.gpkg"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"type": "FeatureCollection"', "not json", "\xff\xfe"])
-def test_what_is_no_geojson_is_refused(lent, text):
-    refused(lent, ".", href=lent.put("x.geojson", text.encode("latin-1")))
+def test_what_is_no_geojson_is_refused(services, text):
+    refused(services, ".", href=services.put("x.geojson", text.encode("latin-1")))
 
 
 @pytest.mark.parametrize("suffix", [".shp", ".fgb", ".gpkg", ".parquet"])
-def test_half_a_file_is_refused(lent, suffix):
-    whole = lent.place / f"whole{suffix}"
+def test_half_a_file_is_refused(services, suffix):
+    whole = services.folder / f"whole{suffix}"
     shape = shapely.segmentize(shapely.box(0, 0, 9, 9), 0.001)
     table = pa.table({"n": [1, 2], "wkb_geometry": pa.array(shapely.to_wkb([shape, shape]), pa.binary())})
     if suffix == ".parquet":
@@ -152,11 +152,11 @@ def test_half_a_file_is_refused(lent, suffix):
         pyogrio.raw.write_arrow(table, whole, geometry_name="wkb_geometry", geometry_type="Polygon", crs="EPSG:4326")
     data = whole.read_bytes()
     whole.write_bytes(data[: len(data) // 2])
-    refused(lent, ".", href=str(whole))
+    refused(services, ".", href=str(whole))
 
 
-def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(lent):
-    whole = lent.place / "whole.gpkg"
+def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(services):
+    whole = services.folder / "whole.gpkg"
     pyogrio.raw.write(
         str(whole),
         geometry=shapely.to_wkb(shapely.points(np.arange(4000).reshape(-1, 2) % 90)),
@@ -166,7 +166,9 @@ def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(lent):
         crs="EPSG:4326",
     )
     data = whole.read_bytes()
-    refused(lent, "it is truncated or damaged. Copy it again", href=lent.put("half.gpkg", data[: len(data) // 2]))
+    refused(
+        services, "it is truncated or damaged. Copy it again", href=services.put("half.gpkg", data[: len(data) // 2])
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,56 +179,56 @@ def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(lent):
         ('{"hello": ', "it is not JSON, or it is truncated"),
     ],
 )
-def test_json_without_features_is_told_for_what_it_is(lent, text, said):
-    refused(lent, f"^the file is not a readable GeoJSON: {said}", href=lent.put("a.geojson", text.encode()))
+def test_json_without_features_is_told_for_what_it_is(services, text, said):
+    refused(services, f"^the file is not a readable GeoJSON: {said}", href=services.put("a.geojson", text.encode()))
 
 
 @pytest.mark.parametrize(("head", "said"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")])
-def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(lent, head, said):
-    refused(lent, said, href=lent.put("x.gpkg", head))
+def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(services, head, said):
+    refused(services, said, href=services.put("x.gpkg", head))
 
 
-def test_parquet_without_places_is_refused(lent):
-    pq.write_table(pa.table({"a": [1]}), lent.place / "x.parquet")
-    refused(lent, "not GeoParquet", href=str(lent.place / "x.parquet"))
+def test_parquet_without_places_is_refused(services):
+    pq.write_table(pa.table({"a": [1]}), services.folder / "x.parquet")
+    refused(services, "not GeoParquet", href=str(services.folder / "x.parquet"))
 
 
 @pytest.mark.parametrize(
     "crs", ["+init=/etc/passwd:x", "EPSG:4326", {"init": "/etc/passwd:x"}, {"proj": "longlat"}, {}]
 )
-def test_the_crs_of_a_geoparquet_is_an_object_that_names_no_file(lent, crs):
-    href = geoparquet(lent, "x.parquet", [BOX], 4326)
+def test_the_crs_of_a_geoparquet_is_an_object_that_names_no_file(services, crs):
+    href = geoparquet(services, "x.parquet", [BOX], 4326)
     table = pq.read_table(href)
     geo = json.loads(table.schema.metadata[b"geo"])
     geo["columns"]["geometry"]["crs"] = crs
     pq.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), href)
-    refused(lent, "is not PROJJSON", href=href)
+    refused(services, "is not PROJJSON", href=href)
 
 
-def test_a_file_without_features_is_refused(lent):
-    refused(lent, "contains no features", href=lent.put("x.geojson", collection()))
-    refused(lent, "contains no features", href=lent.put("x.csv", "lon,lat\n"))
+def test_a_file_without_features_is_refused(services):
+    refused(services, "contains no features", href=services.put("x.geojson", collection()))
+    refused(services, "contains no features", href=services.put("x.csv", "lon,lat\n"))
 
 
-def test_a_layer_has_to_be_named_where_there_are_several(lent):
-    path = lent.place / "x.gpkg"
+def test_a_layer_has_to_be_named_where_there_are_several(services):
+    path = services.folder / "x.gpkg"
     table = pa.table({"geom": pa.array(shapely.to_wkb([BOX]), pa.binary())})
     for layer in ("one", "two"):
         pyogrio.raw.write_arrow(table, path, layer=layer, geometry_name="geom", geometry_type="Polygon", crs="EPSG:4326", append=path.exists())  # fmt: skip
-    refused(lent, "has 2 layers: name one by `layer`: one, two", href=str(path))
-    refused(lent, "has no layer 'three'", href=str(path), layer="three")
-    assert lent.run("vector.prepare", href=str(path), layer="two")["counts"]["rows"] == 1
+    refused(services, "has 2 layers: name one by `layer`: one, two", href=str(path))
+    refused(services, "has no layer 'three'", href=str(path), layer="three")
+    assert services.run("vector.prepare", href=str(path), layer="two")["counts"]["rows"] == 1
 
 
 # ── Shapefiles and zips ──
 
 
-def zipped(lent, files: dict[str, bytes], name: str = "x.zip", **how: Any) -> str:
+def zipped(services, files: dict[str, bytes], name: str = "x.zip", **how: Any) -> str:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for each, content in files.items():
             archive.writestr(each, content, **how)
-    return str(lent.put(name, data.getvalue()))
+    return str(services.put(name, data.getvalue()))
 
 
 def parts(*suffixes: str, stem: str = "data/ne") -> dict[str, bytes]:
@@ -236,77 +238,79 @@ def parts(*suffixes: str, stem: str = "data/ne") -> dict[str, bytes]:
 ALL = (".shp", ".shx", ".dbf", ".prj", ".cpg")
 
 
-def test_a_zipped_shapefile_is_read(lent):
-    href = zipped(lent, {**parts(*ALL), "README.txt": b"x", "__MACOSX/data/ne.shp": b"x"})
-    _, back = loaded(lent, href)
+def test_a_zipped_shapefile_is_read(services):
+    href = zipped(services, {**parts(*ALL), "README.txt": b"x", "__MACOSX/data/ne.shp": b"x"})
+    _, back = loaded(services, href)
     assert back.num_rows == 177
-    upper = zipped(lent, {name.upper(): data for name, data in parts(*ALL).items()}, "upper.zip")
-    assert lent.run("vector.prepare", href=upper)["counts"]["rows"] == 177
+    upper = zipped(services, {name.upper(): data for name, data in parts(*ALL).items()}, "upper.zip")
+    assert services.run("vector.prepare", href=upper)["counts"]["rows"] == 177
 
 
-def test_a_shapefile_without_prj_has_no_crs_unless_it_is_said(lent):
-    href = zipped(lent, parts(".shp", ".shx", ".dbf", ".cpg"))
-    refused(lent, r"the file has no CRS", href=href)
-    prepared = lent.run("vector.prepare", href=href, source_crs="EPSG:4326")
+def test_a_shapefile_without_prj_has_no_crs_unless_it_is_said(services):
+    href = zipped(services, parts(".shp", ".shx", ".dbf", ".cpg"))
+    refused(services, r"the file has no CRS", href=href)
+    prepared = services.run("vector.prepare", href=href, source_crs="EPSG:4326")
     assert prepared["source_crs"] == "EPSG:4326"
 
 
 @pytest.mark.parametrize("missing", [".shx", ".dbf"])
-def test_a_shapefile_without_a_part_of_it_is_refused(lent, missing):
+def test_a_shapefile_without_a_part_of_it_is_refused(services, missing):
     rest = [suffix for suffix in ALL if suffix != missing]
-    refused(lent, f"without its {missing}", href=zipped(lent, parts(*rest)))
+    refused(services, f"without its {missing}", href=zipped(services, parts(*rest)))
     for suffix in rest:
-        shutil.copy(SHAPEFILE.with_suffix(suffix), lent.place / f"half{suffix}")
-    refused(lent, f"without its {missing}", href=str(lent.place / "half.shp"))
+        shutil.copy(SHAPEFILE.with_suffix(suffix), services.folder / f"half{suffix}")
+    refused(services, f"without its {missing}", href=str(services.folder / "half.shp"))
 
 
-def test_parts_of_a_shapefile_are_not_read_from_elsewhere(lent, tmp_path_factory):
+def test_parts_of_a_shapefile_are_not_read_from_elsewhere(services, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     for suffix in ALL:
-        shutil.copy(SHAPEFILE.with_suffix(suffix), (elsewhere if suffix == ".dbf" else lent.place) / f"a{suffix}")
-    (lent.place / "a.dbf").symlink_to(elsewhere / "a.dbf")
-    refused(lent, "outside of what may be read", href=str(lent.place / "a.shp"))
+        shutil.copy(SHAPEFILE.with_suffix(suffix), (elsewhere if suffix == ".dbf" else services.folder) / f"a{suffix}")
+    (services.folder / "a.dbf").symlink_to(elsewhere / "a.dbf")
+    refused(services, "outside of what may be read", href=str(services.folder / "a.shp"))
 
 
-def test_a_shapefile_of_a_bucket_comes_with_its_parts(lent):
+def test_a_shapefile_of_a_bucket_comes_with_its_parts(services):
     from dagmaster.adapters.storage.router import ObjectStorage
 
-    lent.blobs = ObjectStorage({zone: f"memory://x/{zone}" for zone in ("bronze", "silver", "gold")})
+    services.blobs = ObjectStorage({zone: f"memory://x/{zone}" for zone in ("bronze", "silver", "gold")})
     for suffix in ALL:
-        lent.blobs.write(lent.blobs.in_zone("bronze", f"a/ne{suffix}"), SHAPEFILE.with_suffix(suffix).read_bytes())
-    _, back = loaded(lent, "a/ne.shp")
+        services.blobs.write(
+            services.blobs.in_zone("bronze", f"a/ne{suffix}"), SHAPEFILE.with_suffix(suffix).read_bytes()
+        )
+    _, back = loaded(services, "a/ne.shp")
     assert back.num_rows == 177
 
 
 @pytest.mark.parametrize("name", ["../x.shp", "/x.shp", "a/../../x.shp", "a\\..\\x.shp", "C:/x.shp"])
-def test_a_zip_whose_names_lead_out_of_it_is_refused(lent, name):
-    refused(lent, "leads out of it", href=zipped(lent, {**parts(*ALL), name: b"x"}))
-    assert not (lent.place / "x.shp").exists()
+def test_a_zip_whose_names_lead_out_of_it_is_refused(services, name):
+    refused(services, "leads out of it", href=zipped(services, {**parts(*ALL), name: b"x"}))
+    assert not (services.folder / "x.shp").exists()
 
 
-def test_a_zip_with_a_link_in_it_is_refused(lent):
+def test_a_zip_with_a_link_in_it_is_refused(services):
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         link = zipfile.ZipInfo("x.geojson")
         link.external_attr = 0o120777 << 16
         archive.writestr(link, "/etc/passwd")
-    refused(lent, "contains a link", href=lent.put("x.zip", data.getvalue()))
+    refused(services, "contains a link", href=services.put("x.zip", data.getvalue()))
 
 
-def test_a_zip_bomb_is_refused_before_it_is_unpacked(lent):
-    href = zipped(lent, {"x.geojson": b" " * 50_000_000})
-    assert (lent.place / "x.zip").stat().st_size < 60_000
-    refused(lent, r"expands to 50 MB: at most 10 MB", href=href)
-    refused(lent, "has 1,001 files", href=zipped(lent, {f"{n}.txt": b"" for n in range(1001)}, "many.zip"))
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(services):
+    href = zipped(services, {"x.geojson": b" " * 50_000_000})
+    assert (services.folder / "x.zip").stat().st_size < 60_000
+    refused(services, r"expands to 50 MB: at most 10 MB", href=href)
+    refused(services, "has 1,001 files", href=zipped(services, {f"{n}.txt": b"" for n in range(1001)}, "many.zip"))
 
 
-def test_a_zip_that_lies_about_its_size_is_refused(lent):
-    path = zipped(lent, {"x.geojson": b" " * 1_000_000})
-    data = (lent.place / "x.zip").read_bytes()
+def test_a_zip_that_lies_about_its_size_is_refused(services):
+    path = zipped(services, {"x.geojson": b" " * 1_000_000})
+    data = (services.folder / "x.zip").read_bytes()
     size = struct.pack("<I", 1_000_000)
     assert data.count(size) == 2
-    lent.put("x.zip", data.replace(size, struct.pack("<I", 1_000)))
-    refused(lent, "not a readable zip archive|not GeoJSON", href=path)
+    services.put("x.zip", data.replace(size, struct.pack("<I", 1_000)))
+    refused(services, "not a readable zip archive|not GeoJSON", href=path)
 
 
 @pytest.mark.parametrize(
@@ -321,20 +325,20 @@ def test_a_zip_that_lies_about_its_size_is_refused(lent):
         ({"inner.zip": b"PK"}, "has no file of features"),
     ],
 )
-def test_a_zip_holds_one_file_of_features(lent, files, said):
-    refused(lent, said, href=zipped(lent, files))
+def test_a_zip_holds_one_file_of_features(services, files, said):
+    refused(services, said, href=zipped(services, files))
 
 
-def test_one_of_several_may_be_named(lent):
+def test_one_of_several_may_be_named(services):
     files = {"a.geojson": json.dumps(collection(BOX)).encode(), "b.geojson": json.dumps(collection(BOX, BOX)).encode()}
-    assert lent.run("vector.prepare", href=zipped(lent, files), member="b.geojson")["counts"]["rows"] == 2
-    lent_again = zipped(lent, files, "again.zip")
+    assert services.run("vector.prepare", href=zipped(services, files), member="b.geojson")["counts"]["rows"] == 2
+    lent_again = zipped(services, files, "again.zip")
     with pytest.raises(PermanentError, match="has no file 'c'"):
-        lent.run("vector.prepare", href=lent_again, member="c")
+        services.run("vector.prepare", href=lent_again, member="c")
 
 
-def test_what_is_no_zip_is_refused(lent):
-    refused(lent, "not a zip", href=lent.put("x.zip", b"PK nothing"))
+def test_what_is_no_zip_is_refused(services):
+    refused(services, "not a zip", href=services.put("x.zip", b"PK nothing"))
 
 
 # ── Where on Earth ──
@@ -350,41 +354,43 @@ def test_what_is_no_zip_is_refused(lent):
         ("ESRI:54009", "has no EPSG code"),
     ],
 )
-def test_a_target_that_nobody_knows(lent, crs, said):
-    refused(lent, said, href=lent.put("x.geojson", collection(BOX)), target_crs=crs)
+def test_a_target_that_nobody_knows(services, crs, said):
+    refused(services, said, href=services.put("x.geojson", collection(BOX)), target_crs=crs)
 
 
-def test_a_crs_that_contradicts_the_file_is_refused(lent):
-    href = lent.put("x.geojson", collection(BOX))
-    refused(lent, "the file is in EPSG:4326, but source_crs is EPSG:3857", href=href, source_crs="EPSG:3857")
+def test_a_crs_that_contradicts_the_file_is_refused(services):
+    href = services.put("x.geojson", collection(BOX))
+    refused(services, "the file is in EPSG:4326, but source_crs is EPSG:3857", href=href, source_crs="EPSG:3857")
 
 
-def test_a_crs_of_a_file_that_nobody_knows_is_refused(lent):
+def test_a_crs_of_a_file_that_nobody_knows_is_refused(services):
     files = parts(*ALL)
     files["data/ne.prj"] = b'LOCAL_CS["Somewhere", UNIT["metre", 1]]'
-    refused(lent, "has no relation to the Earth", href=zipped(lent, files))
+    refused(services, "has no relation to the Earth", href=zipped(services, files))
 
 
-def test_swapped_coordinates_are_noticed(lent):
-    refused(lent, "latitude of 120, beyond the pole", href=lent.put("x.geojson", collection(shapely.Point(10, 120))))
+def test_swapped_coordinates_are_noticed(services):
+    refused(
+        services, "latitude of 120, beyond the pole", href=services.put("x.geojson", collection(shapely.Point(10, 120)))
+    )
 
 
-def geoparquet(lent, name: str, shapes: Any, srid: int, **columns: Any) -> str:
+def geoparquet(services, name: str, shapes: Any, srid: int, **columns: Any) -> str:
     import pyproj
 
     about = {"encoding": "WKB", "geometry_types": [], "crs": pyproj.CRS.from_epsg(srid).to_json_dict()}
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": about}}
     table = pa.table({**columns, "geometry": pa.array(shapely.to_wkb(shapes), pa.binary())})
-    path = lent.place / name
+    path = services.folder / name
     pq.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), path)
     return str(path)
 
 
-def test_what_crosses_the_antimeridian_is_cut_there(lent):
+def test_what_crosses_the_antimeridian_is_cut_there(services):
     # A square of 200 km around 180 east, on a map of the Pacific, with a hole across the line.
     square = shapely.box(3239638.0, -100_000, 3439638.0, 100_000).difference(shapely.box(3319638, -9000, 3359638, 9000))
     line = shapely.LineString([(3239638, 0), (3439638, 0)])
-    _, back = loaded(lent, geoparquet(lent, "pacific.parquet", [square], 3832), table="square")
+    _, back = loaded(services, geoparquet(services, "pacific.parquet", [square], 3832), table="square")
     cut = shapes_of(back)[0]
     assert cut.is_valid
     assert [round(one, 3) for one in cut.bounds] == [-180, -0.904, 180, 0.904]
@@ -396,16 +402,16 @@ def test_what_crosses_the_antimeridian_is_cut_there(lent):
         square, lambda xy: np.column_stack([np.mod(to.transform(*xy.T)[0], 360), to.transform(*xy.T)[1]])
     )
     assert cut.area == pytest.approx(unrolled.area, rel=1e-9)
-    prepared, back = loaded(lent, geoparquet(lent, "line.parquet", [line], 3832), table="line")
+    prepared, back = loaded(services, geoparquet(services, "line.parquet", [line], 3832), table="line")
     assert prepared["counts"]["antimeridian_cut"] == 1
     assert shapes_of(back)[0].geom_type == "MultiLineString"
     assert shapes_of(back)[0].length == pytest.approx(200_000 / 111_319.49, rel=1e-6)
 
 
 @pytest.mark.parametrize(("srid", "pole"), [(3031, -90), (3413, 90)])
-def test_what_goes_around_a_pole_is_closed_over_it(lent, srid, pole):
+def test_what_goes_around_a_pole_is_closed_over_it(services, srid, pole):
     disc = shapely.Point(0, 0).buffer(1_000_000, quad_segs=64)
-    prepared, back = loaded(lent, geoparquet(lent, "disc.parquet", [disc], srid), table="disc")
+    prepared, back = loaded(services, geoparquet(services, "disc.parquet", [disc], srid), table="disc")
     shape = shapes_of(back)[0]
     assert shape.is_valid
     assert prepared["bbox"][0::2] == [-180.0, 180.0]
@@ -415,103 +421,105 @@ def test_what_goes_around_a_pole_is_closed_over_it(lent, srid, pole):
     assert shape.area == pytest.approx(360 * abs(pole - edge), rel=1e-3)
 
 
-def test_longitudes_beyond_180_are_brought_back(lent):
-    _, back = loaded(lent, lent.put("x.geojson", collection(shapely.box(170, 0, 190, 10), shapely.box(200, 0, 210, 1))))
+def test_longitudes_beyond_180_are_brought_back(services):
+    _, back = loaded(
+        services, services.put("x.geojson", collection(shapely.box(170, 0, 190, 10), shapely.box(200, 0, 210, 1)))
+    )
     first, second = sorted(shapes_of(back), key=lambda one: -one.area)
     assert sorted(one.bounds for one in first.geoms) == [(-180, 0, -170, 10), (170, 0, 180, 10)]
     assert second.bounds == (-160, 0, -150, 1)
 
 
-def test_the_pole_on_a_mercator_map_is_refused(lent):
-    refused(lent, "beyond what EPSG:3857 can represent", href=lent.put("x.geojson", collection(shapely.Point(0, 90))), target_crs="EPSG:3857")  # fmt: skip
+def test_the_pole_on_a_mercator_map_is_refused(services):
+    refused(services, "beyond what EPSG:3857 can represent", href=services.put("x.geojson", collection(shapely.Point(0, 90))), target_crs="EPSG:3857")  # fmt: skip
 
 
-def test_a_place_that_a_map_folds_onto_another_is_refused(lent):
+def test_a_place_that_a_map_folds_onto_another_is_refused(services):
     # Sydney on the map of Switzerland has coordinates. They are those of another place.
-    sydney = lent.put("x.geojson", collection(shapely.Point(151.2, -33.9)))
-    refused(lent, "beyond what EPSG:2056 can represent", href=sydney, target_crs="EPSG:2056")
-    bern = lent.put("y.geojson", collection(shapely.Point(7.438632, 46.951083)))
-    _, back = loaded(lent, bern, target_crs="EPSG:2056")
+    sydney = services.put("x.geojson", collection(shapely.Point(151.2, -33.9)))
+    refused(services, "beyond what EPSG:2056 can represent", href=sydney, target_crs="EPSG:2056")
+    bern = services.put("y.geojson", collection(shapely.Point(7.438632, 46.951083)))
+    _, back = loaded(services, bern, target_crs="EPSG:2056")
     assert shapely.get_coordinates(shapes_of(back))[0] == pytest.approx([2600000, 1200000], abs=2)
 
 
 # ── Geometries ──
 
 
-def test_a_self_intersection_is_repaired_reported_or_refused(lent):
-    href = lent.put("x.geojson", collection(BOX, BOW_TIE))
-    prepared, back = loaded(lent, href, table="repaired")
+def test_a_self_intersection_is_repaired_reported_or_refused(services):
+    href = services.put("x.geojson", collection(BOX, BOW_TIE))
+    prepared, back = loaded(services, href, table="repaired")
     assert prepared["counts"]["invalid"] == {"Self-intersection": 1}
     assert prepared["counts"]["repaired"] == 1
     assert prepared["problems"] == [{"feature": 2, "problem": "Self-intersection[1 1]"}]
     assert shapely.is_valid(shapes_of(back)).all()
     assert sorted(shapely.area(shapes_of(back)).tolist()) == [1.0, 2.0]
-    prepared, back = loaded(lent, href, table="reported", invalid="report")
+    prepared, back = loaded(services, href, table="reported", invalid="report")
     assert prepared["counts"]["invalid"] == {"Self-intersection": 1}
     assert "repaired" not in prepared["counts"]
     assert shapely.is_valid(shapes_of(back)).tolist() == [True, False]
     with pytest.raises(PermanentError, match=r"feature 2 is not valid: Self-intersection\[1 1\]"):
-        lent.run("vector.prepare", href=href, invalid="fail")
+        services.run("vector.prepare", href=href, invalid="fail")
 
 
-def test_a_ring_that_is_not_closed_is_closed_and_counted(lent):
+def test_a_ring_that_is_not_closed_is_closed_and_counted(services):
     open_ring = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1]]]}
     data = collection(BOX)
     data["features"].append({"type": "Feature", "properties": {}, "geometry": open_ring})
-    href = lent.put("x.geojson", data)
-    refused(lent, "feature 2 has a ring that is not closed", href=href, invalid="fail")
-    prepared, back = loaded(lent, href)
+    href = services.put("x.geojson", data)
+    refused(services, "feature 2 has a ring that is not closed", href=href, invalid="fail")
+    prepared, back = loaded(services, href)
     assert prepared["counts"]["invalid"] == {"Ring not closed": 1}
     assert shapely.area(shapes_of(back)).tolist() == [1.0, 1.0]
 
 
-def test_features_without_a_geometry_are_kept_dropped_or_refused(lent):
-    href = lent.put("x.geojson", collection(BOX, None, shapely.Polygon()))
-    prepared, back = loaded(lent, href, table="kept")
+def test_features_without_a_geometry_are_kept_dropped_or_refused(services):
+    href = services.put("x.geojson", collection(BOX, None, shapely.Polygon()))
+    prepared, back = loaded(services, href, table="kept")
     assert [one is None or one.is_empty for one in shapes_of(back)] == [False, True, True]
     assert (prepared["counts"]["rows"], prepared["counts"]["null_geometry"], prepared["counts"]["empty_geometry"]) == (
         3,
         1,
         1,
     )
-    prepared, back = loaded(lent, href, table="dropped", missing_geometry="drop")
+    prepared, back = loaded(services, href, table="dropped", missing_geometry="drop")
     assert (prepared["counts"]["rows"], prepared["counts"]["read"], prepared["counts"]["dropped"]) == (1, 3, 2)
     with pytest.raises(PermanentError, match="feature 2 has no geometry"):
-        lent.run("vector.prepare", href=href, missing_geometry="fail")
+        services.run("vector.prepare", href=href, missing_geometry="fail")
 
 
-def test_nothing_but_missing_geometries_is_a_table_too(lent):
-    prepared, back = loaded(lent, lent.put("x.geojson", collection(None, None)))
+def test_nothing_but_missing_geometries_is_a_table_too(services):
+    prepared, back = loaded(services, services.put("x.geojson", collection(None, None)))
     assert (prepared["schema"]["geometry_type"], prepared["bbox"], back.num_rows) == ("Geometry", None, 2)
-    lent.run("vector.create_stac", table="x")
-    assert lent.catalog.registered["vectors", "x"]["geometry"] is None
+    services.run("vector.create_stac", table="x")
+    assert services.catalog.registered["vectors", "x"]["geometry"] is None
 
 
 MULTI = shapely.MultiPolygon([shapely.box(5, 5, 6, 6), BOX])
 
 
-def test_mixed_types_become_multi_stay_or_are_refused(lent):
-    href = lent.put("x.geojson", collection(BOX, MULTI))
-    prepared, back = loaded(lent, href, table="multi", chunk_rows=1)
+def test_mixed_types_become_multi_stay_or_are_refused(services):
+    href = services.put("x.geojson", collection(BOX, MULTI))
+    prepared, back = loaded(services, href, table="multi", chunk_rows=1)
     assert prepared["schema"]["geometry_type"] == "MultiPolygon"
     assert {one.geom_type for one in shapes_of(back)} == {"MultiPolygon"}
-    prepared, back = loaded(lent, href, table="any", mixed_types="geometry")
+    prepared, back = loaded(services, href, table="any", mixed_types="geometry")
     assert prepared["schema"]["geometry_type"] == "Geometry"
     assert {one.geom_type for one in shapes_of(back)} == {"Polygon", "MultiPolygon"}
     with pytest.raises(PermanentError, match="has MultiPolygon, Polygon"):
-        lent.run("vector.prepare", href=href, mixed_types="fail")
-    prepared, _ = loaded(lent, lent.put("y.geojson", collection(BOX, shapely.Point(1, 2))), table="both")
+        services.run("vector.prepare", href=href, mixed_types="fail")
+    prepared, _ = loaded(services, services.put("y.geojson", collection(BOX, shapely.Point(1, 2))), table="both")
     assert prepared["schema"]["geometry_type"] == "Geometry"
 
 
-def test_heights_are_kept_or_dropped_and_not_made_up(lent):
-    href = lent.put("x.geojson", collection(shapely.Point(1, 2, 3)))
-    prepared, back = loaded(lent, href, table="kept")
+def test_heights_are_kept_or_dropped_and_not_made_up(services):
+    href = services.put("x.geojson", collection(shapely.Point(1, 2, 3)))
+    prepared, back = loaded(services, href, table="kept")
     assert prepared["schema"]["geometry_type"] == "Point Z"
     assert shapes_of(back)[0].z == 3
-    prepared, back = loaded(lent, href, table="flat", heights="drop")
+    prepared, back = loaded(services, href, table="flat", heights="drop")
     assert (prepared["schema"]["geometry_type"], prepared["counts"]["heights_dropped"]) == ("Point", 1)
-    prepared, back = loaded(lent, href, table="moved", target_crs="EPSG:3857")
+    prepared, back = loaded(services, href, table="moved", target_crs="EPSG:3857")
     assert shapes_of(back)[0].z == 3
 
 
@@ -522,49 +530,49 @@ def test_heights_are_kept_or_dropped_and_not_made_up(lent):
         ([None, None, None, 1, None], "feature 4 has heights, those before it have none. Set heights: drop"),
     ],
 )
-def test_a_mix_of_heights_and_none_is_refused_with_the_first_feature_that_differs(lent, heights, said):
+def test_a_mix_of_heights_and_none_is_refused_with_the_first_feature_that_differs(services, heights, said):
     points = [shapely.Point(1, 2) if one is None else shapely.Point(1, 2, one) for one in heights]
-    both = lent.put("y.geojson", collection(*points))
+    both = services.put("y.geojson", collection(*points))
     with pytest.raises(PermanentError, match=re.escape(said)):
-        lent.run("vector.prepare", href=both)
-    prepared, _ = loaded(lent, both, table="flat", heights="drop")
+        services.run("vector.prepare", href=both)
+    prepared, _ = loaded(services, both, table="flat", heights="drop")
     assert prepared["counts"]["heights_dropped"] == sum(one is not None for one in heights)
 
 
-def test_measures_are_dropped_and_counted_and_heights_stay(lent):
+def test_measures_are_dropped_and_counted_and_heights_stay(services):
     wkt = 'wkt,n\n"POINT ZM (1 2 3 4)",1\n"POINT Z (5 6 7)",2\n'
-    prepared, back = loaded(lent, lent.put("x.csv", wkt), source_crs="EPSG:4326")
+    prepared, back = loaded(services, services.put("x.csv", wkt), source_crs="EPSG:4326")
     assert prepared["counts"]["m_dropped"] == 1
     assert [one.z for one in shapes_of(back)] == [3, 7]
 
 
-def test_curves_are_refused(lent):
+def test_curves_are_refused(services):
     curve = bytes.fromhex(
         "0108000000030000000000000000000000000000000000000000000000000000400000000000000840000000000000f03f0000000000000000"
     )
-    path = lent.place / "x.parquet"
+    path = services.folder / "x.parquet"
     geo = {"primary_column": "g", "columns": {"g": {"encoding": "WKB"}}}
     pq.write_table(pa.table({"g": [curve]}).replace_schema_metadata({"geo": json.dumps(geo)}), path)
-    refused(lent, "feature 1 has curves: convert them", href=str(path))
+    refused(services, "feature 1 has curves: convert them", href=str(path))
 
 
 @pytest.mark.parametrize("junk", [b"", b"\x01", b"nonsense", b"\x01\x03\x00\x00\x00\xff\xff\xff\xff"])
-def test_bytes_that_are_no_geometry_are_refused(lent, junk):
-    path = lent.place / "x.parquet"
+def test_bytes_that_are_no_geometry_are_refused(services, junk):
+    path = services.folder / "x.parquet"
     geo = {"primary_column": "g", "columns": {"g": {"encoding": "WKB"}}}
     pq.write_table(pa.table({"g": [junk]}).replace_schema_metadata({"geo": json.dumps(geo)}), path)
-    refused(lent, "feature 1 has a geometry that cannot be read", href=str(path))
+    refused(services, "feature 1 has a geometry that cannot be read", href=str(path))
 
 
-def test_coordinates_that_are_no_numbers_are_refused(lent):
-    href = geoparquet(lent, "x.parquet", [shapely.Polygon([(0, 0), (1, 0), (float("inf"), 1)])], 4326)
-    refused(lent, "feature 1 has a coordinate that is not a number", href=href)
+def test_coordinates_that_are_no_numbers_are_refused(services):
+    href = geoparquet(services, "x.parquet", [shapely.Polygon([(0, 0), (1, 0), (float("inf"), 1)])], 4326)
+    refused(services, "feature 1 has a coordinate that is not a number", href=href)
 
 
 # ── Columns ──
 
 
-def test_names_become_plain_and_do_not_collide(lent):
+def test_names_become_plain_and_do_not_collide(services):
     names = [
         "Name",
         "name",
@@ -582,7 +590,7 @@ def test_names_become_plain_and_do_not_collide(lent):
     ]
     data = collection(BOX)
     data["features"][0]["properties"] = {name: at for at, name in enumerate(names)}
-    prepared, back = loaded(lent, lent.put("x.geojson", data))
+    prepared, back = loaded(services, services.put("x.geojson", data))
     columns = {one["source_name"]: one["name"] for one in prepared["schema"]["columns"]}
     assert columns["name"] == "name"
     assert columns["name_2"] == "name_2"
@@ -593,20 +601,20 @@ def test_names_become_plain_and_do_not_collide(lent):
 
 
 @pytest.mark.slow
-def test_three_thousand_columns_are_no_trouble(lent):
+def test_three_thousand_columns_are_no_trouble(services):
     data = collection(BOX)
     data["features"][0]["properties"] = {f"c{number}": number for number in range(3000)}
-    prepared, back = loaded(lent, lent.put("x.geojson", data))
+    prepared, back = loaded(services, services.put("x.geojson", data))
     assert len(prepared["schema"]["columns"]) == 3000
     assert back.to_pylist()[0]["c2999"] == 2999
 
 
-def test_dates_times_and_json_have_types(lent):
+def test_dates_times_and_json_have_types(services):
     data = collection(BOX, BOX)
     told = {"d": "2020-02-29", "t": "2020-01-02T03:04:05Z", "o": {"a": [1]}, "l": [1, 2], "b": True, "mixed": 1}
     data["features"][0]["properties"] = told
     data["features"][1]["properties"] = {"mixed": "x"}
-    prepared, back = loaded(lent, lent.put("x.geojson", data))
+    prepared, back = loaded(services, services.put("x.geojson", data))
     kinds = {one["name"]: one["type"] for one in prepared["schema"]["columns"]}
     assert kinds == {"d": "date", "t": "timestamp", "o": "json", "l": "json", "b": "boolean", "mixed": "json"}
     row = back.to_pylist()[0]
@@ -615,24 +623,24 @@ def test_dates_times_and_json_have_types(lent):
     assert [json.loads(one) for one in back["mixed"].to_pylist()] == [1, "x"]
 
 
-def test_whole_numbers_beyond_64_bits_are_told_of(lent):
+def test_whole_numbers_beyond_64_bits_are_told_of(services):
     data = collection(BOX)
     data["features"][0]["properties"] = {"n": 12345678901234567890, "ok": 2**53 + 1}
-    prepared, back = loaded(lent, lent.put("x.geojson", data))
+    prepared, back = loaded(services, services.put("x.geojson", data))
     assert prepared["counts"]["digits_in_doubt"] == 1
     assert back["ok"].to_pylist() == [2**53 + 1]
-    href = geoparquet(lent, "x.parquet", [BOX], 4326, n=pa.array([2**64 - 1], pa.uint64()))
+    href = geoparquet(services, "x.parquet", [BOX], 4326, n=pa.array([2**64 - 1], pa.uint64()))
     with pytest.raises(PermanentError, match="the column 'n' contains integers beyond 64 bits"):
-        lent.run("vector.prepare", href=href)
+        services.run("vector.prepare", href=href)
 
 
-def test_text_that_is_not_utf8_needs_its_encoding(lent):
+def test_text_that_is_not_utf8_needs_its_encoding(services):
     files = parts(".shp", ".shx", ".dbf", ".prj")
     files["data/ne.dbf"] = files["data/ne.dbf"].replace(b"Fiji", b"Fij\xed")
     files["data/ne.cpg"] = b"UTF-8"
-    href = zipped(lent, files)
-    refused(lent, "the column 'name' is not UTF-8 .* set `encoding`", href=href)
-    _, back = loaded(lent, href, encoding="ISO-8859-1")
+    href = zipped(services, files)
+    refused(services, "the column 'name' is not UTF-8 .* set `encoding`", href=href)
+    _, back = loaded(services, href, encoding="ISO-8859-1")
     assert "Fijí" in back["name"].to_pylist()
 
 
@@ -641,8 +649,8 @@ def test_text_that_is_not_utf8_needs_its_encoding(lent):
 CSV = "id,zip,lon,lat,pop,when,big\n1,007,10.5,50.5,1.5,2020-01-02,99999999999999999999\n2,008,-70,-33,2,2020-01-03,1\n3,,,,,,\n"
 
 
-def test_a_csv_with_longitude_and_latitude(lent):
-    prepared, back = loaded(lent, lent.put("x.csv", CSV))
+def test_a_csv_with_longitude_and_latitude(services):
+    prepared, back = loaded(services, services.put("x.csv", CSV))
     kinds = {one["name"]: one["type"] for one in prepared["schema"]["columns"]}
     assert kinds == {
         "id": "integer",
@@ -658,10 +666,10 @@ def test_a_csv_with_longitude_and_latitude(lent):
     assert [one and one.wkt for one in shapes_of(back)] == ["POINT (10.5 50.5)", "POINT (-70 -33)", None]
 
 
-def test_a_csv_with_wkt_needs_its_crs(lent):
-    href = lent.put("x.csv", 'a;geom\n"x;y";POLYGON((0 0,1 0,1 1))\n')
-    refused(lent, "has no CRS", href=href)
-    prepared, back = loaded(lent, href, source_crs="EPSG:4326")
+def test_a_csv_with_wkt_needs_its_crs(services):
+    href = services.put("x.csv", 'a;geom\n"x;y";POLYGON((0 0,1 0,1 1))\n')
+    refused(services, "has no CRS", href=href)
+    prepared, back = loaded(services, href, source_crs="EPSG:4326")
     assert back["a"].to_pylist() == ["x;y"]
     assert prepared["counts"]["invalid"] == {"Ring not closed": 1}
 
@@ -677,12 +685,12 @@ def test_a_csv_with_wkt_needs_its_crs(lent):
         (b"wkt\nPOINT(1)\n", "feature 1 has a geometry that cannot be read"),
     ],
 )
-def test_a_csv_that_cannot_be_read(lent, text, said):
-    refused(lent, said, href=lent.put("x.csv", text), source_crs="EPSG:4326")
+def test_a_csv_that_cannot_be_read(services, text, said):
+    refused(services, said, href=services.put("x.csv", text), source_crs="EPSG:4326")
 
 
-def test_a_csv_in_another_encoding(lent):
-    _, back = loaded(lent, lent.put("x.csv", "lon,lat,n\n1,2,é\n".encode("latin-1")), encoding="latin-1")
+def test_a_csv_in_another_encoding(services):
+    _, back = loaded(services, services.put("x.csv", "lon,lat,n\n1,2,é\n".encode("latin-1")), encoding="latin-1")
     assert back["n"].to_pylist() == ["é"]
 
 
@@ -690,14 +698,14 @@ def test_a_csv_in_another_encoding(lent):
 
 
 @pytest.mark.parametrize("suffix", [".fgb", ".gpkg", ".geojson", ".zip"])
-def test_every_format_gives_the_same_rows(lent, suffix):
+def test_every_format_gives_the_same_rows(services, suffix):
     _, table = pyogrio.raw.read_arrow(SHAPEFILE)
-    path = lent.place / f"countries{'.gpkg' if suffix == '.zip' else suffix}"
+    path = services.folder / f"countries{'.gpkg' if suffix == '.zip' else suffix}"
     how = {".fgb": {"SPATIAL_INDEX": "NO"}, ".geojson": {"COORDINATE_PRECISION": "17"}}.get(suffix, {})
     kind = "MultiPolygon" if suffix == ".geojson" else "Unknown"
     pyogrio.raw.write_arrow(table, path, geometry_name="wkb_geometry", geometry_type=kind, crs="EPSG:4326", layer="c", layer_options=how)  # fmt: skip
-    href = zipped(lent, {"c.gpkg": path.read_bytes()}) if suffix == ".zip" else str(path)
-    _, back = loaded(lent, href, table="back")
+    href = zipped(services, {"c.gpkg": path.read_bytes()}) if suffix == ".zip" else str(path)
+    _, back = loaded(services, href, table="back")
     back = back.sort_by("name")
     table = table.sort_by("name")
     assert back["pop_est"].to_pylist() == table["pop_est"].to_pylist()
@@ -705,11 +713,11 @@ def test_every_format_gives_the_same_rows(lent, suffix):
     assert shapely.equals_exact(shapes_of(back), promoted, tolerance=1e-12).all()
 
 
-def test_a_chunk_is_never_larger_than_it_may_be(lent):
+def test_a_chunk_is_never_larger_than_it_may_be(services):
     data = collection(*[shapely.Point(n % 180, 0) for n in range(2500)])
-    prepared = lent.run("vector.prepare", href=lent.put("x.geojson", data), chunk_rows=999)
+    prepared = services.run("vector.prepare", href=services.put("x.geojson", data), chunk_rows=999)
     assert [chunk["rows"] for chunk in prepared["chunks"]] == [999, 999, 502]
-    prepared = lent.run("vector.prepare", href=str(lent.place / "x.geojson"), chunk_mb=0.03)
+    prepared = services.run("vector.prepare", href=str(services.folder / "x.geojson"), chunk_mb=0.03)
     assert [chunk["rows"] for chunk in prepared["chunks"]] == [1000, 1000, 500]
     assert prepared["chunks"][2]["footprint"] == [0, 0, 179, 0]
 
@@ -717,22 +725,22 @@ def test_a_chunk_is_never_larger_than_it_may_be(lent):
 # ── Chunks ──
 
 
-def test_what_is_no_chunk_is_not_uploaded(lent):
-    pq.write_table(pa.table({"a": [1]}), lent.place / "x.parquet")
-    for href, said in ((str(lent.place / "x.parquet"), "vector.prepare did not write it"), (lent.put("y.parquet", b"x"), "can be read"), ("z.parquet", "there is no chunk")):  # fmt: skip
+def test_what_is_no_chunk_is_not_uploaded(services):
+    pq.write_table(pa.table({"a": [1]}), services.folder / "x.parquet")
+    for href, said in ((str(services.folder / "x.parquet"), "vector.prepare did not write it"), (services.put("y.parquet", b"x"), "can be read"), ("z.parquet", "there is no chunk")):  # fmt: skip
         with pytest.raises(PermanentError, match=said) as caught:
-            lent.run("vector.upload_chunk", table="t", chunk_id="a", href=href)
+            services.run("vector.upload_chunk", table="t", chunk_id="a", href=href)
         assert caught.value.kind == "invalid_input"
     with pytest.raises(PermanentError, match="name a chunk"):
-        lent.run("vector.upload_chunk", table="t")
+        services.run("vector.upload_chunk", table="t")
 
 
-def test_a_dissolve_by_what_is_not_there_is_refused(lent):
-    href = lent.put("x.geojson", collection(BOX))
+def test_a_dissolve_by_what_is_not_there_is_refused(services):
+    href = services.put("x.geojson", collection(BOX))
     for params, said in (({"by": ["x"]}, "no column 'x'"), ({"sums": ["x"]}, "no column 'x'")):
         with pytest.raises(PermanentError, match=said):
-            lent.run("vector.dissolve", href=href, **params)
+            services.run("vector.dissolve", href=href, **params)
     data = collection(BOX)
     data["features"][0]["properties"] = {"a": "x"}
     with pytest.raises(PermanentError, match="only numbers can be summed"):
-        lent.run("vector.dissolve", href=lent.put("y.geojson", data), sums=["a"])
+        services.run("vector.dissolve", href=services.put("y.geojson", data), sums=["a"])

@@ -15,37 +15,39 @@ from tests.unit.handlers.vector.test_natural_earth import area, collection, load
 FIJI = shapely.box(178, -20, 182, -15)
 
 
-def test_what_lies_on_both_sides_of_180_is_two_parts_on_a_map_of_the_world(lent):
-    prepared, back = loaded(lent, lent.put("x.geojson", collection(FIJI)), target_crs="EPSG:3857", table="fiji")
+def test_what_lies_on_both_sides_of_180_is_two_parts_on_a_map_of_the_world(services):
+    prepared, back = loaded(services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:3857", table="fiji")
     shape = shapes_of(back)[0]
     degree = 20037508.342789244 / 180
     assert sorted(round(float(one.bounds[2] - one.bounds[0])) for one in shape.geoms) == [round(2 * degree)] * 2
     assert sorted(float(one.bounds[0]) / degree for one in shape.geoms) == pytest.approx([-180, 178])
     assert prepared["counts"]["antimeridian_cut"] == 1
     lines = collection(shapely.LineString([(179, 0), (181, 0)]))
-    _, back = loaded(lent, lent.put("y.geojson", lines), target_crs="EPSG:3857", table="line")
+    _, back = loaded(services, services.put("y.geojson", lines), target_crs="EPSG:3857", table="line")
     assert shapes_of(back)[0].length == pytest.approx(2 * degree)
 
 
-def test_a_map_that_goes_on_at_180_needs_no_cut(lent):
-    prepared, back = loaded(lent, lent.put("x.geojson", collection(FIJI)), target_crs="EPSG:32760", table="fiji")
+def test_a_map_that_goes_on_at_180_needs_no_cut(services):
+    prepared, back = loaded(
+        services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:32760", table="fiji"
+    )
     assert shapes_of(back)[0].geom_type == "Polygon"
     assert "antimeridian_cut" not in prepared["counts"]
 
 
-def test_what_lies_across_the_edge_of_another_map_is_refused(lent):
+def test_what_lies_across_the_edge_of_another_map_is_refused(services):
     # A map of the Pacific ends in the Atlantic, 30 degrees west.
-    href = lent.put("x.geojson", collection(shapely.box(-30.5, 0, -29.5, 1)))
-    refused(lent, "across the boundary of its map", href=href, target_crs="EPSG:3832")
-    near = lent.put("y.geojson", collection(shapely.box(-68.5, 0, -67.5, 1)))
-    _, back = loaded(lent, near, target_crs="EPSG:3832", table="near")
+    href = services.put("x.geojson", collection(shapely.box(-30.5, 0, -29.5, 1)))
+    refused(services, "across the boundary of its map", href=href, target_crs="EPSG:3832")
+    near = services.put("y.geojson", collection(shapely.box(-68.5, 0, -67.5, 1)))
+    _, back = loaded(services, near, target_crs="EPSG:3832", table="near")
     assert shapes_of(back)[0].bounds[2] - shapes_of(back)[0].bounds[0] == pytest.approx(111_319.49, rel=1e-4)
 
 
-def test_what_lies_across_the_edge_of_a_map_is_cut_to_its_area_if_that_is_asked_for(lent):
+def test_what_lies_across_the_edge_of_a_map_is_cut_to_its_area_if_that_is_asked_for(services):
     # The area that this map is meant for goes across 180 degrees itself.
-    href = lent.put("x.geojson", collection(shapely.box(-100, 0, -20, 1), shapely.box(170, 0, 175, 1)))
-    prepared, back = loaded(lent, href, target_crs="EPSG:3832", outside="clip", table="pacific")
+    href = services.put("x.geojson", collection(shapely.box(-100, 0, -20, 1), shapely.box(170, 0, 175, 1)))
+    prepared, back = loaded(services, href, target_crs="EPSG:3832", outside="clip", table="pacific")
     assert prepared["counts"]["clipped"] == 1
     left, right = sorted(one.bounds for one in shapes_of(back))
     assert left[2] - left[0] == pytest.approx(5 * 111_319.49, rel=1e-4)
@@ -61,23 +63,23 @@ def test_long_edges_that_no_map_tears_are_no_tears(target):
     assert not bad.any()
 
 
-def test_heights_stay_where_a_feature_is_cut(lent):
+def test_heights_stay_where_a_feature_is_cut(services):
     raised = shapely.force_3d(FIJI, 7.0)
-    _, back = loaded(lent, geoparquet(lent, "z.parquet", [raised], 4326), table="beyond")
+    _, back = loaded(services, geoparquet(services, "z.parquet", [raised], 4326), table="beyond")
     assert shapes_of(back)[0].has_z
     assert set(shapely.get_coordinates(shapes_of(back), include_z=True)[:, 2]) == {7.0}
     # On a map of the Pacific: in degrees its ring jumps from 179 to -179, and is unrolled.
     square = shapely.force_3d(shapely.box(3239638.0, -100_000, 3439638.0, 100_000), 7.0)
     point = shapely.Point(181, 3, 9)
     for name, shape, srid in (("square", square, 3832), ("point", point, 4326)):
-        _, back = loaded(lent, geoparquet(lent, f"{name}.parquet", [shape], srid), table=name)
+        _, back = loaded(services, geoparquet(services, f"{name}.parquet", [shape], srid), table=name)
         assert shapes_of(back)[0].has_z
         assert set(shapely.get_coordinates(shapes_of(back), include_z=True)[:, 2]) == {7.0 if srid == 3832 else 9.0}
 
 
-def test_a_table_across_180_is_catalogued_where_it_is(lent):
-    prepared, _ = loaded(lent, lent.put("x.geojson", collection(FIJI)), target_crs="EPSG:3832", table="fiji")
-    item = lent.run("vector.create_stac", table="fiji", chunks=prepared["chunks"])["item"]
+def test_a_table_across_180_is_catalogued_where_it_is(services):
+    prepared, _ = loaded(services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:3832", table="fiji")
+    item = services.run("vector.create_stac", table="fiji", chunks=prepared["chunks"])["item"]
     assert item["bbox"] == pytest.approx([178, -20, -178, -15])
     place = shapely.geometry.shape(item["geometry"])
     assert (place.covers(shapely.Point(179, -17)), place.covers(shapely.Point(-179, -17))) == (True, True)
@@ -86,8 +88,8 @@ def test_a_table_across_180_is_catalogued_where_it_is(lent):
     assert chunk.area == pytest.approx(place.area) == pytest.approx(20)
 
 
-def test_a_clip_may_go_across_180(lent):
-    href = lent.put("x.geojson", collection(shapely.box(178, -20, 180, -15), shapely.box(0, 0, 1, 1)))
-    prepared, back = loaded(lent, href, clip_bbox=[179, -20, -179, -15], table="clip")
+def test_a_clip_may_go_across_180(services):
+    href = services.put("x.geojson", collection(shapely.box(178, -20, 180, -15), shapely.box(0, 0, 1, 1)))
+    prepared, back = loaded(services, href, clip_bbox=[179, -20, -179, -15], table="clip")
     assert prepared["counts"]["clipped_away"] == 1
     assert area(shapes_of(back)) == pytest.approx(area([shapely.box(179, -20, 180, -15)]), rel=1e-9)

@@ -16,7 +16,7 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.vector import readers
 from tests.conformance.table_worker import tables_at
-from tests.unit.handlers.vector.vector_context import REGISTRY, Lent
+from tests.unit.handlers.vector.vector_context import REGISTRY, FolderServices
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler_reports import Checkpoint
@@ -34,8 +34,8 @@ def countries() -> Any:
 
 
 @pytest.fixture
-def shapefile(lent: Lent) -> str:
-    folder = lent.place / "bronze" / "countries"
+def shapefile(services: FolderServices) -> str:
+    folder = services.folder / "bronze" / "countries"
     shutil.copytree(SHAPEFILE.parent, folder)
     return "countries/naturalearth_lowres.shp"
 
@@ -56,12 +56,12 @@ def as_multi(shapes: Any) -> Any:
     return np.array([one if one.geom_type == "MultiPolygon" else shapely.multipolygons([one]) for one in shapes])
 
 
-def loaded(lent: Lent, href: str, **params: Any) -> tuple[Any, Any]:
+def loaded(services: FolderServices, href: str, **params: Any) -> tuple[Any, Any]:
     """Prepare, upload and read back."""
-    prepared = lent.run("vector.prepare", href=href, **params)
+    prepared = services.run("vector.prepare", href=href, **params)
     for chunk in prepared["chunks"]:
-        lent.run("vector_upload_chunk", chunk=chunk)
-    return prepared, lent.tables.read(prepared["table"])
+        services.run("vector_upload_chunk", chunk=chunk)
+    return prepared, services.tables.read(prepared["table"])
 
 
 def test_every_name_of_the_sources_is_there():
@@ -77,10 +77,10 @@ def test_every_name_of_the_sources_is_there():
 
 
 @pytest.mark.parametrize("target", ["parquet", pytest.param("postgis", marks=pytest.mark.process)])
-def test_every_country_comes_back_as_it_was(request, lent, shapefile, countries, target):
+def test_every_country_comes_back_as_it_was(request, services, shapefile, countries, target):
     if target == "postgis":
-        lent.tables = tables_at(request.getfixturevalue("postgis"))
-    prepared, back = loaded(lent, shapefile, chunk_rows=50)
+        services.tables = tables_at(request.getfixturevalue("postgis"))
+    prepared, back = loaded(services, shapefile, chunk_rows=50)
     assert [chunk["rows"] for chunk in prepared["chunks"]] == [50, 50, 50, 27]
     assert prepared["counts"] == {"rows": COUNTRIES, "chunks": 4, "read": COUNTRIES, "invalid": {}}
     assert (prepared["crs"], prepared["bbox"]) == ("EPSG:4326", [-180.0, -90.0, 180.0, 83.64513])
@@ -91,28 +91,28 @@ def test_every_country_comes_back_as_it_was(request, lent, shapefile, countries,
     for name in ("pop_est", "continent", "name", "iso_a3", "gdp_md_est"):
         assert back[name].to_pylist() == countries[name].to_pylist()
     assert shapely.equals_identical(shapes_of(back), as_multi(shapes_of(countries))).all()
-    lent.tables.drop(prepared["table"])
+    services.tables.drop(prepared["table"])
 
 
-def test_the_same_again_makes_the_same_chunks_and_publishes_nothing(lent, shapefile):
-    first = lent.run("vector.prepare", href=shapefile, chunk_rows=100)
-    before = {path: path.stat().st_mtime_ns for path in (lent.place / "silver").rglob("*.parquet")}
-    assert lent.run("vector.prepare", href=shapefile, chunk_rows=100) == first
-    assert {path: path.stat().st_mtime_ns for path in (lent.place / "silver").rglob("*.parquet")} == before
-    other = lent.run("vector.prepare", href=shapefile, chunk_rows=100, target_crs="EPSG:6933", outside="clip")
+def test_the_same_again_makes_the_same_chunks_and_publishes_nothing(services, shapefile):
+    first = services.run("vector.prepare", href=shapefile, chunk_rows=100)
+    before = {path: path.stat().st_mtime_ns for path in (services.folder / "silver").rglob("*.parquet")}
+    assert services.run("vector.prepare", href=shapefile, chunk_rows=100) == first
+    assert {path: path.stat().st_mtime_ns for path in (services.folder / "silver").rglob("*.parquet")} == before
+    other = services.run("vector.prepare", href=shapefile, chunk_rows=100, target_crs="EPSG:6933", outside="clip")
     assert {chunk["href"] for chunk in other["chunks"]}.isdisjoint(chunk["href"] for chunk in first["chunks"])
 
 
-def test_a_change_beside_the_shapefile_is_a_change_of_the_shapefile(lent, shapefile):
-    first = lent.run("vector.prepare", href=shapefile)
-    dbf = lent.place / "bronze/countries/naturalearth_lowres.dbf"
+def test_a_change_beside_the_shapefile_is_a_change_of_the_shapefile(services, shapefile):
+    first = services.run("vector.prepare", href=shapefile)
+    dbf = services.folder / "bronze/countries/naturalearth_lowres.dbf"
     dbf.write_bytes(dbf.read_bytes().replace(b"Fiji", b"FIJI"))
-    second = lent.run("vector.prepare", href=shapefile)
+    second = services.run("vector.prepare", href=shapefile)
     assert first["chunks"][0]["href"] != second["chunks"][0]["href"]
 
 
-def test_area_and_length_are_kept_by_a_reprojection_and_back(lent, shapefile, countries):
-    prepared, there = loaded(lent, shapefile, table="equal", target_crs="EPSG:6933", outside="clip")
+def test_area_and_length_are_kept_by_a_reprojection_and_back(services, shapefile, countries):
+    prepared, there = loaded(services, shapefile, table="equal", target_crs="EPSG:6933", outside="clip")
     assert prepared["source_crs"] == "EPSG:4326"
     # GDAL's own answer for the same points.
     to = pyproj.Transformer.from_crs("EPSG:4326", "EPSG:6933", always_xy=True)
@@ -120,7 +120,7 @@ def test_area_and_length_are_kept_by_a_reprojection_and_back(lent, shapefile, co
     x, y = to.transform(*shapely.get_coordinates(fiji).T)
     assert np.allclose(shapely.get_coordinates(shapes_of(there)[0]), np.column_stack([x, y]), atol=1e-6)
     chunk = prepared["chunks"][0]["href"]
-    _, back = loaded(lent, chunk, table="back")
+    _, back = loaded(services, chunk, table="back")
     kept = [at for at, name in enumerate(countries["name"].to_pylist()) if name != "Antarctica"]
     before, after = shapes_of(countries)[kept], shapes_of(back)[kept]
     # All but the seam of one country, which crossed itself on the other map by a hair and was repaired.
@@ -131,22 +131,22 @@ def test_area_and_length_are_kept_by_a_reprojection_and_back(lent, shapefile, co
     assert shapely.area(shapes_of(there)[kept]).sum() == pytest.approx(area(before), rel=2e-3)
 
 
-def test_what_a_map_cannot_show_is_refused_or_cut_off(lent, shapefile):
+def test_what_a_map_cannot_show_is_refused_or_cut_off(services, shapefile):
     with pytest.raises(PermanentError, match="reaches beyond what EPSG:3857 can represent") as caught:
-        lent.run("vector.prepare", href=shapefile, target_crs="EPSG:3857")
+        services.run("vector.prepare", href=shapefile, target_crs="EPSG:3857")
     assert caught.value.kind == "invalid_input"
-    prepared, back = loaded(lent, shapefile, target_crs="EPSG:3857", outside="clip", table="mercator")
+    prepared, back = loaded(services, shapefile, target_crs="EPSG:3857", outside="clip", table="mercator")
     assert prepared["counts"]["clipped"] == 1
     assert {"feature": 160, "problem": "clipped to the area of use of EPSG:3857"} in prepared["problems"]
     assert shapely.bounds(shapely.geometrycollections(shapes_of(back)))[1] == pytest.approx(-20048966.1, abs=0.2)
     assert prepared["bbox"][1] == pytest.approx(-85.06)
 
 
-def test_quarters_of_the_map_have_the_area_and_the_rows_of_the_whole(lent, shapefile, countries):
+def test_quarters_of_the_map_have_the_area_and_the_rows_of_the_whole(services, shapefile, countries):
     whole = shapely.area(shapes_of(countries)).sum()
     quarters, rows = 0.0, set()
     for number, box in enumerate([(-181, -91, 0, 0), (0, -91, 181, 0), (-181, 0, 0, 91), (0, 0, 181, 91)]):
-        prepared, back = loaded(lent, shapefile, clip_bbox=box, table=f"q{number}")
+        prepared, back = loaded(services, shapefile, clip_bbox=box, table=f"q{number}")
         counts = prepared["counts"]
         assert counts["rows"] + counts["clipped_away"] == COUNTRIES
         quarters += shapely.area(shapes_of(back)).sum()
@@ -155,12 +155,12 @@ def test_quarters_of_the_map_have_the_area_and_the_rows_of_the_whole(lent, shape
     assert rows == set(countries["name"].to_pylist())
 
 
-def test_a_dissolve_keeps_area_and_sums(lent, shapefile, countries):
-    done = lent.run("vector.dissolve", href=shapefile, by=["continent"], sums=["pop_est"])
+def test_a_dissolve_keeps_area_and_sums(services, shapefile, countries):
+    done = services.run("vector.dissolve", href=shapefile, by=["continent"], sums=["pop_est"])
     assert (done["method"], done["rows"], done["source_rows"]) == ("coverage", 8, COUNTRIES)
     assert done["area_after"] == pytest.approx(done["area_before"], rel=1e-9)
     assert done["area_before"] == pytest.approx(area(shapes_of(countries)), rel=1e-9)
-    _, back = loaded(lent, done["href"], table="continents")
+    _, back = loaded(services, done["href"], table="continents")
     assert shapely.area(shapes_of(back)).sum() == pytest.approx(shapely.area(shapes_of(countries)).sum(), rel=1e-9)
     assert sum(back["sum_pop_est"].to_pylist()) == sum(countries["pop_est"].to_pylist())
     assert sum(back["features"].to_pylist()) == COUNTRIES
@@ -169,50 +169,50 @@ def test_a_dissolve_keeps_area_and_sums(lent, shapefile, countries):
     assert dict(zip(back["continent"].to_pylist(), back["sum_pop_est"].to_pylist(), strict=True))["Africa"] == africa
 
 
-def test_features_that_overlap_are_dissolved_plainly(lent):
-    href = lent.put("over.geojson", collection(shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)))
-    done = lent.run("vector.dissolve", href=href)
+def test_features_that_overlap_are_dissolved_plainly(services):
+    href = services.put("over.geojson", collection(shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)))
+    done = services.run("vector.dissolve", href=href)
     assert (done["method"], done["rows"]) == ("plain", 1)
-    _, back = loaded(lent, done["href"], table="merged")
+    _, back = loaded(services, done["href"], table="merged")
     assert shapely.area(shapes_of(back)).tolist() == [7.0]
 
 
-def test_a_simplified_coverage_has_no_gaps_and_nearly_the_same_area(lent, shapefile, countries):
-    done = lent.run("vector.simplify", href=shapefile, tolerance=0.5)
+def test_a_simplified_coverage_has_no_gaps_and_nearly_the_same_area(services, shapefile, countries):
+    done = services.run("vector.simplify", href=shapefile, tolerance=0.5)
     assert (done["method"], done["rows"]) == ("coverage", COUNTRIES)
     assert done["vertices_after"] < done["vertices_before"] * 0.7
     # Half a degree of tolerance takes less than one percent of the land.
     assert done["area_after"] == pytest.approx(done["area_before"], rel=0.01)
-    _, back = loaded(lent, done["href"], table="simple")
+    _, back = loaded(services, done["href"], table="simple")
     assert shapely.coverage_is_valid(shapes_of(back))
     assert back["name"].to_pylist() == countries["name"].to_pylist()
 
 
 @pytest.mark.parametrize("handler", ["vector.simplify", "vector.dissolve"])
-def test_what_is_repaired_before_is_counted(lent, handler):
+def test_what_is_repaired_before_is_counted(services, handler):
     bow_tie = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
-    href = lent.put("x.geojson", collection(bow_tie, shapely.box(5, 5, 6, 6), None))
-    done = lent.run(handler, href=href, **({"tolerance": 0.01} if handler == "vector.simplify" else {}))
+    href = services.put("x.geojson", collection(bow_tie, shapely.box(5, 5, 6, 6), None))
+    done = services.run(handler, href=href, **({"tolerance": 0.01} if handler == "vector.simplify" else {}))
     assert done["counts"] == {"null_geometry": 1, "read": 3, "repaired": 1, "invalid": {"Self-intersection": 1}}
     assert [one["feature"] for one in done["problems"]] == [3, 1]
 
 
-def test_a_dissolve_looks_whether_to_stop_while_it_reads(lent, shapefile, monkeypatch):
+def test_a_dissolve_looks_whether_to_stop_while_it_reads(services, shapefile, monkeypatch):
     looked: list[int] = []
     monkeypatch.setattr(HandlerContext, "raise_if_cancelled", lambda _: looked.append(1))
     times = []
     for batch in (COUNTRIES, COUNTRIES, 50):
         looked.clear()
         monkeypatch.setattr(readers, "BATCH_FEATURES", batch)
-        lent.run("vector.dissolve", href=shapefile)
+        services.run("vector.dissolve", href=shapefile)
         times.append(len(looked))
     # In each of the four batches, instead of in one. The first run publishes, too.
     assert times[2] - times[1] == 3
 
 
-def test_lines_are_simplified_plainly(lent):
+def test_lines_are_simplified_plainly(services):
     line = shapely.LineString([(0, 0), (1, 0.01), (2, 0)])
-    done = lent.run("vector.simplify", href=lent.put("line.geojson", collection(line)), tolerance=0.1)
+    done = services.run("vector.simplify", href=services.put("line.geojson", collection(line)), tolerance=0.1)
     assert (done["method"], done["vertices_before"], done["vertices_after"]) == ("plain", 3, 2)
 
 
@@ -227,16 +227,16 @@ def collection(*shapes: Any) -> dict[str, Any]:
 # ── The catalog, and all of it in one task ──
 
 
-def test_the_item_of_a_table_says_what_it_holds_and_is_stac(lent, shapefile):
+def test_the_item_of_a_table_says_what_it_holds_and_is_stac(services, shapefile):
     import pystac
 
-    prepared, _ = loaded(lent, shapefile, chunk_rows=100, table="countries")
-    lent.tables.replace_chunk("countries", "old", lent.tables.read("countries").slice(0, 3))
-    made = lent.run("vector.create_stac", table="countries", chunks=prepared["chunks"], source=prepared["source"], expected_rows=COUNTRIES)  # fmt: skip
+    prepared, _ = loaded(services, shapefile, chunk_rows=100, table="countries")
+    services.tables.replace_chunk("countries", "old", services.tables.read("countries").slice(0, 3))
+    made = services.run("vector.create_stac", table="countries", chunks=prepared["chunks"], source=prepared["source"], expected_rows=COUNTRIES)  # fmt: skip
     assert (made["rows"], made["removed_rows"], made["item_id"]) == (COUNTRIES, 3, "countries")
     item = made["item"]
-    assert lent.catalog.registered["vectors", "countries"] == item
-    pystac.Collection.from_dict(lent.catalog.made["vectors"]).validate()
+    assert services.catalog.registered["vectors", "countries"] == item
+    pystac.Collection.from_dict(services.catalog.collections["vectors"]).validate()
     properties = item["properties"]
     assert (properties["table:row_count"], properties["proj:code"]) == (COUNTRIES, "EPSG:4326")
     assert properties["table:columns"][-1] == {"name": "geometry", "type": "MultiPolygon"}
@@ -249,22 +249,22 @@ def test_the_item_of_a_table_says_what_it_holds_and_is_stac(lent, shapefile):
     read.validate()
 
 
-def test_a_late_upload_of_an_earlier_run_is_not_taken_for_one_of_this_run(lent, shapefile):
-    first = lent.run("vector.prepare", href=shapefile, table="world")
-    dbf = lent.place / "bronze/countries/naturalearth_lowres.dbf"
+def test_a_late_upload_of_an_earlier_run_is_not_taken_for_one_of_this_run(services, shapefile):
+    first = services.run("vector.prepare", href=shapefile, table="world")
+    dbf = services.folder / "bronze/countries/naturalearth_lowres.dbf"
     dbf.write_bytes(dbf.read_bytes().replace(b"Fiji", b"FIJI"))
-    second, _ = loaded(lent, shapefile, table="world")
-    lent.run("vector.upload_chunk", chunk=first["chunks"][0])
-    lent.run("vector.create_stac", table="world", chunks=second["chunks"], expected_rows=COUNTRIES)
-    names = lent.tables.read("world")["name"].to_pylist()
+    second, _ = loaded(services, shapefile, table="world")
+    services.run("vector.upload_chunk", chunk=first["chunks"][0])
+    services.run("vector.create_stac", table="world", chunks=second["chunks"], expected_rows=COUNTRIES)
+    names = services.tables.read("world")["name"].to_pylist()
     assert ("FIJI" in names, "Fiji" in names) == (True, False)
 
 
-def test_rows_that_are_missing_are_noticed(lent, shapefile):
-    prepared = lent.run("vector.prepare", href=shapefile, chunk_rows=100, table="half")
-    lent.run("vector.upload_chunk", chunk=prepared["chunks"][0])
+def test_rows_that_are_missing_are_noticed(services, shapefile):
+    prepared = services.run("vector.prepare", href=shapefile, chunk_rows=100, table="half")
+    services.run("vector.upload_chunk", chunk=prepared["chunks"][0])
     with pytest.raises(PermanentError, match="has 100 rows, expected 177"):
-        lent.run("vector.create_stac", table="half", expected_rows=COUNTRIES)
+        services.run("vector.create_stac", table="half", expected_rows=COUNTRIES)
 
 
 class Stops:
@@ -284,29 +284,29 @@ class Stops:
         return checkpoint
 
 
-def test_all_of_it_in_one_task_goes_on_where_it_was_killed(lent, shapefile, monkeypatch):
+def test_all_of_it_in_one_task_goes_on_where_it_was_killed(services, shapefile, monkeypatch):
     uploaded: list[str] = []
-    whole = lent.tables.replace_chunk
+    whole = services.tables.replace_chunk
 
     def replace_chunk(table: str, chunk: str, rows: Any) -> int:
         uploaded.append(chunk)
         return int(whole(table, chunk, rows))
 
-    monkeypatch.setattr(lent.tables, "replace_chunk", replace_chunk)
+    monkeypatch.setattr(services.tables, "replace_chunk", replace_chunk)
     killed = Stops(after=3)
     with pytest.raises(KeyboardInterrupt):
-        lent.run("vector_docker_complete", reporter=killed, href=shapefile, chunk_rows=30)
+        services.run("vector_docker_complete", reporter=killed, href=shapefile, chunk_rows=30)
     assert [one.phase for one in killed.saved] == ["prepared", "chunk 1", "chunk 2"]
     assert [one[:6] for one in uploaded] == ["c00001", "c00002", "c00003"]
     # What was prepared is kept once, beside the chunks, and not in each checkpoint.
-    assert len(list((lent.place / "silver").rglob("prepared-*.json"))) == 1
+    assert len(list((services.folder / "silver").rglob("prepared-*.json"))) == 1
     assert max(len(str(one.data)) for one in killed.saved) < 500
-    done = lent.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
+    done = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
     assert [one[:6] for one in uploaded[3:]] == ["c00003", "c00004", "c00005", "c00006"]
     assert (done["rows"], done["chunks"], done["resumed_from"]) == (COUNTRIES, 6, 2)
-    assert lent.tables.read("naturalearth_lowres").num_rows == COUNTRIES
-    assert done["item"] == lent.catalog.registered["vectors", "naturalearth_lowres"]
-    assert not list((lent.place / "silver").rglob("prepared-*.json"))
+    assert services.tables.read("naturalearth_lowres").num_rows == COUNTRIES
+    assert done["item"] == services.catalog.registered["vectors", "naturalearth_lowres"]
+    assert not list((services.folder / "silver").rglob("prepared-*.json"))
     # Without it another attempt begins anew, and comes to the same.
-    again = lent.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
+    again = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
     assert again == done | {"resumed_from": 0}

@@ -17,12 +17,12 @@ from tests.unit.handlers.vector.test_natural_earth import collection
 
 
 @pytest.mark.parametrize("suffix", [".geojson", ".parquet"])
-def test_a_file_that_goes_away_while_it_is_read_may_come_back(lent, monkeypatch, suffix):
+def test_a_file_that_goes_away_while_it_is_read_may_come_back(services, monkeypatch, suffix):
     box = shapely.box(0, 0, 1, 1)
     if suffix == ".parquet":
-        href = geoparquet(lent, "x.parquet", [box], 4326)
+        href = geoparquet(services, "x.parquet", [box], 4326)
     else:
-        href = lent.put("x.geojson", collection(box))
+        href = services.put("x.geojson", collection(box))
     look = dataset_files.check_content
 
     def looked_at_and_gone(path: Any, format_: str) -> None:
@@ -31,23 +31,23 @@ def test_a_file_that_goes_away_while_it_is_read_may_come_back(lent, monkeypatch,
 
     monkeypatch.setattr(dataset_files, "check_content", looked_at_and_gone)
     with pytest.raises(BlobsUnavailable, match="went away"):
-        lent.run("vector.prepare", href=href)
+        services.run("vector.prepare", href=href)
 
 
-def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(lent, monkeypatch):
+def test_a_disk_that_does_not_answer_is_no_fault_of_the_file(services, monkeypatch):
     def unreadable(*_: Any, **__: Any) -> Any:
         raise OSError(errno.EIO, "Input/output error")
 
-    href = lent.put("x.geojson", collection(shapely.box(0, 0, 1, 1)))
+    href = services.put("x.geojson", collection(shapely.box(0, 0, 1, 1)))
     monkeypatch.setattr("pyogrio.list_layers", unreadable)
     with pytest.raises(BlobsUnavailable, match="Input/output error"):
-        lent.run("vector.prepare", href=href)
+        services.run("vector.prepare", href=href)
     monkeypatch.setattr(pq, "ParquetFile", unreadable)
     with pytest.raises(OSError, match="Input/output error"):
-        arrow_features.read_chunk(lent.place / "x.geojson")
+        arrow_features.read_chunk(services.folder / "x.geojson")
 
 
-def test_a_chunk_that_is_broken_is_bad_input_all_the_same(lent):
-    path = lent.put("x.parquet", b"PAR1 and nothing more")
+def test_a_chunk_that_is_broken_is_bad_input_all_the_same(services):
+    path = services.put("x.parquet", b"PAR1 and nothing more")
     with pytest.raises(PermanentError, match="not a chunk"):
-        lent.run("vector.upload_chunk", table="t", chunk_id="c", href=path)
+        services.run("vector.upload_chunk", table="t", chunk_id="c", href=path)

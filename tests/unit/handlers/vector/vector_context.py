@@ -1,4 +1,4 @@
-"""What a vector handler is lent in a test: storage and tables in a folder, a catalog in memory."""
+"""Services of vector handlers in a test: storage and tables in a folder, a catalog in memory."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ REGISTRY = discover(["dagmaster.handlers.vector.handlers"], entry_points=False)
 
 
 class MemoryCatalog:
-    """As much of a catalog as the vector handlers use."""
+    """The part of a catalog that vector handlers use."""
 
     def __init__(self) -> None:
-        self.made: dict[str, dict[str, Any]] = {}
+        self.collections: dict[str, dict[str, Any]] = {}
         self.registered: dict[tuple[str, str], dict[str, Any]] = {}
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:
-        is_new = collection["id"] not in self.made
-        self.made.setdefault(collection["id"], collection)
+        is_new = collection["id"] not in self.collections
+        self.collections.setdefault(collection["id"], collection)
         return is_new
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
         for item in items:
-            assert item["collection"] in self.made
+            assert item["collection"] in self.collections
             self.registered[item["collection"], item["id"]] = item
         return Registered(created=len(items))
 
 
-class Lent:
-    """Services in one folder. What lies in it may be read."""
+class FolderServices:
+    """Services in one folder. Handlers may read its files."""
 
-    def __init__(self, place: Path, tables: Tables | None = None) -> None:
-        self.place = place
-        zones = {zone: (place / zone).as_uri() for zone in ("bronze", "silver", "gold")}
-        self.blobs = ObjectStorage(zones, roots=[place])
+    def __init__(self, folder: Path, tables: Tables | None = None) -> None:
+        self.folder = folder
+        zones = {zone: (folder / zone).as_uri() for zone in ("bronze", "silver", "gold")}
+        self.blobs = ObjectStorage(zones, roots=[folder])
         self.catalog: Any = MemoryCatalog()
-        self.tables: Tables = tables or ParquetTables(place / "tables")
-        self.share = Share(scratch=place / "scratch")
+        self.tables: Tables = tables or ParquetTables(folder / "tables")
+        self.share = Share(scratch=folder / "scratch")
 
     def run(self, handler: str, checkpoint: Checkpoint | None = None, reporter: Any = None, **params: Any) -> Any:
-        """Call a handler as a worker does, and give its output as JSON."""
+        """Call a handler as a worker does; return its output as JSON."""
         spec = REGISTRY.get(handler)
         ctx = HandlerContext(
             params=params,
@@ -68,11 +68,11 @@ class Lent:
             return json.loads(spec.call(ctx).model_dump_json(by_alias=True))
         finally:
             ctx.close()
-            assert not [one for one in (self.place / "scratch").rglob("*") if one.is_file()]
+            assert not [path for path in (self.folder / "scratch").rglob("*") if path.is_file()]
 
     def put(self, name: str, text: str | bytes | dict[str, Any]) -> str:
-        """Have a file, and give its path."""
-        path = self.place / name
+        """Write a file; return its path."""
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = json.dumps(text) if isinstance(text, dict) else text
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
