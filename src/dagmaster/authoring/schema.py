@@ -105,7 +105,7 @@ class TaskModel(NextModel):
     dispatch_timeout_seconds: Seconds | None = Field(default=None, description="How long it may wait in its queue.")
     retry: Retry = Field(default=None, description="Default: the handler's own, else 3 attempts.")
     allow_failure: bool = Field(default=False, description="A failure does not fail the job; dependents run.")
-    pool: str | None = Field(default=None, min_length=1, max_length=128, description="Takes one slot of this pool.")
+    pool: str | None = Field(default=None, min_length=1, max_length=128, description="Not implemented yet: rejected.")
 
 
 class BranchModel(FileModel):
@@ -152,7 +152,9 @@ class FanOutModel(NextModel):
     tolerate_failures: Tolerance = Field(
         default=0, description="How many children may fail: a count, or a share such as '2%'."
     )
-    on_item_error: Literal["fail", "tolerate", "quarantine"] = Field("fail", description="What a failed child means.")
+    on_item_error: Literal["fail", "tolerate", "quarantine"] = Field(
+        "fail", description="What a failed child means. `quarantine` is not implemented yet: rejected."
+    )
     fail_fast: bool = Field(
         default=False, description="Stop the other children once the failures exceed the tolerance."
     )
@@ -227,9 +229,7 @@ class WorkflowModel(FileModel):
         "finish_running", description="What the other nodes do when a node fails permanently."
     )
     deadline_seconds: Seconds | None = Field(default=None, description="How long the job may take in total.")
-    max_active_jobs: int | None = Field(
-        default=None, ge=1, le=MAX_COUNT, description="How many of its jobs run concurrently."
-    )
+    max_active_jobs: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Not implemented yet: rejected.")
     tags: list[str] = Field(default_factory=list, max_length=100, description="For searching.")
 
 

@@ -67,7 +67,6 @@ class Maker:
                     "description": TEXT,
                     "on_failure": st.sampled_from(["finish_running", "cancel_running", "continue"]),
                     "deadline_seconds": SECONDS,
-                    "max_active_jobs": st.integers(1, 100),
                     "tags": st.lists(TEXT, max_size=3),
                 },
             )
@@ -159,7 +158,6 @@ class Maker:
             dispatch_timeout_seconds=SECONDS,
             retry=RETRIES,
             allow_failure=st.just(False) if nesting else st.booleans(),
-            pool=NAMES,
         )
 
     def conditional(self, before: list[str], _: int) -> dict[str, Any]:
@@ -181,7 +179,7 @@ class Maker:
         return {"source": source, "task": child} | self.some(
             max_parallel=st.integers(1, 1_000_000),
             tolerate_failures=st.integers(0, 9) | st.sampled_from(["0%", "2%", "2.5%", "100%"]),
-            on_item_error=st.sampled_from(["fail", "tolerate", "quarantine"]),
+            on_item_error=st.sampled_from(["fail", "tolerate"]),
             fail_fast=st.booleans(),
         )
 

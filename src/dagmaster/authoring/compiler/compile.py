@@ -21,6 +21,7 @@ from dagmaster.authoring.compiler.node_outputs import output_keys
 from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
 from dagmaster.authoring.compiler.node_templates import OUTPUTS, sort_keys
 from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
+from dagmaster.authoring.compiler.unimplemented_keys import check_unimplemented_keys
 from dagmaster.authoring.inputs import check_inputs
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.source_document import Document, document_from_data, format_path, read_document, read_file
@@ -70,7 +71,7 @@ def compile_text(
 
 def compile_definition(definition: Mapping[str, Any]) -> Graph:
     """Compile a stored definition, which contains the handlers' defaults."""
-    return compile_document(document_from_data(dict(definition))).graph
+    return _Compilation(document_from_data(dict(definition)), None, is_stored=True).run().graph
 
 
 def compile_document(
@@ -102,10 +103,18 @@ def _without_gc() -> Iterator[None]:
 class _Compilation:
     """The compilation of one document."""
 
-    def __init__(self, document: Document, handlers: Registry | None, *, allow_missing_handlers: bool) -> None:
+    def __init__(
+        self,
+        document: Document,
+        handlers: Registry | None,
+        *,
+        allow_missing_handlers: bool = False,
+        is_stored: bool = False,
+    ) -> None:
         self.document = document
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
+        self.is_stored = is_stored
         self.problems: list[Problem] = []
         self.problem_limit = MAX_PROBLEMS
         self.wrong_inputs: set[str] = set()
@@ -118,6 +127,8 @@ class _Compilation:
             raise WorkflowInvalid(_in_file_order(self.problems))
         self._check_identity(workflow)
         self.problems += check_inputs(self.document, workflow.inputs, self.wrong_inputs)
+        if not self.is_stored:
+            self.problems += check_unimplemented_keys(self.document)
         self._stop_if_too_many(self.problems)
         models = self._read_nodes(workflow)
         ids = list(workflow.nodes)

@@ -67,7 +67,7 @@ class CogOptions:
             "COMPRESS": self.compression,
             "BLOCKSIZE": self.tile_size,
             "BIGTIFF": "IF_SAFER",
-            # Overviews of the source may be resampled otherwise, unsorted, or in SubIFDs: they are made from the pixels.
+            # Those of the source may be resampled otherwise, unsorted, or in SubIFDs: they are made from the pixels.
             "OVERVIEWS": "IGNORE_EXISTING",
             "OVERVIEW_RESAMPLING": resampling.upper(),
             "NUM_THREADS": share.threads,
