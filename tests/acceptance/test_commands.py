@@ -29,12 +29,12 @@ def dagmaster(*arguments: str, stdin: str = "", **env: str) -> subprocess.Comple
 def database():
     """Provide a database for the runs of this module, which stays up between them."""
     with (
-        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place,
+        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
-        Path(place).chmod(0o755)
-        patch.setenv("DAGMASTER_DATA_DIR", f"{place}/postgres")
-        with EmbeddedPostgres(Path(place) / "postgres"):
+        Path(folder).chmod(0o755)
+        patch.setenv("DAGMASTER_DATA_DIR", f"{folder}/postgres")
+        with EmbeddedPostgres(Path(folder) / "postgres"):
             yield
 
 
@@ -48,7 +48,7 @@ def write(tmp_path):
     return write
 
 
-def test_help_teaches_and_every_command_has_it():
+def test_every_command_has_help():
     for command in ([], ["run"], ["workflows"], ["workflows", "validate"], ["handlers"], ["handlers", "test"]):
         done = from_its_entry_point(*command, "--help")
         assert done.returncode == 0
@@ -66,7 +66,7 @@ def test_a_workflow_runs_from_the_entry_point():
     assert from_its_entry_point("run", "nowhere.yaml").returncode == 2
 
 
-def test_a_wrong_command_is_answered_with_the_nearest_right_one():
+def test_for_an_unknown_command_the_most_similar_one_is_suggested():
     done = from_its_entry_point("workflow")
     assert done.returncode == 2
     assert "'workflows'" in done.stderr
@@ -79,7 +79,7 @@ def test_help_imports_neither_pydantic_nor_jinja_nor_asyncio():
     assert not {"pydantic", "jinja2", "asyncio", "rich"} & set(modules)
 
 
-def test_run_prints_the_result_on_the_output_and_the_rest_elsewhere():
+def test_run_prints_the_result_to_stdout_and_the_rest_to_stderr():
     done = dagmaster("run", HELLO, "-i", "name=Ada")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"message": "Hello, Ada!"}
@@ -108,7 +108,7 @@ def test_a_run_prints_the_document_that_jobs_show_prints():
     assert list(in_memory["nodes"]["greet"]) == list(stored["nodes"]["greet"])
 
 
-def test_a_failed_job_exits_with_1_and_says_why(write):
+def test_a_failed_job_exits_with_1_and_prints_the_reason(write):
     done = dagmaster(
         "run", write("{name: n, nodes: {a: {handler: fail, params: {message: tile 47, permanent: true}}}}")
     )
@@ -125,38 +125,38 @@ def test_a_bad_file_exits_with_2_and_runs_nothing(write):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["-i", "nme=Ada"], "did you mean 'name'?"),
         (["-i", "name"], "key=value"),
-        (["-i", "name=a", "-i", "name=b"], "given twice"),
+        (["-i", "name=a", "-i", "name=b"], "appears twice"),
         (["-I", "/nowhere.json"], "/nowhere.json"),
         (["-I", "-"], "expected a JSON object"),
         (["--concurrency", "0"], "0 is not in the range"),
         (["--handlers", "no.such.module"], "no.such.module"),
     ],
 )
-def test_bad_usage_exits_with_2_and_a_sentence(arguments, said):
+def test_bad_usage_exits_with_2_and_a_sentence(arguments, message):
     done = dagmaster("run", HELLO, *arguments, stdin="[1]")
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_a_missing_file_is_named():
     done = dagmaster("run", "nowhere.yaml")
     assert done.returncode == 2
     assert "nowhere.yaml" in done.stderr
 
 
-def test_inputs_come_from_a_file_and_the_command_line_wins(tmp_path):
+def test_inputs_come_from_a_file_and_the_command_line_overrides_them(tmp_path):
     (tmp_path / "inputs.json").write_text('{"name": "file"}')
     assert "file" in dagmaster("run", HELLO, "-I", str(tmp_path / "inputs.json")).stdout
     assert "line" in dagmaster("run", HELLO, "-I", str(tmp_path / "inputs.json"), "-i", "name=line").stdout
     assert "stdin" in dagmaster("run", HELLO, "-I", "-", stdin='{"name": "stdin"}').stdout
 
 
-def test_an_input_is_read_as_its_type_says(write):
+def test_an_input_is_parsed_by_its_type(write):
     flow = write(
         "{name: n, inputs: {s: {type: string}, n: {type: integer}, o: {type: object}}, "
         "nodes: {a: {handler: echo, params: {all: '{{ inputs }}'}}}}"
@@ -220,9 +220,9 @@ def test_an_interrupt_cancels_the_job_and_exits_with_130(write):
     assert process.stderr is not None
     assert "a: dispatched" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "b: CANCELLED" in said
+    assert "b: CANCELLED" in message
 
 
 DEAF = """
@@ -239,8 +239,8 @@ async def deaf() -> dict:
 """
 
 
-def test_two_interrupts_leave_at_once(tmp_path, write):
-    # The handler does not listen: only the second signal ends it.
+def test_two_interrupts_exit_at_once(tmp_path, write):
+    # The handler ignores the cancellation: only the second signal ends it.
     (tmp_path / "deaf.py").write_text(DEAF)
     process = subprocess.Popen(
         [DAGMASTER, "run", write("{name: n, nodes: {a: {handler: deaf}}}"), "--handlers", str(tmp_path / "deaf.py")],
@@ -270,13 +270,13 @@ def loud() -> dict:
 """
 
 
-def test_what_a_handler_prints_does_not_disturb_the_document(tmp_path, write):
+def test_the_output_of_a_handler_does_not_corrupt_the_document(tmp_path, write):
     (tmp_path / "loud.py").write_text(LOUD)
     flow = write("{name: n, nodes: {a: {handler: loud}}}")
     done = dagmaster("run", flow, "--handlers", str(tmp_path / "loud.py"), "--json")
     assert json.loads(done.stdout)["status"] == "COMPLETED"
-    for said in ("imported", "hello", "from below"):
-        assert said in done.stderr
+    for message in ("imported", "hello", "from below"):
+        assert message in done.stderr
 
 
 def test_a_secret_is_shown_nowhere(write):
@@ -295,7 +295,7 @@ def test_a_secret_is_shown_nowhere(write):
         for canary in ("hunter2secret", "tok-canary"):
             assert canary not in done.stdout + done.stderr
         assert "***" in done.stdout + done.stderr
-    # All three were run: nothing was hidden by not happening.
+    # All three nodes ran.
     document = json.loads(runs[1].stdout)
     assert [document["nodes"][name]["status"] for name in "abc"] == ["COMPLETED", "FAILED", "FAILED"]
     node = json.loads(dagmaster("jobs", "show", document["job_id"], "a", "--json").stdout)
@@ -303,33 +303,37 @@ def test_a_secret_is_shown_nowhere(write):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--approve", "release", "--reject", "release"], "both answer release"),
         (["--approve", "all", "--reject", "release"], "both answer all"),
         (["--approve", "relese"], "did you mean 'release'?"),
     ],
 )
-def test_answers_that_make_no_sense_are_bad_usage(arguments, said):
+def test_contradictory_answers_are_bad_usage(arguments, message):
     done = dagmaster("run", str(ROOT / "workflows" / "approval.yaml"), *arguments)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "message"),
     [
-        ("{name: n, nodes: {g: {type: approval, approvers: [nobody_here]}}}", ["--approve", "all"], "may not answer g"),
+        (
+            "{name: n, nodes: {g: {type: approval, approvers: [another_user]}}}",
+            ["--approve", "all"],
+            "may not answer g",
+        ),
         ("{name: n, nodes: {w: {type: wait, signal: go}}}", ["--ephemeral"], "the job cannot continue: w waits"),
     ],
 )
-def test_a_job_that_nobody_here_can_move_ends_with_the_reason(write, text, arguments, said):
+def test_a_job_that_cannot_continue_ends_with_the_reason(write, text, arguments, message):
     done = dagmaster("run", write(text), *arguments)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_a_broken_child_workflow_is_told_as_broken(write):
+def test_an_invalid_child_workflow_is_reported_as_invalid(write):
     write("{workflow_id: child, nodes: {a: {handler: ecko}}}", "child.yaml")
     done = dagmaster("run", write("{name: p, nodes: {c: {type: workflow, workflow_id: child}}}"), "--json")
     assert done.returncode == 2
@@ -337,13 +341,13 @@ def test_a_broken_child_workflow_is_told_as_broken(write):
 
 
 def test_on_a_terminal_the_nodes_are_shown_as_a_tree():
-    said = on_a_terminal(DAGMASTER, "run", str(ROOT / "workflows" / "demo.yaml"), "-i", "tasks=5")
-    assert "✔ inspect" in said
-    assert "├─ ↷ at_once" in said
-    assert "not taken" in said
-    assert "attempt 2" in said
-    assert "5/5" in said
-    assert "COMPLETED in" in said
+    message = on_a_terminal(DAGMASTER, "run", str(ROOT / "workflows" / "demo.yaml"), "-i", "tasks=5")
+    assert "✔ inspect" in message
+    assert "├─ ↷ at_once" in message
+    assert "not taken" in message
+    assert "attempt 2" in message
+    assert "5/5" in message
+    assert "COMPLETED in" in message
 
 
 def on_a_terminal(*command: str) -> str:
@@ -358,7 +362,7 @@ def on_a_terminal(*command: str) -> str:
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
     )
     os.close(follower)
-    said = b""
+    message = b""
     while True:
         select.select([leader], [], [], 60)
         try:
@@ -367,13 +371,13 @@ def on_a_terminal(*command: str) -> str:
             break
         if not chunk:
             break
-        said += chunk
+        message += chunk
     process.wait(timeout=60)
     os.close(leader)
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode())
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", message.decode())
 
 
-def test_validate_tells_all_problems_of_all_files_and_one_bad_file_hides_no_other(tmp_path):
+def test_validate_prints_all_problems_of_all_files(tmp_path):
     (tmp_path / "a.yaml").write_text("{name: a, nodes: {x: {handler: echo}}}")
     (tmp_path / "b.yaml").write_text("a: &x [1]\nb: *x\n")
     (tmp_path / "c.yaml").write_text("{name: c, nodes: {x: {handler: ecko}, y: {handlr: echo}}}")
@@ -386,7 +390,7 @@ def test_validate_tells_all_problems_of_all_files_and_one_bad_file_hides_no_othe
     assert "3 of 4 files cannot run" in done.stderr
 
 
-def test_the_files_that_ship_and_those_of_the_sources_are_valid():
+def test_the_shipped_workflows_and_those_of_the_source_systems_are_valid():
     files = [str(file) for file in sorted((ROOT / "workflows").glob("*.yaml"))]
     assert dagmaster("workflows", "validate", *files).returncode == 0
     sources = str(ROOT / "examples" / "sources")
@@ -411,7 +415,7 @@ def test_the_schema_is_json():
     assert json.loads(dagmaster("workflows", "schema").stdout)["title"] == "dagmaster workflow"
 
 
-def test_handlers_are_listed_shown_and_tried():
+def test_handlers_are_listed_shown_and_tested():
     assert {each["name"] for each in json.loads(dagmaster("handlers", "list", "--json").stdout)} >= {
         "echo",
         "hello_world",
@@ -430,7 +434,7 @@ def test_handlers_are_listed_shown_and_tried():
     assert dagmaster("handlers", "test", "size_check", "-p", "size=1").returncode == 2
 
 
-def test_the_output_can_be_cut_off_by_a_pipe():
+def test_the_output_may_be_closed_by_a_pipe():
     done = subprocess.run(
         f"{DAGMASTER} workflows schema | head -1", shell=True, capture_output=True, text=True, check=False
     )

@@ -21,30 +21,30 @@ from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_co
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-A_LONG_WHILE = 60.0
-"""Longer than anything here takes, on a machine that is busy."""
+TIMEOUT_SECONDS = 60.0
+"""Longer than any step takes on a busy machine."""
 
 HANDLERS = """
 import asyncio, os, pathlib
 from dagmaster import HandlerContext, handler
 
 @handler("hold", queue="light")
-async def hold(ctx: HandlerContext, place: str) -> dict:
-    pathlib.Path(place, f"began-{ctx.attempt}").write_text(str(os.getpid()))
+async def hold(ctx: HandlerContext, sandbox: str) -> dict:
+    pathlib.Path(sandbox, f"started-{ctx.attempt}").write_text(str(os.getpid()))
     if ctx.attempt == 1:
         await asyncio.Event().wait()
     return {"attempt": ctx.attempt}
 
 @handler("deaf", queue="light", isolation="thread")
-def deaf(place: str) -> None:
-    pathlib.Path(place, "began").touch()
+def deaf(sandbox: str) -> None:
+    pathlib.Path(sandbox, "started").touch()
     import threading
     threading.Event().wait()
 """
 
 
 class Process:
-    """A command that runs, and what it said so far."""
+    """A running command, and its output so far."""
 
     def __init__(self, arguments: tuple[str, ...], env: dict[str, str], start: type[subprocess.Popen[str]]) -> None:
         self._process = start(
@@ -53,56 +53,56 @@ class Process:
         )  # fmt: skip
         self.pid = self._process.pid
         self.lines: list[str] = []
-        self._heard = threading.Condition()
-        self._is_over = False
+        self._changed = threading.Condition()
+        self._has_ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as said:
-            for line in said:
-                with self._heard:
+        with self._process.stdout as output:
+            for line in output:
+                with self._changed:
                     self.lines.append(line.rstrip())
-                    self._heard.notify_all()
-        with self._heard:
-            self._is_over = True
-            self._heard.notify_all()
+                    self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
 
-    def until(self, said: str) -> str:
-        """Wait for a line that has this, and give it."""
-        with self._heard:
-            self._heard.wait_for(lambda: said in self.text or self._is_over, A_LONG_WHILE)
-        found = [line for line in self.lines if said in line]
-        assert found, f"{said!r} was not said:\n{self.text}"
-        return found[0]
+    def until(self, text: str) -> str:
+        """Wait for a line that contains this text; return the line."""
+        with self._changed:
+            self._changed.wait_for(lambda: text in self.text or self._has_ended, TIMEOUT_SECONDS)
+        lines = [line for line in self.lines if text in line]
+        assert lines, f"{text!r} was not printed:\n{self.text}"
+        return lines[0]
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def over(self) -> int:
-        """Wait for its end, and give its exit code."""
-        code = self._process.wait(A_LONG_WHILE)
-        self._reader.join(A_LONG_WHILE)
+    def wait(self) -> int:
+        """Wait until it exits; return the exit code."""
+        code = self._process.wait(TIMEOUT_SECONDS)
+        self._reader.join(TIMEOUT_SECONDS)
         return code
 
     def end(self) -> None:
-        """End it in peace, so that what it started ends with it; else by force."""
+        """Terminate it, so that the processes that it started end, too; else kill it."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            self._process.wait(A_LONG_WHILE)
+            self._process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        self.over()
+        self.wait()
 
 
-class Place:
-    """A directory with a database of its own, and the processes that a test starts there."""
+class Sandbox:
+    """A directory with its own database, and the processes that a test starts there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -125,10 +125,10 @@ class Place:
         return process
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_command(*arguments, env=self.env, timeout=A_LONG_WHILE)
+        return run_command(*arguments, env=self.env, timeout=TIMEOUT_SECONDS)
 
     def count(self, query: str) -> int:
-        """Ask the database itself: a command takes as long as a task that is asked to stop is waited for."""
+        """Query the database directly: a command would take as long as a cancelled task is waited for."""
         import asyncpg
 
         async def ask() -> int:
@@ -147,38 +147,40 @@ class Place:
         return str(file)
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Wait until something is there. A file tells nobody."""
-        for _ in range(int(A_LONG_WHILE / 0.02)):
-            found = condition()
-            if found:
-                return found
+        """Poll until a condition is true; return its value."""
+        for _ in range(int(TIMEOUT_SECONDS / 0.02)):
+            value = condition()
+            if value:
+                return value
             threading.Event().wait(0.02)
-        raise AssertionError("it did not come about:\n" + "\n---\n".join(each.text for each in self.processes))
+        raise AssertionError(
+            "the condition did not become true:\n" + "\n---\n".join(process.text for process in self.processes)
+        )
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
+def sandbox() -> Iterator[Sandbox]:
+    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
     folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     folder.chmod(0o755)
-    found = Place(folder)
-    yield found
-    for process in found.processes:
+    sandbox = Sandbox(folder)
+    yield sandbox
+    for process in sandbox.processes:
         process.end()
     if (folder / "data" / "cluster" / "postmaster.pid").exists():
-        # A server that outlived its users is joined, and ends with the last of them.
+        # A server that outlived its users stops when its last user leaves.
         with EmbeddedPostgres(folder / "data"):
             pass
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
-def on_server(place: Place) -> Iterator[Place]:
-    """Provide a place whose server is the operator's."""
-    with EmbeddedPostgres(place.folder / "data") as server:
-        place.env["DAGMASTER_DATABASE_URL"] = server.dsn
-        yield place
-        for process in place.processes:
+def on_server(sandbox: Sandbox) -> Iterator[Sandbox]:
+    """Provide a sandbox whose database is a configured server."""
+    with EmbeddedPostgres(sandbox.folder / "data") as server:
+        sandbox.env["DAGMASTER_DATABASE_URL"] = server.dsn
+        yield sandbox
+        for process in sandbox.processes:
             process.end()
 
 
@@ -189,121 +191,123 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_dev_runs_everything_survives_a_kill_and_ends_with_all_it_started(place: Place):
-    dev = place.start("dev", is_forked=False)
+def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(sandbox: Sandbox):
+    dev = sandbox.start("dev", is_forked=False)
     dev.until("ready in")
-    assert f"embedded PostgreSQL in {place.folder / 'data'}" in dev.until("database")
+    assert f"embedded PostgreSQL in {sandbox.folder / 'data'}" in dev.until("database")
     pids = [int(dev.until(f"  {name} ").split("pid ")[1]) for name in ("orchestrator", "worker")]
     assert "hello_world" in dev.until("  workflows")
     assert all(map(is_alive, pids))
 
-    # Exit codes tell how it ended.
-    done = place.run("submit", "hello_world", "-i", "name=Ada", "--wait", "--json")
+    # The exit code is the outcome of the job.
+    done = sandbox.run("submit", "hello_world", "-i", "name=Ada", "--wait", "--json")
     assert (done.returncode, json.loads(done.stdout)["result"]) == (0, {"message": "Hello, Ada!"})
-    bad = place.write(
+    bad = sandbox.write(
         "{name: bad, nodes: {a: {handler: fail, params: {message: tile 47, permanent: true}}}}", "bad.yaml"
     )
-    done = place.run("submit", bad, "--wait")
+    done = sandbox.run("submit", bad, "--wait")
     assert done.returncode == 1
     assert "tile 47" in done.stderr + done.stdout
-    done = place.run("submit", "hello_wrld")
+    done = sandbox.run("submit", "hello_wrld")
     assert (done.returncode, "hello_world" in done.stderr) == (2, True)
 
-    # A worker is killed, and the job does not notice.
-    held = place.write(
-        f"{{name: held, nodes: {{a: {{handler: hold, retry: none, params: {{place: {place.folder}}}}}}}}}", "held.yaml"
+    # A worker is killed, and the job completes.
+    held = sandbox.write(
+        f"{{name: held, nodes: {{a: {{handler: hold, retry: none, params: {{sandbox: {sandbox.folder}}}}}}}}}",
+        "held.yaml",
     )
-    waiting = place.start("submit", held, "--wait")
-    began = place.folder / "began-1"
-    pid = int(place.until(lambda: began.is_file() and began.read_text()))
+    waiting = sandbox.start("submit", held, "--wait")
+    started = sandbox.folder / "started-1"
+    pid = int(sandbox.until(lambda: started.is_file() and started.read_text()))
     assert pid == pids[1]
     os.kill(pid, signal.SIGKILL)
-    assert waiting.over() == 0, waiting.text
+    assert waiting.wait() == 0, waiting.text
     assert "restarting it" in dev.until(f"pid {pid} exited with code -9")
-    done = place.run("jobs", "events", "last", "--json")
+    done = sandbox.run("jobs", "events", "last", "--json")
     assert "AttemptLost" in done.stdout
 
-    # Everything ends with it.
-    server = int((place.folder / "data" / "cluster" / "postmaster.pid").read_text().split()[0])
+    # All processes end with dev.
+    server = int((sandbox.folder / "data" / "cluster" / "postmaster.pid").read_text().split()[0])
     pids = [
         *pids,
         *(int(line.split("pid ")[1]) for line in dev.lines if line.startswith("  worker  ") and "exited" not in line),
     ]
     dev.signal(signal.SIGTERM)
-    assert dev.over() == 0, dev.text
+    assert dev.wait() == 0, dev.text
     assert not any(map(is_alive, [*pids, server]))
 
 
-def test_dev_that_is_killed_takes_its_children_with_it_and_jobs_go_on_when_it_starts_again(place: Place):
-    dev = place.start("dev", is_forked=False)
+def test_children_of_a_killed_dev_exit_and_jobs_continue_when_dev_is_started_again(sandbox: Sandbox):
+    dev = sandbox.start("dev", is_forked=False)
     dev.until("ready in")
     pids = [int(dev.until(f"  {name} ").split("pid ")[1]) for name in ("orchestrator", "worker")]
-    held = place.write(
-        f"{{name: held, nodes: {{a: {{handler: hold, retry: none, params: {{place: {place.folder}}}}}}}}}", "held.yaml"
+    held = sandbox.write(
+        f"{{name: held, nodes: {{a: {{handler: hold, retry: none, params: {{sandbox: {sandbox.folder}}}}}}}}}",
+        "held.yaml",
     )
-    done = place.run("submit", held, "--json")
+    done = sandbox.run("submit", held, "--json")
     assert done.returncode == 0, done.stderr
     job = json.loads(done.stdout)["job_id"]
-    place.until((place.folder / "began-1").is_file)
+    sandbox.until((sandbox.folder / "started-1").is_file)
     dev.signal(signal.SIGKILL)
-    place.until(lambda: not any(map(is_alive, pids)))
-    again = place.start("dev")
+    sandbox.until(lambda: not any(map(is_alive, pids)))
+    again = sandbox.start("dev")
     again.until("ready in")
-    done = place.run("jobs", "watch", job)
+    done = sandbox.run("jobs", "watch", job)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_services_on_a_server(on_server: Place):
-    place = on_server
-    # Before the migration, nothing runs, and it is said what to do.
+def test_services_on_a_server(on_server: Sandbox):
+    sandbox = on_server
+    # Before the migration, every command fails with the remedy.
     for command in (["orchestrator"], ["worker", "--queue", "light"], ["submit", "hello_world"], ["jobs", "list"]):
-        done = place.run(*command)
+        done = sandbox.run(*command)
         assert done.returncode == 3, done.stderr
         assert "run `dagmaster migrate`" in done.stderr
         assert "Traceback" not in done.stderr
-    done = place.run("migrate")
+    done = sandbox.run("migrate")
     assert (done.returncode, done.stdout.strip()) == (0, "schema version: none -> 0002")
-    orchestrator = place.start("orchestrator", is_forked=False)
-    worker = place.start("worker", "--queue", "light", is_forked=False)
+    orchestrator = sandbox.start("orchestrator", is_forked=False)
+    worker = sandbox.start("worker", "--queue", "light", is_forked=False)
     orchestrator.until("orchestrator is ready")
     worker.until("worker of light is ready")
 
     flow = "{{name: flow, nodes: {{a: {{handler: echo, queue: {queue}}}}}}}"
-    assert place.run("submit", place.write(flow.format(queue="light")), "--wait").returncode == 0
+    assert sandbox.run("submit", sandbox.write(flow.format(queue="light")), "--wait").returncode == 0
 
-    # A queue that nobody serves is told.
-    done = place.run("submit", place.write(flow.format(queue="heavy")), "--json")
+    # A queue without workers is reported.
+    done = sandbox.run("submit", sandbox.write(flow.format(queue="heavy")), "--json")
     job = json.loads(done.stdout)["job_id"]
-    place.until(lambda: "DISPATCHED" in place.run("jobs", "show", job, "--json").stdout)
-    assert "no live worker serves this queue" in " ".join(place.run("jobs", "show", job).stdout.split())
-    second = place.start("worker", "--queue", "heavy")
-    assert place.run("jobs", "watch", job).returncode == 0
+    sandbox.until(lambda: "DISPATCHED" in sandbox.run("jobs", "show", job, "--json").stdout)
+    assert "no live worker serves this queue" in " ".join(sandbox.run("jobs", "show", job).stdout.split())
+    second = sandbox.start("worker", "--queue", "heavy")
+    assert sandbox.run("jobs", "watch", job).returncode == 0
 
     for process, name in ((worker, "worker of light"), (second, "worker of heavy"), (orchestrator, "orchestrator")):
         process.signal(signal.SIGTERM)
-        assert process.over() == 0, process.text
+        assert process.wait() == 0, process.text
         process.until(f"{name} has stopped")
 
 
-def test_a_schema_of_another_version_is_refused_with_a_sentence(on_server: Place):
-    place = on_server
-    assert place.run("migrate").returncode == 0
-    for version, said in (("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")):
-        _do(place, f"UPDATE dagapp.alembic_version SET version_num = '{version}'")
+def test_a_schema_of_another_version_is_rejected_with_the_remedy(on_server: Sandbox):
+    sandbox = on_server
+    assert sandbox.run("migrate").returncode == 0
+    for version, remedy in (("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")):
+        _do(sandbox, f"UPDATE dagapp.alembic_version SET version_num = '{version}'")
         for command in (["orchestrator"], ["worker", "--queue", "light"], ["submit", "hello_world"]):
-            done = place.run(*command)
+            done = sandbox.run(*command)
             assert done.returncode == 3, done.stderr
-            assert said in done.stderr
+            assert remedy in done.stderr
             assert len(done.stderr.strip().splitlines()) == 1
 
 
-def _do(place: Place, statement: str) -> None:
+def _do(sandbox: Sandbox, statement: str) -> None:
     import asyncio
 
     import asyncpg
 
     async def work() -> None:
-        connection = await asyncpg.connect(place.env["DAGMASTER_DATABASE_URL"])
+        connection = await asyncpg.connect(sandbox.env["DAGMASTER_DATABASE_URL"])
         try:
             await connection.execute(statement)
         finally:
@@ -312,101 +316,103 @@ def _do(place: Place, statement: str) -> None:
     asyncio.run(work())
 
 
-def test_services_wait_for_a_database_that_is_down_when_they_start(place: Place):
-    embedded = EmbeddedPostgres(place.folder / "data")
-    place.env["DAGMASTER_DATABASE_URL"] = embedded.start().dsn
-    assert place.run("migrate").returncode == 0
+def test_services_wait_for_a_database_that_is_unavailable_at_their_start(sandbox: Sandbox):
+    embedded = EmbeddedPostgres(sandbox.folder / "data")
+    sandbox.env["DAGMASTER_DATABASE_URL"] = embedded.start().dsn
+    assert sandbox.run("migrate").returncode == 0
     embedded.stop()
-    orchestrator, worker = place.start("orchestrator"), place.start("worker", "--queue", "light")
+    orchestrator, worker = sandbox.start("orchestrator"), sandbox.start("worker", "--queue", "light")
     for process in (orchestrator, worker):
         line = process.until("trying again until it is there")
         assert "the database cannot be reached" in line
         assert len(process.lines) == 1, process.text
-    done = place.run("submit", "hello_world")
+    done = sandbox.run("submit", "hello_world")
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (3, 1)
     embedded.start()
     try:
         orchestrator.until("is ready")
         worker.until("is ready")
-        text = place.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
-        assert place.run("submit", text, "--wait").returncode == 0
+        text = sandbox.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
+        assert sandbox.run("submit", text, "--wait").returncode == 0
     finally:
         for process in (orchestrator, worker):
             process.signal(signal.SIGTERM)
-            assert process.over() == 0, process.text
+            assert process.wait() == 0, process.text
         embedded.stop()
 
 
-def test_a_service_that_makes_the_schema_speaks_of_itself_alone(place: Place):
-    orchestrator = place.start("orchestrator")
+def test_a_service_that_creates_the_schema_logs_no_migration(sandbox: Sandbox):
+    orchestrator = sandbox.start("orchestrator")
     orchestrator.until("is ready")
     assert len(orchestrator.lines) == 1, orchestrator.text
 
 
-def test_a_second_signal_ends_a_worker_at_once(place: Place):
-    place.env["DAGMASTER_DRAIN_SECONDS"] = "3600"
-    dev = place.start("dev", "--workers", "0")
+def test_a_second_signal_ends_a_worker_at_once(sandbox: Sandbox):
+    sandbox.env["DAGMASTER_DRAIN_SECONDS"] = "3600"
+    dev = sandbox.start("dev", "--workers", "0")
     dev.until("ready in")
-    worker = place.start("worker", "--queue", "light")
+    worker = sandbox.start("worker", "--queue", "light")
     worker.until("is ready")
-    text = place.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{place: {place.folder}}}}}}}}}")
-    assert place.run("submit", text).returncode == 0
-    place.until((place.folder / "began").is_file)
+    text = sandbox.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}")
+    assert sandbox.run("submit", text).returncode == 0
+    sandbox.until((sandbox.folder / "started").is_file)
     worker.signal(signal.SIGTERM)
     worker.until("worker of light is stopping")
     worker.signal(signal.SIGTERM)
-    assert worker.over() == 130, worker.text
+    assert worker.wait() == 130, worker.text
     worker.until("exiting at once")
 
 
-def test_a_worker_without_queues_is_refused(place: Place):
-    done = place.run("worker")
+def test_a_worker_without_queues_is_rejected(sandbox: Sandbox):
+    done = sandbox.run("worker")
     assert done.returncode == 2
     assert "name the queues to serve" in done.stderr
 
 
-def test_one_ctrl_c_cancels_a_run_and_waits_for_what_runs(place: Place):
-    text = place.write(f"{{name: held, nodes: {{a: {{handler: hold, params: {{place: {place.folder}}}}}}}}}")
-    run = place.start("run", text)
-    place.until((place.folder / "began-1").is_file)
+def test_one_ctrl_c_cancels_a_run_and_waits_for_running_tasks(sandbox: Sandbox):
+    text = sandbox.write(f"{{name: held, nodes: {{a: {{handler: hold, params: {{sandbox: {sandbox.folder}}}}}}}}}")
+    run = sandbox.start("run", text)
+    sandbox.until((sandbox.folder / "started-1").is_file)
     run.signal(signal.SIGINT)
-    assert run.over() == 130, run.text
+    assert run.wait() == 130, run.text
     assert "cancelling: waiting for running tasks" in run.text
     assert "CANCELLED" in run.text
-    assert '"CANCELLED"' in place.run("jobs", "show", "last", "--json").stdout
+    assert '"CANCELLED"' in sandbox.run("jobs", "show", "last", "--json").stdout
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_dev_goes_on_with_the_job(place: Place):
-    text = place.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{place: {place.folder}}}}}}}}}")
-    run = place.start("run", text)
-    place.until((place.folder / "began").is_file)
+def test_a_second_ctrl_c_exits_at_once_and_dev_continues_the_job(sandbox: Sandbox):
+    text = sandbox.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}")
+    run = sandbox.start("run", text)
+    sandbox.until((sandbox.folder / "started").is_file)
     run.signal(signal.SIGINT)
-    # What was asked is stored; the task does not listen.
-    place.until(lambda: place.count("SELECT count(*) FROM dagapp.dag_job_events WHERE type = 'CancelRequested'") > 0)
+    # The request is stored; the task ignores it.
+    sandbox.until(
+        lambda: sandbox.count("SELECT count(*) FROM dagapp.dag_job_events WHERE type = 'CancelRequested'") > 0
+    )
     run.signal(signal.SIGINT)
-    assert run.over() == 130, run.text
+    assert run.wait() == 130, run.text
     job = run.until("exiting now").split("job ")[1].split()[0]
-    dev = place.start("dev")
+    dev = sandbox.start("dev")
     dev.until("ready in")
-    # It had been asked to stop, and the task's worker is dead.
-    done = place.run("jobs", "watch", job)
+    # Its cancellation was requested, and the worker of its task is dead.
+    done = sandbox.run("jobs", "watch", job)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert '"CANCELLED"' in place.run("jobs", "show", job, "--json").stdout
+    assert '"CANCELLED"' in sandbox.run("jobs", "show", job, "--json").stdout
 
 
 @pytest.mark.parametrize("is_background", [False, True])
-def test_a_client_that_is_terminated_leaves_no_server_behind(place: Place, is_background: bool):
-    assert place.run("migrate").returncode == 0
-    text = place.write("{name: stuck, nodes: {a: {handler: echo, queue: nobody}}}")
-    assert place.run("submit", text).returncode == 0
-    # What a shell starts in the background ignores Ctrl-C, and so do its children.
+def test_a_client_that_is_terminated_leaves_no_server_behind(sandbox: Sandbox, is_background: bool):
+    assert sandbox.run("migrate").returncode == 0
+    text = sandbox.write("{name: stuck, nodes: {a: {handler: echo, queue: nobody}}}")
+    assert sandbox.run("submit", text).returncode == 0
+    # A background process of a shell ignores Ctrl-C, and so do its children.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_background else signal.getsignal(signal.SIGINT)
     try:
-        watch = place.start("jobs", "events", "last", "-f", is_forked=False)
+        watch = sandbox.start("jobs", "events", "last", "-f", is_forked=False)
     finally:
         signal.signal(signal.SIGINT, before)
     watch.until("submitted")
     watch.signal(signal.SIGTERM)
-    assert watch.over() == 130, watch.text
+    assert watch.wait() == 130, watch.text
     assert "Traceback" not in watch.text
-    assert not (place.folder / "data" / "cluster" / "postmaster.pid").exists()
+    assert not (sandbox.folder / "data" / "cluster" / "postmaster.pid").exists()
