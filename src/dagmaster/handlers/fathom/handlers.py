@@ -32,7 +32,15 @@ from dagmaster.handlers.fathom.params import (
     TileInventory,
     TileInventoryParams,
 )
-from dagmaster.handlers.fathom.planning import find_cells, find_tiles, is_selected, tile_sources
+from dagmaster.handlers.fathom.planning import (
+    describe_incomplete,
+    describe_unselected,
+    find_cells,
+    find_tiles,
+    is_selected,
+    sort_by_return_period,
+    tile_sources,
+)
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.provenance import Provenance
 from dagmaster.handlers.queues import HEAVY, LIGHT
@@ -80,13 +88,11 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
         )
     where = {name: [value] if isinstance(value, str) else value for name, value in params.where.items()}
     selected = [tile for tile in listing.tiles if is_selected(tile, params.bbox, where)]
+    if not selected:
+        raise invalid_input(describe_unselected(listing.tiles))
     lacking = [(tile, missing) for tile in selected if (missing := tile.missing(params.return_periods))]
-    if lacking and params.incomplete == "fail":
-        tile, missing = lacking[0]
-        raise invalid_input(
-            f"{len(lacking):,} of {len(selected):,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
-            f" {', '.join(map(band_name, missing))}"
-        )
+    if lacking and (params.incomplete == "fail" or len(lacking) == len(selected)):
+        raise invalid_input(describe_incomplete(lacking, len(selected)))
     incomplete_ids = {id(tile) for tile, _ in lacking}
     complete = [tile for tile in selected if id(tile) not in incomplete_ids]
     to_do, done = _split_done(ctx, params, complete)
@@ -167,7 +173,7 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
         from dagmaster.handlers.gdal import explain_io_errors, gdal_env
         from dagmaster.handlers.raster.cog_writer import check_cog
     bbox = tile_bbox(params.tile)
-    hrefs = _sort_by_return_period(params.sources)
+    hrefs = sort_by_return_period(params.sources)
     infos = {band: _find_source(ctx, band, href) for band, href in hrefs.items()}
     uri = _stack_uri(ctx, params, params.tile, params.group, infos)
     info = ctx.blobs.find(uri)
@@ -211,18 +217,6 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     )
 
 
-def _sort_by_return_period(sources: Mapping[str, str]) -> dict[str, str]:
-    hrefs: dict[int, str] = {}
-    for name, href in sources.items():
-        digits = name.lower().removeprefix("1in").removeprefix("rp")
-        if not digits.isdecimal() or int(digits) in hrefs:
-            raise invalid_input(
-                f"{name!r} is not a return period, or a duplicate: expected sources as 1in5, 1in10, 1in20"
-            )
-        hrefs[int(digits)] = href
-    return {band_name(period): hrefs[period] for period in sorted(hrefs)}
-
-
 def _find_source(ctx: HandlerContext, band: str, href: str) -> BlobInfo:
     uri = ctx.blobs.resolve(href)
     info = ctx.blobs.find(uri)
@@ -258,6 +252,10 @@ def _format_params(params: CogFormat) -> dict[str, Any]:
 def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInventory:
     """Group stacks by grid cell; return the cells to merge, those that are done, and those held back."""
     stacks = [*params.done, *(stack for stack in params.stacks if stack is not None)]
+    if params.planned and not stacks:
+        raise invalid_input(
+            f"no tile was stacked: all {len(params.planned):,} planned tiles failed or are incomplete; see the children"
+        )
     cells = find_cells(stacks, params.planned, params.cell_degrees)
     held = [cell for cell in cells if not cell.stacks or (cell.lacking and params.lacking == "hold")]
     held_ids = {id(cell) for cell in held}

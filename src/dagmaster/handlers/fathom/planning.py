@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.errors import invalid_input
 from dagmaster.geo.bounding_boxes import parse_bbox, split_at_antimeridian
 from dagmaster.handlers.fathom.depth_codes import band_name
 from dagmaster.handlers.fathom.filename_grammar import bbox_union, cell_corner, cell_name, tile_bbox
@@ -74,9 +75,39 @@ def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[st
     )
 
 
+def describe_unselected(tiles: Sequence[TileFiles]) -> str:
+    """Return the message about a selection without tiles, with an example of what there is."""
+    first = tiles[0]
+    return f"bbox and where select none of the {len(tiles):,} tiles: the first one is {first.tile} of {first.group}"
+
+
+def describe_incomplete(lacking: Sequence[tuple[TileFiles, list[int]]], selected: int) -> str:
+    """Return the message about tiles that lack return periods, with those that all of them have."""
+    tile, missing = lacking[0]
+    available = sorted(set.intersection(*(set(tile.files) for tile, _ in lacking)))
+    hint = f". All of these have return_periods={available}" if available else ""
+    return (
+        f"{len(lacking):,} of {selected:,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
+        f" {', '.join(map(band_name, missing))}{hint}"
+    )
+
+
 def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
     """Return the files of a tile by band name."""
     return {band_name(period): str(tile.files[period].uri) for period in periods}
+
+
+def sort_by_return_period(sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the sources by band name, from the shortest return period to the longest."""
+    hrefs: dict[int, str] = {}
+    for name, href in sources.items():
+        digits = name.lower().removeprefix("1in").removeprefix("rp")
+        if not digits.isdecimal() or int(digits) in hrefs:
+            raise invalid_input(
+                f"{name!r} is not a return period, or a duplicate: expected sources as 1in5, 1in10, 1in20"
+            )
+        hrefs[int(digits)] = href
+    return {band_name(period): hrefs[period] for period in sorted(hrefs)}
 
 
 @dataclass(slots=True)

@@ -130,6 +130,12 @@ def test_a_tile_that_lacks_return_periods_is_left_out_and_told_or_fails(world):
     assert "1 of 4 tiles are incomplete: n50e009" in refused(world.inventory, incomplete="fail")
 
 
+def test_a_grid_without_any_stack_is_a_failure_that_names_the_reason(world):
+    found = world.inventory()
+    message = refused(world.call, "fathom.grid_inventory", stacks=[None] * 4, planned=found["planned"], cell_degrees=5)
+    assert "no tile was stacked: all 4 planned tiles failed or are incomplete" in message
+
+
 def test_what_is_stacked_is_done_until_a_file_changes(world):
     tiles = world.inventory()["tiles"]
     stacks = [world.stack(tile) for tile in tiles[:3]]
@@ -169,6 +175,12 @@ def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
         ({"prefix": "../elsewhere"}, "'..' part"),
         ({"prefix": "/etc"}, "outside of what may be read"),
         ({"zone": "copper"}, "there is no zone 'copper'"),
+        ({"where": {"year": "1999"}}, "bbox and where select none of the 4 tiles"),
+        ({"bbox": [100, 10, 101, 11]}, "select none of the 4 tiles: the first one is n49e009"),
+        (
+            {"return_periods": [5, 10, 5000]},
+            "4 of 4 tiles are incomplete: n49e009 of fluvial-defended-2020-present lacks 1in5000. All of these have return_periods=[5, 10, 20]",
+        ),
     ],
 )
 def test_a_place_with_nothing_to_do_is_refused_in_words(world, params, said):
