@@ -13,7 +13,7 @@ import pytest
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.events import Approved
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import ParentNode, StoredWorkflow
@@ -25,6 +25,7 @@ from tests.conformance.jobs import ONE, Played, Scene, a_job, a_turn, submitted
 from tests.conformance.stores import PostgresWorld
 
 if TYPE_CHECKING:
+    from dagmaster.engine.graph import Graph
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.read_store import ReadStore
     from tests.conformance.stores import World
@@ -119,6 +120,13 @@ async def test_a_job_is_read_with_everything_that_is_stored_of_it(world):
     assert record.duration_seconds is None
 
 
+async def test_an_empty_store_has_no_jobs(world):
+    reader = await world.reader()
+    assert await reader.jobs(JobFilter()) == []
+    assert await reader.newest_job_id() is None
+    assert await reader.job_counts(JobFilter()) == {}
+
+
 async def test_a_list_has_the_same_records_without_values(world):
     reader, client = await world.reader(), await world.client()
     await submitted(world, client, inputs='{"a": 1}')
@@ -183,6 +191,16 @@ async def test_a_job_that_runs_again_after_an_approval_is_not_waiting_any_more(w
     assert record is not None
     assert record.status is JobStatus.RUNNING
     assert (record.nodes_finished, record.nodes_total) == (1, 2)
+
+
+async def test_a_job_that_waits_for_an_approval_and_for_a_task_is_running(world):
+    reader = await world.reader()
+    played = await Played.begin(
+        world, "{name: n, nodes: {ask: {type: approval, message: m}, a: {handler: h, queue: q}}}"
+    )
+    assert [record.status for record in await reader.jobs(JobFilter())] == [JobStatus.RUNNING]
+    assert await ids(reader, statuses=frozenset({JobStatus.WAITING})) == []
+    assert await ids(reader, statuses=frozenset({JobStatus.RUNNING})) == [played.job_id]
 
 
 async def test_every_field_filters(world):
@@ -343,8 +361,17 @@ async def tiled(world: World) -> Played:
     done, failed = claimed["tiles__0"], claimed["tiles__1"]
     await played.worker.report(
         [
-            TaskReport(done.task_id, done.token, "COMPLETED", output=JsonText('{"x": 1}'), handler_version="7"),
-            TaskReport(failed.task_id, failed.token, "FAILED", permanent=True, error='{"message": "no"}', metrics="{}"),
+            TaskReport(
+                done.task_id, done.token, AttemptStatus.COMPLETED, output=JsonText('{"x": 1}'), handler_version="7"
+            ),
+            TaskReport(
+                failed.task_id,
+                failed.token,
+                AttemptStatus.FAILED,
+                permanent=True,
+                error='{"message": "no"}',
+                metrics="{}",
+            ),
         ]
     )
     await played.gather()
@@ -507,6 +534,16 @@ async def test_a_waiting_node_says_what_it_waits_for(world):
     assert await reader.waits(played.job_id, []) == {}
 
 
+async def test_a_node_that_asked_twice_waits_for_the_last_request(world):
+    scene, reader = await Scene.begin(world), await world.reader()
+    requests = [
+        AuditEvent(EventType.APPROVAL_REQUESTED, node="a", data=json.dumps({"message": message}))
+        for message in ("First?", "Second?")
+    ]
+    await scene.write(events=requests)
+    assert (await reader.waits(scene.job_id, ["a"]))["a"].message == "Second?"
+
+
 async def test_the_backlog_of_a_job_names_the_workers_of_its_queues(world):
     reader = await world.reader()
     played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: other}}}")
@@ -517,6 +554,8 @@ async def test_the_backlog_of_a_job_names_the_workers_of_its_queues(world):
         "other": (1, 2, 8, 0),
     }
     assert 0 <= backlog["q"].oldest_seconds < 60
+    await world.silence(played.worker, 60.0)
+    assert {each.queue: each.workers for each in await reader.backlog(played.job_id)} == {"q": 0, "other": 1}
     await played.worker.claim(100)
     assert await reader.backlog(played.job_id) == []
 
@@ -620,6 +659,7 @@ async def test_logs_come_in_the_order_in_which_they_were_written(world):
     ]  # fmt: skip
     assert [each.at for each in records] == sorted(each.at for each in records)
     assert await reader.logs(scene.job_id, node_id="b") == records[1::2]
+    assert await reader.logs(scene.job_id, node_id="b", attempt=1) == records[1::2]
     assert await reader.logs(scene.job_id, attempt=2) == await reader.logs(scene.job_id, attempt=2**40) == []
     assert await reader.logs(scene.job_id, after=records[0].position, limit=2) == records[1:3]
     assert await reader.logs(scene.job_id, after=records[3].position) == []
@@ -647,10 +687,11 @@ async def test_published_workflows_and_their_versions_are_listed(world):
     for graph in (ONE, named):
         await client.put_graph(graph.content_hash, json.dumps(graph.definition))
     for workflow_id, version, graph in (("b", 1, ONE), ("b", 2, named), ("B", 1, ONE), ("a", 1, ONE)):
-        await world.publish(StoredWorkflow(workflow_id, version, graph.content_hash))
+        await client.publish(StoredWorkflow(workflow_id, version, graph.content_hash))
+    await client.publish(StoredWorkflow("a", 2, ONE.content_hash), activate=False)
     workflows = await reader.workflows()
     assert [(each.workflow_id, each.versions, each.newest_version, each.active_version) for each in workflows] == [
-        ("B", 1, 1, 1), ("a", 1, 1, 1), ("b", 2, 2, 2),
+        ("B", 1, 1, 1), ("a", 2, 2, 1), ("b", 2, 2, 2),
     ]  # fmt: skip
     assert workflows[2].name == named.definition.get("name")
     assert all(0 <= each.now - each.published_at < 60 for each in workflows)
@@ -663,6 +704,24 @@ async def test_published_workflows_and_their_versions_are_listed(world):
     assert await reader.versions("c") == []
     assert await reader.definition(named.content_hash) == named.definition
     assert await reader.definition("nothing") is None
+
+
+async def test_a_version_keeps_its_time_of_publishing_until_its_content_changes(world):
+    reader, client = await world.reader(), await world.client()
+    other = compile_text("{name: other, nodes: {a: {handler: h, queue: q}}}").graph
+    for graph in (ONE, other):
+        await client.put_graph(graph.content_hash, json.dumps(graph.definition))
+
+    async def published_at(graph: Graph) -> float:
+        await client.publish(StoredWorkflow("flow", 1, graph.content_hash))
+        await world.move(10.0)
+        (workflow,) = await reader.workflows()
+        assert workflow.active_version == 1
+        return float(workflow.published_at)
+
+    first = await published_at(ONE)
+    assert await published_at(ONE) == first
+    assert await published_at(other) > first
 
 
 # ── The fleet ──
@@ -693,6 +752,15 @@ async def test_live_and_dead_services_are_told_apart(world):
     stopped = {each.worker_id: each for each in (await reader.fleet()).workers}[id_of(worker)]
     assert (stopped.is_alive, stopped.has_died) == (False, False)
     assert stopped.stopped_seconds is not None
+
+
+async def test_a_service_that_died_more_than_an_hour_ago_is_not_listed(world):
+    reader = await world.reader()
+    dead, gone = await world.orchestrator(), await world.worker()
+    await world.silence(dead, 4000.0)
+    await world.silence(gone, 4000.0)
+    fleet = await reader.fleet()
+    assert (fleet.orchestrators, fleet.workers) == ([], [])
 
 
 async def test_what_dead_services_left_is_counted_by_what_became_of_it(world):
@@ -763,7 +831,7 @@ async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(wor
         "run:x": (1, 4),
     }
     (task, *_) = await played.worker.claim(1)
-    await played.worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    await played.worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
     now = played.orchestrator.clock.now()
     await played.orchestrator.heartbeat({"quarantined": {played.job_id: [now + 50.0, "KeyError"]}})
     facts = await reader.diagnosis(played.job_id)

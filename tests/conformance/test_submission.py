@@ -19,7 +19,7 @@ async def test_a_submitted_job_is_pending_and_its_first_event_says_by_whom(world
     assert (await world.job(mine)).status == "PENDING"
     assert (await world.job(mine)).owner is None
     told = [(event.seq, event.type, event.by) for event in (*await world.events(mine), *await world.events(nobodys))]
-    assert told == [(1, "JobSubmitted", "ada"), (1, "JobSubmitted", "somebody")]
+    assert told == [(1, "JobSubmitted", "ada"), (1, "JobSubmitted", "anonymous")]
 
 
 async def test_a_claimed_job_is_what_was_submitted(world):
@@ -178,8 +178,8 @@ async def test_a_published_workflow_is_found_by_its_version_or_as_the_active_one
     client, orchestrator = await world.client(), await world.orchestrator()
     await client.put_graph("one", "{}")
     await client.put_graph("two", "{}")
-    await world.publish(StoredWorkflow("w", 1, "one"))
-    await world.publish(StoredWorkflow("w", 2, "two"))
+    await client.publish(StoredWorkflow("w", 1, "one"))
+    await client.publish(StoredWorkflow("w", 2, "two"))
     assert await orchestrator.find_workflow("w", 1) == StoredWorkflow("w", 1, "one")
     assert await orchestrator.find_workflow("w", None) == StoredWorkflow("w", 2, "two")
     assert await orchestrator.find_workflow("w", 3) is None
