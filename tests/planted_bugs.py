@@ -87,8 +87,8 @@ PLANTED: Final = {
     "report without deleting": PlantedBug(
         "worker",
         "report",
-        "    DELETE FROM dag_task_queue q USING said n\n",
-        "    UPDATE dag_task_queue q SET progress = q.progress FROM said n\n",
+        "    DELETE FROM dag_task_queue q USING reports n\n",
+        "    UPDATE dag_task_queue q SET progress = q.progress FROM reports n\n",
         "conformance/test_tasks.py::test_a_report_leaves_a_result_and_takes_the_task_away",
     ),
     "double expansion": PlantedBug(
@@ -123,12 +123,12 @@ def plant() -> None:
     bug, read = PLANTED[name], named_queries._sections
 
     def sections(file: str) -> Iterable[tuple[str, str, str]]:
-        for query, sentence, text in read(file):
+        for query, description, text in read(file):
             if (file, query) == (bug.file, bug.query):
                 assert text.count(bug.right) == 1, f"{file}.sql: {query} has not {bug.right!r} once"
-                yield query, sentence, text.replace(bug.right, bug.wrong)
+                yield query, description, text.replace(bug.right, bug.wrong)
             else:
-                yield query, sentence, text
+                yield query, description, text
 
     named_queries._sections = sections
     named_queries.queries.cache_clear()

@@ -12,7 +12,7 @@ import pytest
 from dagmaster.authoring.compiler.compile import compile_definition, compile_text
 from dagmaster.engine.events import JobStarted
 from dagmaster.engine.model import Job, row_of
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.inbox import result_event
@@ -197,9 +197,9 @@ def _report(task: ClaimedTask, output: Any) -> TaskReport:
     if isinstance(output, Exception):
         error = {"kind": "error", "message": str(output)}
         permanent = isinstance(output, PermanentError)
-        return TaskReport(task.task_id, task.token, "FAILED", permanent, error=json.dumps(error))
+        return TaskReport(task.task_id, task.token, AttemptStatus.FAILED, permanent, error=json.dumps(error))
     said = JsonText(json.dumps(output))
-    return TaskReport(task.task_id, task.token, "COMPLETED", output=said, handler_version="7")
+    return TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=said, handler_version="7")
 
 
 def rows_of(job: Job) -> list[NodeRow]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dagmaster.ports.client_store import ClientStore
-    from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.read_store import ReadStore
     from dagmaster.store.postgres.connection import Connection
@@ -104,9 +103,6 @@ class World(Protocol):
 
     async def settle(self) -> None:
         """Let notifications arrive."""
-
-    async def publish(self, workflow: StoredWorkflow) -> None:
-        """Publish a workflow."""
 
     async def job(self, job_id: str) -> SeenJob:
         """Return a stored job."""
@@ -182,9 +178,6 @@ class MemoryWorld:
     async def settle(self) -> None:
         await asyncio.sleep(0)
 
-    async def publish(self, workflow: StoredWorkflow) -> None:
-        await MemoryClientStore(self.database).publish(workflow)
-
     async def job(self, job_id: str) -> SeenJob:
         job = self.database.jobs[job_id]
         result = None if job.result is None else job.result.value()
@@ -199,7 +192,7 @@ class MemoryWorld:
 
     async def attempts(self, job_id: str) -> list[SeenAttempt]:
         return [
-            SeenAttempt(node, attempt, each.said.status, _json(each.said.error), _json(each.progress))
+            SeenAttempt(node, attempt, each.result.status, _json(each.result.error), _json(each.progress))
             for (of, node, attempt), each in sorted(self.database.attempts.items())
             if of == job_id
         ]
@@ -217,7 +210,7 @@ class MemoryWorld:
 
     async def say(self, owner: OrchestratorStore, text: str) -> None:
         assert isinstance(owner, MemoryOrchestratorStore)
-        self.database.tell(f"owner {owner.owner_id}", text)
+        self.database.notify(f"owner {owner.owner_id}", text)
 
     async def queued(self) -> set[str]:
         return set(self.database.queue)
@@ -329,10 +322,6 @@ class PostgresWorld:
         for mark in marks:
             async with asyncio.timeout(10):
                 await mark.wait()
-
-    async def publish(self, workflow: StoredWorkflow) -> None:
-        store = await self.client()
-        await store.publish(workflow)
 
     async def job(self, job_id: str) -> SeenJob:
         row = await self._admin.fetchrow(

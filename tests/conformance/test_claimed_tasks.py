@@ -6,13 +6,14 @@ import json
 
 import pytest
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from tests.conformance.jobs import Scene, a_task, heard
 
-COMPLETED = "COMPLETED"
+COMPLETED = AttemptStatus.COMPLETED
 
 
 # ── Stopping and taking back ──
@@ -31,7 +32,7 @@ async def test_a_stop_reaches_the_heartbeat_of_who_holds_the_task(world):
     assert await worker.heartbeat(held, {}) == {one.task_id}
     assert await other.heartbeat([], {}) == set()
     assert not other.stops.is_set()
-    assert await worker.report([TaskReport(one.task_id, one.token, "RELEASED")]) == {one.task_id}
+    assert await worker.report([TaskReport(one.task_id, one.token, AttemptStatus.RELEASED)]) == {one.task_id}
 
 
 async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world):
@@ -64,12 +65,12 @@ async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_resul
     last = await scene.dispatch("b")
     await world.settle()
     two.wakeup.clear()
-    assert await one.release([TaskReport(task.task_id, task.token, "RELEASED", begun=False)]) == {first}
+    assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)]) == {first}
     await heard(two.wakeup)
     assert await scene.results() == []
     # It is nobody's now.
     assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
-    assert await one.release([TaskReport(task.task_id, task.token, "RELEASED", begun=False)]) == set()
+    assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)]) == set()
     again = await two.claim(5)
     assert [(each.task_id, each.attempt) for each in again] == [(first, 1), (last, 1)]
     assert await two.report([TaskReport(first, again[0].token, COMPLETED)]) == {first}
@@ -83,9 +84,9 @@ async def test_what_another_holds_or_what_is_to_stop_is_not_let_go(world):
     await scene.dispatch("b")
     stopped, held = await one.claim(2)
     await scene.write(stops=[stopped.task_id])
-    given = [TaskReport(each.task_id, each.token, "RELEASED", begun=False) for each in (stopped, held)]
+    given = [TaskReport(each.task_id, each.token, AttemptStatus.RELEASED, begun=False) for each in (stopped, held)]
     assert await two.release(given) == set()
-    wrong = TaskReport(held.task_id, held.token + 1, "RELEASED", begun=False)
+    wrong = TaskReport(held.task_id, held.token + 1, AttemptStatus.RELEASED, begun=False)
     assert await one.release([wrong]) == set()
     assert await one.release(given) == {held.task_id}
     assert await one.report([given[0]]) == {stopped.task_id}
@@ -105,7 +106,7 @@ async def test_only_the_owner_of_its_job_stops_or_takes_back_a_task(world):
     scene = await Scene.begin(world)
     task = await scene.dispatch("a")
     outsider = await Scene.begin(world, await world.orchestrator())
-    await outsider.write(stops=[task], withdrawals=[Withdrawal(task, "RELEASED")])
+    await outsider.write(stops=[task], withdrawals=[Withdrawal(task, AttemptStatus.RELEASED)])
     assert await scene.orchestrator.release_stopped() == 0
     assert await scene.results() == []
     assert await world.queued() == {task}
@@ -118,7 +119,9 @@ async def test_a_task_is_taken_back_only_if_nobody_holds_it(world):
     held = await scene.dispatch("b", queue="held")
     await worker.claim(1)
     error = '{"kind": "timeout", "message": "no worker"}'
-    await scene.write(withdrawals=[Withdrawal(waiting, "FAILED", error), Withdrawal(held, "RELEASED")])
+    await scene.write(
+        withdrawals=[Withdrawal(waiting, AttemptStatus.FAILED, error), Withdrawal(held, AttemptStatus.RELEASED)]
+    )
     (result,) = await scene.orchestrator.read_results(10)
     assert (result.node_id, result.status, result.claimed_at) == ("a", "FAILED", None)
     assert json.loads(result.error or "") == json.loads(error)
@@ -138,7 +141,7 @@ async def test_the_next_attempt_gets_the_newest_checkpoint(world):
         CheckpointWrite(task.task_id, task.token, "two", "2", ()),
         CheckpointWrite(task.task_id, task.token, "three", '{"at": 3}', ("x/1", "x/2")),
     ])  # fmt: skip
-    await worker.report([TaskReport(task.task_id, task.token, "RELEASED")])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)])
     await scene.dispatch("a", attempt=2)
     await scene.dispatch("b", attempt=2)
     again, other = await worker.claim(2)
@@ -176,7 +179,7 @@ async def test_progress_is_kept_with_the_task_and_then_with_the_attempt(world):
     await worker.progress({task.task_id: (task.token, '{"percent": 10}')})
     await worker.progress({task.task_id: (task.token, '{"percent": 20}')})
     assert await world.progress(task.task_id) == {"percent": 20}
-    await worker.report([TaskReport(task.task_id, task.token, "FAILED", error='{"kind": "error"}')])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error='{"kind": "error"}')])
     (result,) = await scene.orchestrator.read_results(10)
     await scene.write(results=[result.id])
     (attempt,) = await world.attempts(scene.job_id)
@@ -194,7 +197,7 @@ async def test_what_is_said_with_a_stale_token_is_not_kept(world):
     await worker.progress({task.task_id: (stale, "1")})
     assert await world.log(task.task_id) == []
     assert await world.progress(task.task_id) is None
-    await worker.report([TaskReport(task.task_id, task.token, "RELEASED")])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)])
     await worker.append_logs([LogChunk(task.task_id, task.token, 0, "no")])
     await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "no", "1", ())])
     await scene.dispatch("a", attempt=2)
@@ -213,7 +216,7 @@ async def test_a_worker_is_told_to_stop_what_it_does_not_hold_any_more(world):
     # Its claim was lost with the database, and it may be claimed again here.
     waiting = await scene.dispatch("b", attempt=2)
     await other.claim(1)
-    await worker.report([TaskReport(over.task_id, over.token, "RELEASED")])
+    await worker.report([TaskReport(over.task_id, over.token, AttemptStatus.RELEASED)])
     held = [over.task_id, mine.task_id, theirs, waiting]
     assert await worker.heartbeat(held, {}) == {over.task_id, theirs}
 
@@ -240,7 +243,7 @@ async def test_nothing_is_kept_of_what_a_worker_says_of_a_task_that_it_lost(worl
     assert await world.progress(task.task_id) == 2
     assert await world.log(lost.task_id) + await world.log(task.task_id) == []
     assert await scene.results() == [("a", 1, "LOST")]
-    await alive.report([TaskReport(task.task_id, task.token, "RELEASED")])
+    await alive.report([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)])
     await scene.dispatch("a", attempt=3, queue="again")
     (third,) = await alive.claim(1)
     assert json.loads(third.checkpoint or "")["phase"] == "newer"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.store.result_notifications import FEW, MAX_CHARACTERS, encode_results
+from dagmaster.store.result_notifications import MAX_CHARACTERS, MAX_REPORTS, encode_results
 from tests.conformance.jobs import Scene, a_task, a_turn, heard
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def reported(scene: Scene, *texts: str) -> list[TaskResult]:
     tasks = await worker.claim(len(texts))
     await quiet(scene)
     reports = [
-        TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(text))
+        TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(text))
         for task, text in zip(tasks, texts, strict=True)
     ]
     assert len(await worker.report(reports)) == len(texts)
@@ -62,7 +63,7 @@ async def test_a_failure_is_pushed_with_its_reason(world):
     (task,) = await worker.claim(1)
     await quiet(scene)
     error = json.dumps({"kind": "error", "message": "no"})
-    await worker.report([TaskReport(task.task_id, task.token, "FAILED", permanent=True, error=error)])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.FAILED, permanent=True, error=error)])
     await heard(scene.orchestrator.wakeup)
     (pushed,) = scene.orchestrator.notified_results
     assert (pushed.status, pushed.permanent, pushed.output, pushed.error) == ("FAILED", True, None, error)
@@ -70,7 +71,8 @@ async def test_a_failure_is_pushed_with_its_reason(world):
 
 
 @pytest.mark.parametrize(
-    "texts", [["1"] * (FEW + 1), [json.dumps("x" * MAX_CHARACTERS)], [json.dumps("\x01" * (MAX_CHARACTERS // 7))]]
+    "texts",
+    [["1"] * (MAX_REPORTS + 1), [json.dumps("x" * MAX_CHARACTERS)], [json.dumps("\x01" * (MAX_CHARACTERS // 7))]],
 )
 async def test_what_is_too_much_for_a_wake_up_is_left_to_be_read(world: World, texts):
     scene = await Scene.begin(world)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagmaster.engine.events import JobStarted, ResumeRequested
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.ports.json_text import JsonText
@@ -102,7 +103,9 @@ async def test_a_large_output_of_the_past_is_given_by_its_name(world):
 
 async def claimed_and_reported(job: Played, output: JsonText) -> list[str]:
     tasks = await job.worker.claim(10)
-    await job.worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=output) for task in tasks])
+    await job.worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=output) for task in tasks]
+    )
     await job.gather()
     return [task.node_id for task in tasks]
 

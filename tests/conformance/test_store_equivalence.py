@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from dagmaster.clocks import SystemClock
 from dagmaster.engine.decisions import FinishJob
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.task_ledger import TaskReport
@@ -231,7 +231,7 @@ class Alike(RuleBasedStateMachine):
             return [{"stops": out}, {"stops": out}]
         if kind == "withdraw":
             queued = self.alike(lambda place: self.worlds[place].queued())
-            taken = [Withdrawal(task_id, "RELEASED") for task_id in sorted(queued)]
+            taken = [Withdrawal(task_id, AttemptStatus.RELEASED) for task_id in sorted(queued)]
             return [{"withdrawals": taken}, {"withdrawals": taken}]
         return [{"release": kind == "release"}, {"release": kind == "release"}]
 
@@ -258,8 +258,12 @@ class Alike(RuleBasedStateMachine):
         for pair in zip(first, second, strict=True):
             worker.held[pair[0].task_id] = list(pair)
 
-    @rule(data=st.data(), status=st.sampled_from(["COMPLETED", "FAILED", "RELEASED"]), wrong=st.booleans())
-    def report(self, data: st.DataObject, status: str, wrong: bool) -> None:
+    @rule(
+        data=st.data(),
+        status=st.sampled_from([AttemptStatus.COMPLETED, AttemptStatus.FAILED, AttemptStatus.RELEASED]),
+        wrong=st.booleans(),
+    )
+    def report(self, data: st.DataObject, status: AttemptStatus, wrong: bool) -> None:
         worker = data.draw(st.sampled_from(self.workers))
         held = sorted({task for each in self.workers for task in each.held} if wrong else worker.held)
         if not held:

@@ -7,11 +7,12 @@ import json
 
 import pytest
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Scene, a_task, heard
 
-COMPLETED = "COMPLETED"
+COMPLETED = AttemptStatus.COMPLETED
 
 
 # ── Claiming ──
@@ -135,7 +136,7 @@ async def test_a_failure_and_a_blob_are_reported_as_they_are(world):
     one, two = await worker.claim(2)
     error = '{"kind": "error", "message": "no"}'
     await worker.report([
-        TaskReport(one.task_id, one.token, "FAILED", permanent=True, error=error),
+        TaskReport(one.task_id, one.token, AttemptStatus.FAILED, permanent=True, error=error),
         TaskReport(two.task_id, two.token, COMPLETED, output=JsonText(ref="blobs/x")),
     ])  # fmt: skip
     failed, good = sorted(await scene.orchestrator.read_results(10), key=lambda result: result.node_id)

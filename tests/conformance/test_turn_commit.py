@@ -10,7 +10,7 @@ import pytest
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.events import CancelRequested, ResumeRequested, SignalReceived, TimerFired
 from dagmaster.engine.model import Job
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -210,18 +210,21 @@ async def test_a_node_that_completed_and_is_opened_again_starts_without_its_chec
     played = await Played.begin(
         world, "{name: n, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}"
     )
-    for node, status, output_text, error in (("a", "COMPLETED", JsonText("1"), None), ("b", "FAILED", None, "{}")):
+    for node, status, output_text, error in (
+        ("a", AttemptStatus.COMPLETED, JsonText("1"), None),
+        ("b", AttemptStatus.FAILED, None, "{}"),
+    ):
         (task,) = await played.worker.claim(1)
         assert task.node_id == node
         await played.worker.checkpoint([CheckpointWrite(task.task_id, task.token, "half", "1", ())])
-        said = TaskReport(task.task_id, task.token, status, permanent=True, output=output_text, error=error)
-        await played.worker.report([said])
+        report = TaskReport(task.task_id, task.token, status, permanent=True, output=output_text, error=error)
+        await played.worker.report([report])
         await played.gather()
     await reopened(played)
     await played.turn(ResumeRequested(("a",)))
     (again,) = await played.worker.claim(1)
     assert (again.node_id, again.checkpoint) == ("a", None)
-    await played.worker.report([TaskReport(again.task_id, again.token, "COMPLETED", output=JsonText("2"))])
+    await played.worker.report([TaskReport(again.task_id, again.token, AttemptStatus.COMPLETED, output=JsonText("2"))])
     await played.gather()
     (other,) = await played.worker.claim(1)
     assert (other.node_id, json.loads(other.checkpoint or "null")["phase"]) == ("b", "half")
@@ -243,7 +246,9 @@ async def test_an_output_that_is_a_blob_is_read_from_it(world):
     (task,) = await played.worker.claim(1)
     large = "x" * (MAX_INLINE + 1)
     await world.blobs.write("a/blob", json.dumps(large).encode())
-    await played.worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText(ref="a/blob"))])
+    await played.worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(ref="a/blob"))]
+    )
     await played.gather()
     assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): large}
     assert await played.orchestrator.resolve_value(JsonText(ref="a/blob")) == large
@@ -400,7 +405,7 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
     await scene.dispatch("a")
     waiting, kept = await scene.dispatch("b", queue="nobody"), await scene.dispatch("b", attempt=2, queue="nobody")
     (task,) = await worker.claim(1)
-    await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
     await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
     (result,) = await scene.orchestrator.read_results(10)
     (command,) = await scene.orchestrator.read_commands(10)
@@ -424,7 +429,7 @@ async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
         results=[result.id],
         commands=[command.id],
         tasks=[a_task(world)],
-        withdrawals=[Withdrawal(waiting, "RELEASED")],
+        withdrawals=[Withdrawal(waiting, AttemptStatus.RELEASED)],
         stops=[kept],
         children=[a_job(world, parent=ParentNode(scene.job_id, "b", 1), depth=1)],
         cancelled_children=[("a", 1)],
@@ -474,6 +479,8 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     assert json.loads(held.params) == {"odd": odd}
     await worker.append_logs([LogChunk(held.task_id, held.token, place, text) for place, text in enumerate(odd)])
     assert await world.log(held.task_id) == odd
-    await worker.report([TaskReport(held.task_id, held.token, "COMPLETED", output=JsonText(json.dumps(odd)))])
+    await worker.report(
+        [TaskReport(held.task_id, held.token, AttemptStatus.COMPLETED, output=JsonText(json.dumps(odd)))]
+    )
     (result,) = await orchestrator.read_results(1)
     assert result.output == JsonText(json.dumps(odd))

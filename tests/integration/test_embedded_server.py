@@ -524,7 +524,7 @@ class House:
 
     def end_server(self, data_dir: Path) -> None:
         if self.is_served(data_dir):
-            process.tell(data_dir / "cluster", signal.SIGQUIT)
+            process.send_signal(data_dir / "cluster", signal.SIGQUIT)
             until(lambda: not self.is_served(data_dir))
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.job_records import Accepted
 from dagmaster.ports.json_text import JsonText
@@ -55,11 +56,11 @@ async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
 async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: PostgresWorkerStore) -> None:
     """Claim a task as a worker, without committing yet."""
     query = queries("worker")["claim"]
-    given = {
-        "queues": ["q"], "most": 10, "process_bound": [], "process_slots": 0, "seen": 10, "worker_id": worker.worker_id, "token": 7,
+    params = {
+        "queues": ["q"], "limit": 10, "process_bound": [], "process_slots": 0, "scan_limit": 10, "worker_id": worker.worker_id, "token": 7,
     }  # fmt: skip
     await connection.execute("BEGIN")
-    assert len(await connection.fetch(query.sql, *query.arguments(given))) == 1
+    assert len(await connection.fetch(query.sql, *query.arguments(params))) == 1
 
 
 async def locked(connection: asyncpg.Connection[asyncpg.Record], task_id: str) -> None:
@@ -103,7 +104,7 @@ async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, 
     (task,) = await worker.claim(1)
     await world.move(7)
     await locked(elsewhere, task.task_id)
-    report = worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    report = worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
     lose = scene.orchestrator.mark_lost_tasks()
     tasks: dict[str, asyncio.Task[Any]] = {}
     for name, work in (
@@ -141,7 +142,10 @@ async def test_a_report_and_a_stop_of_the_same_tasks_do_not_fail_each_other(worl
     await scene.write(tasks=tasks)
     one, between, two = await worker.claim(3)
     await locked(elsewhere, between.task_id)
-    reports = [TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1")) for task in (one, between, two)]
+    reports = [
+        TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))
+        for task in (one, between, two)
+    ]
     report = asyncio.create_task(worker.report(reports))
     await until_waiting(world)
     turn = a_turn(await scene.now(), stops=[two.task_id, one.task_id])
@@ -185,12 +189,12 @@ async def test_a_withdrawal_that_meets_a_claim_leaves_the_task_to_who_holds_it(w
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     task = await scene.dispatch("a")
     await begin_claim(elsewhere, worker)
-    taken_back = asyncio.create_task(scene.write(withdrawals=[Withdrawal(task, "RELEASED")]))
+    taken_back = asyncio.create_task(scene.write(withdrawals=[Withdrawal(task, AttemptStatus.RELEASED)]))
     await until_waiting(world)
     await elsewhere.execute("COMMIT")
     await taken_back
     assert await scene.results() == []
-    assert await worker.report([TaskReport(task, 7, "COMPLETED", output=JsonText("1"))]) == {task}
+    assert await worker.report([TaskReport(task, 7, AttemptStatus.COMPLETED, output=JsonText("1"))]) == {task}
 
 
 # ── Turns ──
@@ -222,7 +226,7 @@ async def test_a_turn_with_what_was_pushed_waits_for_another_that_takes_it_and_g
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
     scene.orchestrator.wakeup.clear()
-    await worker.report([TaskReport(task.task_id, task.token, "COMPLETED", output=JsonText("1"))])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
     await heard(scene.orchestrator.wakeup)
     (pushed,) = scene.orchestrator.notified_results
     turn = a_turn(

@@ -1,4 +1,4 @@
-"""Every statement of the store fits the schema, and none is there for nothing."""
+"""Every statement of the store fits the schema, and every one is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres import turn_statement
 from dagmaster.store.postgres.job_list import JobQuery, job_query
-from dagmaster.store.postgres.named_queries import compiled, of_one_row, parts, queries
+from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 STORE = Path(str(resources.files(dagmaster.store.postgres)))
 FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
 SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
-# These are put together of parts; all other files hold whole queries.
+# These files have parts of queries; all others whole queries.
 PARTS = "turn"
 LISTS = ("job_list", "node_list")
 QUERIES = [query for file in FILES if file not in (PARTS, *LISTS) for query in queries(file).values()]
 EVERY_PART = tuple(turn_statement._COLUMNS)
-# What each part may use beside its own rows.
+# The parameters that each part may use besides its own rows.
 SHARED = {"owner_id", "by", "now"}
 
 
@@ -70,17 +70,17 @@ def test_every_query_fits_the_schema(migrated):
 def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):
     for single in (False, True):
         alone = [
-            turn_statement.statement(("jobs", name), watched=False, single=single)
+            turn_statement.statement(("jobs", name), has_readers=False, single=single)
             for name in EVERY_PART
             if name != "jobs"
         ]
-        together = turn_statement.statement(EVERY_PART, watched=True, single=single)
-        prepare(migrated, turn_statement.statement(("jobs",), watched=False, single=single), *alone, together)
+        together = turn_statement.statement(EVERY_PART, has_readers=True, single=single)
+        prepare(migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, together)
 
 
-def test_a_statement_for_one_row_has_no_arrays_and_takes_the_same():
+def test_a_statement_for_one_row_has_no_arrays_and_the_same_parameters():
     for name, text in parts(PARTS).items():
-        one, many = compiled(name, of_one_row(text)), compiled(name, text)
+        one, many = compile_query(name, for_one_row(text)), compile_query(name, text)
         assert not one.arrays
         assert one.parameters == many.parameters
 
@@ -88,13 +88,13 @@ def test_a_statement_for_one_row_has_no_arrays_and_takes_the_same():
 def test_every_part_has_the_parameters_that_its_rows_give():
     texts = parts(PARTS)
     for name, columns in turn_statement._COLUMNS.items():
-        found = set(compiled(name, texts[name]).parameters)
-        assert found - SHARED == set(columns), name
+        parameters = set(compile_query(name, texts[name]).parameters)
+        assert parameters - SHARED == set(columns), name
 
 
 @pytest.mark.parametrize("single", [False, True])
 def test_a_turn_finds_its_jobs_by_their_ids_and_not_among_all_that_are_owned(migrated, single):
-    query = turn_statement.statement(("jobs", "results"), watched=False, single=single)
+    query = turn_statement.statement(("jobs", "results"), has_readers=False, single=single)
 
     async def plan() -> str:
         connection = await asyncpg.connect(
@@ -107,9 +107,9 @@ def test_a_turn_finds_its_jobs_by_their_ids_and_not_among_all_that_are_owned(mig
             await connection.close()
         return "\n".join(row[0] for row in rows)
 
-    found = asyncio.run(plan())
-    assert "using dag_jobs_pkey" in found
-    assert "dag_jobs_owned" not in found
+    text = asyncio.run(plan())
+    assert "using dag_jobs_pkey" in text
+    assert "dag_jobs_owned" not in text
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)
@@ -120,7 +120,7 @@ def test_every_query_is_used(query):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_query_has_a_sentence(file):
+def test_every_query_has_a_description(file):
     """One without is not seen at all, and its text would be part of the one before."""
     text = (STORE / "sql" / f"{file}.sql").read_text()
     assert re.findall(r"^-- name: (\w+)", text, re.MULTILINE) == list(parts(file))
@@ -177,10 +177,10 @@ def test_every_query_of_a_filter_fits_the_schema(migrated, built):
 def test_every_part_of_a_list_is_used(file, built):
     texts = [query.sql for query in built()]
     for name, text in parts(file).items():
-        start = compiled(name, text).sql.partition("{")[0].partition("$")[0]
+        start = compile_query(name, text).sql.partition("{")[0].partition("$")[0]
         assert any(start in sql for sql in texts), name
 
 
 def test_every_part_of_a_turn_is_used():
-    said = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turn_statement.py"]))
-    assert said | set(turn_statement._COLUMNS) | set(turn_statement._TELLS.values()) == set(parts(PARTS))
+    used = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turn_statement.py"]))
+    assert used | set(turn_statement._COLUMNS) | set(turn_statement._NOTIFIES.values()) == set(parts(PARTS))

@@ -16,7 +16,7 @@ import pytest
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.connection import Connection
-from dagmaster.store.postgres.named_queries import compiled
+from dagmaster.store.postgres.named_queries import compile_query
 from tests.conformance.server import TEMPLATE, shared_server
 
 PGBOUNCER = shutil.which("pgbouncer") or next((p for p in ("/usr/sbin/pgbouncer",) if Path(p).exists()), None)
@@ -63,7 +63,7 @@ def test_the_schema_is_looked_at_and_migrated_by_processes_that_share_a_connecti
 def test_statements_of_sessions_that_share_a_connection_are_not_mixed_up(pooled):
     async def ask(number):
         session = Connection(DatabaseConfig(dsn=pooled, is_pooled=True), f"client {number}")
-        query = compiled("ask", f"SELECT {number} AS number, :given::integer AS given", "")
+        query = compile_query("ask", f"SELECT {number} AS number, :given::integer AS given", "")
         rows = [await session.fetch(query, {"given": given}) for given in range(20)]
         await session.close()
         return [(row["number"], row["given"]) for (row,) in rows]

@@ -175,14 +175,14 @@ async def audit_database(config: DatabaseConfig, settings: Settings, job_ids: Se
         jobs_total=audit.jobs,
         nodes_total=audit.nodes,
         events_total=audit.events,
-        invariants_total=audit.promises,
+        invariants_total=audit.invariants,
         violations=tuple(
             ViolationView(
-                invariant=violation.promise,
-                rule=violation.sentence,
+                invariant=violation.invariant,
+                rule=violation.rule,
                 job_id=violation.job_id,
                 node_id=violation.node_id,
-                message=violation.says,
+                message=violation.message,
             )
             for violation in audit.violations
         ),

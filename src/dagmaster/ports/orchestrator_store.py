@@ -38,50 +38,50 @@ class OrchestratorStore(ReusableResults, Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Return the store's time, which decides."""
+        """Return the clock of the store, which decides about leases and timers."""
 
     @property
     def ids(self) -> Ids:
-        """New ids."""
+        """Return the source of new ids."""
 
     async def register(self) -> None:
-        """Be known, as alive."""
+        """Register as alive under a new owner id."""
 
     async def heartbeat(self, counters: Mapping[str, Any]) -> None:
-        """Stay alive. `OwnershipLost` if others may believe otherwise: then every job is to be dropped."""
+        """Renew the lease; raise `OwnershipLost` if it has expired: then every job has to be dropped."""
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
-        """Own jobs that nobody owns: the most urgent first, then the oldest. With a queue: jobs of this queue only."""
+        """Claim up to `limit` unowned jobs by priority, then age; with a queue, only jobs of this queue."""
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        """Load the jobs that this orchestrator owns, under a new epoch: after a doubt."""
+        """Load owned jobs, all or some, under a new epoch: after a call whose effect is not known."""
 
-    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
-        """Read what was reported of this orchestrator's jobs, but for those that rest. It stays until it is written."""
+    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+        """Read task results of owned jobs, but not of quarantined ones. They stay until a turn commits them."""
 
-    async def read_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
-        """Read what was asked of this orchestrator's jobs, likewise."""
+    async def read_commands(self, limit: int, quarantined: Collection[str] = ()) -> list[Command]:
+        """Read commands to owned jobs, but not to quarantined ones. They stay until a turn commits them."""
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
-        """Write turns, and give the jobs that were written.
+        """Commit turns; return the ids of the jobs whose turn was accepted.
 
-        Of the others nothing changed: they are not held any more, or what was pushed of them is not stored.
+        The others are unchanged: they are not owned any more, or a notified result of them is not stored.
         """
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Load values: see `ports.values.Values`."""
+        """Load values: see `ports.node_values.Values`."""
 
     async def owned_job_ids(self) -> set[str]:
         """Return the ids of the jobs that this orchestrator owns."""
 
     async def reclaim(self) -> int:
-        """Let go of the jobs of orchestrators that died, so that anybody may claim them. How many."""
+        """Expire dead orchestrators and release their jobs; return how many jobs."""
 
     async def mark_lost_tasks(self) -> int:
-        """Report the tasks of workers that died as lost. How many."""
+        """Mark tasks of expired workers as lost; return how many."""
 
     async def release_stopped(self) -> int:
-        """Hand back the tasks that are to stop and that no worker holds. How many."""
+        """Release unclaimed tasks that were requested to stop; return how many."""
 
     async def deregister(self) -> None:
-        """Release every job, and be known as stopped."""
+        """Release every job and deregister."""

@@ -1,4 +1,4 @@
-"""What the registrations of orchestrators and workers say about them. Shared by the stores; it reads no database."""
+"""The state of orchestrators and workers, derived from their registrations. Shared by the stores; reads no database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECENT_SECONDS: Final = 3600.0
 """How long services that stopped or died are still listed."""
 MAX_GONE: Final = 200
 """How many of these are listed. Live ones are listed however many they are."""
-UNKNOWN_PLACE: Final = "of old"
+UNKNOWN_PLACE: Final = "unknown host"
 """The place of a service whose registration was pruned."""
 # A worker reports with each heartbeat which tasks have begun; one claimed just before is not among them.
 _JUST_CLAIMED_SECONDS: Final = 1.0
@@ -48,14 +48,14 @@ class Registration:
 
     @property
     def has_died(self) -> bool:
-        """Return whether it ended without saying so: one that stops says so at its last heartbeat."""
+        """Return whether it died: one that stops normally deregisters right after its last heartbeat."""
         if self.stopped_at is None:
             return not self.is_alive
         return self.stopped_at - self.heartbeat_at > self.lease_seconds
 
     @property
     def silent_seconds(self) -> float:
-        """Return how long ago its last heartbeat was. One known to be dead was expired before its lease was."""
+        """Return how long ago its last heartbeat was, also if it was expired before its lease ended."""
         return self.now - float(self.counters.get("heard_at", self.heartbeat_at))
 
     @property
@@ -65,7 +65,7 @@ class Registration:
 
     @property
     def stopped_seconds(self) -> float | None:
-        """Return how long ago it stopped or was found dead."""
+        """Return how long ago it stopped or was expired."""
         return None if self.stopped_at is None else self.now - self.stopped_at
 
     @property
@@ -75,18 +75,18 @@ class Registration:
 
 
 def recent(registrations: Iterable[Registration]) -> list[Registration]:
-    """Return live services and those that are gone since an hour, newest first, live ones before the others."""
+    """Return live services, and those that stopped within the last hour, live ones first, newest first."""
     listed = [row for row in registrations if row.now - row.heartbeat_at < RECENT_SECONDS]
-    present = [row for row in listed if row.stopped_at is None]
+    registered = [row for row in listed if row.stopped_at is None]
     gone = sorted((row for row in listed if row.stopped_at is not None), key=lambda row: -(row.stopped_at or 0.0))
     return [
-        *sorted(present, key=lambda row: -int(row.id)),
+        *sorted(registered, key=lambda row: -int(row.id)),
         *sorted(gone[:MAX_GONE], key=lambda row: (row.stopped_at or 0.0, -int(row.id))),
     ]
 
 
 def service_of(registration: Registration) -> Service:
-    """Return what a diagnosis knows of a service."""
+    """Return a service for a diagnosis."""
     return Service(
         id=registration.id,
         where=f"{registration.host}:{registration.pid}",
@@ -97,7 +97,7 @@ def service_of(registration: Registration) -> Service:
 
 
 def unknown_service(service_id: str, lease_seconds: float) -> Service:
-    """Return what is known of a service whose registration was pruned: it is gone."""
+    """Return a service whose registration was pruned: it has stopped."""
     return Service(id=service_id, where=UNKNOWN_PLACE, silent_seconds=0.0, lease_seconds=lease_seconds, is_over=True)
 
 
@@ -139,7 +139,7 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
 
 
 def has_begun(worker: Registration, task_id: str, claimed_at: float, *, has_progress: bool) -> bool | None:
-    """Return whether a claimed task executes, or waits inside its worker; None while the worker has not said."""
+    """Return whether a claimed task executes, or waits inside its worker; None if the worker has not reported yet."""
     if has_progress:
         return True
     begun = worker.counters.get("begun")
@@ -160,7 +160,7 @@ def begun_at(worker: Registration, task_id: str) -> float | None:
 
 
 def left_status(status: NodeStatus) -> str:
-    """Return under which word a node whose worker died is counted."""
+    """Return the key under which a node whose worker died is counted."""
     return "finished" if status in TERMINAL_NODE else status.lower()
 
 
@@ -170,7 +170,7 @@ def orchestrator_record(registration: Registration, jobs: int, now_of_left: Mapp
     left: dict[str, int] | None = None
     if not registration.is_alive:
         owned, unowned = now_of_left.get("owned", 0), now_of_left.get("unowned", 0)
-        # One that was not reclaimed yet owns its jobs still.
+        # One that was not reclaimed yet still owns its jobs.
         total = max(int(registration.counters.get("left", jobs)), owned + unowned)
         left = {
             "jobs": total,

@@ -1,7 +1,7 @@
-"""Results that are pushed: the words in which a wake-up brings what was reported, so that nobody has to read it.
+"""Results in notifications: an owner that is notified of small results need not read them from the table.
 
-A wake-up proves nothing: anybody who reaches the database can send one. What it brings is looked at here like
-everything that enters, and the turn that applies it is written only if the very same is stored.
+A notification is not trusted: every client of the database can send one. Its results are validated here, and a turn
+that applies them is committed only if the same results are stored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.turn_records import TaskResult
 
@@ -19,21 +20,22 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.task_ledger import TaskReport
 
-FEW: Final = 8
-"""So many reports are pushed; more are read, which costs less a piece."""
+MAX_REPORTS: Final = 8
+"""How many reports a notification may have. More are read from the table, which costs less for each."""
 
 MAX_CHARACTERS: Final = 4_000
-"""Of outputs and errors. PostgreSQL takes a notification of 8,000 bytes, and quotes and accents take several."""
+"""The size of outputs and errors in a notification. PostgreSQL allows 8,000 bytes; quotes and accents need several."""
 
-MAX_PUSHED: Final = 1_000
-"""So many may wait to be taken. Who is behind reads."""
+MAX_NOTIFIED_RESULTS: Final = 1_000
+"""How many notified results are kept for the next turn. Beyond that, results are read from the table."""
 
-_STATUSES: Final = frozenset({"COMPLETED", "FAILED", "LOST", "RELEASED"})
+ATTEMPT_STATUSES: Final = {status.value: status for status in AttemptStatus}
+"""Statuses by their stored text. A look-up takes a quarter of the time of a call of the enum."""
 
 
 def fits_notification(reports: Sequence[TaskReport]) -> bool:
-    """Return whether reports are small enough to be pushed."""
-    return len(reports) <= FEW and sum(map(_size, reports)) <= MAX_CHARACTERS
+    """Return whether reports are small enough for a notification."""
+    return len(reports) <= MAX_REPORTS and sum(map(_size, reports)) <= MAX_CHARACTERS
 
 
 def _size(report: TaskReport) -> int:
@@ -42,46 +44,46 @@ def _size(report: TaskReport) -> int:
 
 
 def encode_results(results: Iterable[TaskResult]) -> str:
-    """Results as they are pushed; the statement `worker.report` spells them likewise."""
+    """Return the payload for results; the statement `worker.report` builds the same."""
     return json.dumps([result.content for result in results])
 
 
-def read_results(text: str) -> list[TaskResult]:
-    """Return what was pushed. `ValueError` if nobody of us says such a thing."""
+def decode_results(text: str) -> list[TaskResult]:
+    """Return the results of a payload; raise `ValueError` if it is invalid."""
     try:
         rows = json.loads(text)
         if not isinstance(rows, list) or not rows:
-            raise ValueError("no results")
+            raise ValueError("the payload has no results")
         return [_result(row) for row in rows]
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"no results: {error}") from error
+        raise ValueError(f"the payload has no results: {error}") from error
 
 
 def _result(row: Any) -> TaskResult:
     number, job_id, node_id, attempt, status, permanent, output, ref, error, claimed_at, reported_at, version = row
     if (
-        not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in (number, job_id))
+        not all(isinstance(value, int) and 0 <= value < 1 << 63 for value in (number, job_id))
         or not (isinstance(attempt, int) and 0 <= attempt < 1 << 31)
-        or any(isinstance(each, str) and "\0" in each for each in row)
-        or not all(each is None or isinstance(each, str) for each in (output, ref, error, version))
+        or any(isinstance(value, str) and "\0" in value for value in row)
+        or not all(value is None or isinstance(value, str) for value in (output, ref, error, version))
         or not isinstance(node_id, str)
         or not isinstance(permanent, bool)
-        or status not in _STATUSES
+        or status not in ATTEMPT_STATUSES
         or (error is not None and not isinstance(json.loads(error), dict))
     ):
-        raise ValueError("no result of a task")
+        raise ValueError("the payload has an invalid result")
     if output is not None:
         json.loads(output)
-    found = JsonText(output, ref) if output is not None or ref is not None else None
+    value = JsonText(output, ref) if output is not None or ref is not None else None
     claimed = None if claimed_at is None else float(claimed_at)
     return TaskResult(
-        number, str(job_id), node_id, attempt, status, permanent, found, error, claimed, float(reported_at),
-        version,
+        number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, claimed,
+        float(reported_at), version,
     )  # fmt: skip
 
 
 class NotificationInbox:
-    """What an orchestrator hears of: the part of its door that is the same for every store."""
+    """Receives the notifications of an orchestrator. It is the same for every store."""
 
     def __init__(self) -> None:
         self.wakeup = asyncio.Event()
@@ -89,22 +91,22 @@ class NotificationInbox:
         self.notified_results: list[TaskResult] = []
         self.on_disconnect: Callable[[], None] = lambda: None
 
-    def hear_of_jobs(self, said: str) -> None:
-        """There are jobs to claim; or something was asked of one, which this owner may have claimed a moment ago."""
+    def on_jobs(self, payload: str) -> None:
+        """Wake up for unowned jobs. A payload names a kind: this owner may have claimed the job a moment ago."""
         self._wake("jobs")
-        if said:
-            self._wake(said)
+        if payload:
+            self._wake(payload)
 
-    def hear(self, said: str) -> None:
-        """Somebody was told to wake this owner: with what there is, or with the word for it."""
-        what, _, brought = said.partition(" ")
-        if brought and len(self.notified_results) < MAX_PUSHED:
+    def on_notification(self, payload: str) -> None:
+        """Wake up for a kind, results or commands; results may follow it."""
+        kind, _, results = payload.partition(" ")
+        if results and len(self.notified_results) < MAX_NOTIFIED_RESULTS:
             with contextlib.suppress(ValueError, OverflowError):
-                self.notified_results += read_results(brought)
+                self.notified_results += decode_results(results)
                 self.wakeup.set()
                 return
-        self._wake(what)
+        self._wake(kind)
 
-    def _wake(self, what: str) -> None:
-        self.pending_kinds.add(what)
+    def _wake(self, kind: str) -> None:
+        self.pending_kinds.add(kind)
         self.wakeup.set()

@@ -1,6 +1,6 @@
-"""The auditor finds nothing in a sound database, and everything in one that is not: a proof that can fail.
+"""An audit of a consistent database finds nothing, and every corruption of its rows violates an invariant.
 
-Each damage is done by hand to real rows, in a transaction that is rolled back, with constraints and keys out of the way.
+Each corruption is made in a transaction that is rolled back, with constraints and keys disabled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from dagmaster.cli.main import main
-from dagmaster.store.postgres.audit import PROMISES, audit, look
+from dagmaster.store.postgres.audit import INVARIANTS, audit, check_invariants
 from tests.integration.runtime.runtime_world import owner_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ OPEN = """{workflow_id: open, nodes: {
     c: {type: workflow, workflow_id: slow},
     f: {type: fan_out, source: [1, 2, 3], max_parallel: 1, task: {handler: echo, queue: nobody}}}}"""
 
-# What is done to the rows, and the promises that are broken by it. {done}, {open} and {child} are jobs.
+# What is done to the rows, and the invariants that it violates. {done}, {open} and {child} are jobs.
 HELD = "UPDATE dag_task_queue SET lease_token = 1, claimed_at = clock(), worker_id ="
 # An orchestrator lives for an hour, and it owns what is open.
 ALIVE = (
@@ -46,23 +46,23 @@ ALIVE = (
 )
 OWNED = f"{ALIVE}; UPDATE dag_jobs SET owner_id = (SELECT owner_id FROM dag_orchestrators) WHERE finished_at IS NULL"
 AN_HOUR_AGO = "UPDATE dag_job_events SET at = at - interval '1 hour'"
-DAMAGE: dict[str, tuple[str, set[str]]] = {
+CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
     "an event is gone": (
         "DELETE FROM dag_job_events WHERE job_id = {done} AND type = 'SignalReceived'",
-        {"trail_has_no_gaps"},
+        {"events_have_no_gaps"},
     ),
-    "an event is to come": ("UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {open}", {"trail_has_no_gaps"}),
+    "an event is to come": ("UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {open}", {"events_have_no_gaps"}),
     "something happens after the end": (
         (
             "UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {done};"
             " INSERT INTO dag_job_events (job_id, seq, type, at, by) SELECT id, event_seq, 'SignalReceived', clock(), 'ada'"
             " FROM dag_jobs WHERE id = {done}"
         ),
-        {"trail_is_in_order"},
+        {"events_are_in_order"},
     ),
     "a job that never started": (
         "UPDATE dag_job_events SET type = 'CommandRejected' WHERE job_id = {done} AND type = 'JobStarted'",
-        {"trail_is_in_order"},
+        {"events_are_in_order"},
     ),
     "a dead owner wrote": (
         "UPDATE dag_job_events SET by = 'orchestrator 1' WHERE job_id = {done} AND node_id = 'p' AND type = 'NodeDispatched'",
@@ -78,22 +78,22 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
     ),
     "a node that failed in silence": (
         "UPDATE dag_node_states SET status = 'FAILED', output = NULL, error = '{{}}' WHERE job_id = {done} AND node_id = 's'",
-        {"states_are_explained"},
+        {"node_states_match_events"},
     ),
     "an attempt that made a result of another job": (
         "UPDATE dag_job_events SET data = '{{\"reused_from\": {{}}}}' WHERE job_id = {done} AND node_id = 't' AND type = 'NodeCompleted'",
-        {"states_are_explained"},
+        {"node_states_match_events"},
     ),
     "a node without a row": (
         "DELETE FROM dag_node_states WHERE job_id = {done} AND node_id = 's'",
-        {"states_are_explained"},
+        {"node_states_match_events"},
     ),
     "a node that began in silence": (
         (
             "UPDATE dag_node_states SET status = 'DISPATCHED', attempt = 1, task_id = 1, wake_at = clock()"
             " WHERE job_id = {open} AND node_id = 'f__2'"
         ),
-        {"states_are_explained"},
+        {"node_states_match_events"},
     ),
     "a completion that is told again": (
         "UPDATE dag_job_events SET type = 'NodeCompleted', node_id = 's' WHERE job_id = {done} AND type = 'SignalReceived'",
@@ -105,65 +105,65 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
     ),
     "an output is gone": (
         "UPDATE dag_node_states SET output = NULL, output_ref = NULL WHERE job_id = {done} AND node_id = 't'",
-        {"outputs_are_of_the_completed"},
+        {"only_completed_nodes_have_outputs"},
     ),
     "an output before the end": (
         "UPDATE dag_node_states SET output = '1' WHERE job_id = {open} AND node_id = 'q'",
-        {"outputs_are_of_the_completed"},
+        {"only_completed_nodes_have_outputs"},
     ),
     "a task that is reported and queued": (
         (
             "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
             " SELECT job_id, node_id, attempt, task_id, queue, 'LOST', clock(), clock() FROM dag_task_queue WHERE node_id = 'q'"
         ),
-        {"tasks_are_in_one_place"},
+        {"tasks_are_stored_once"},
     ),
     "a task that is nowhere": (
         "DELETE FROM dag_task_queue WHERE node_id = 'q'",
-        {"tasks_are_in_one_place", "open_nodes_can_move"},
+        {"tasks_are_stored_once", "open_nodes_can_progress"},
     ),
     "an attempt that never was": (
         (
             "INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at)"
             " SELECT 7, job_id, node_id, 2, queue, priority, handler, params, 1, clock() FROM dag_task_queue WHERE node_id = 'q'"
         ),
-        {"tasks_are_in_one_place", "what_is_queued_is_wanted"},
+        {"tasks_are_stored_once", "queued_tasks_match_nodes"},
     ),
     "an attempt is missing": (
         "UPDATE dag_node_states SET attempt = 2 WHERE job_id = {done} AND node_id = 'x'",
-        {"attempts_are_numbered"},
+        {"attempts_have_no_gaps"},
     ),
     "an attempt that ended otherwise": (
         "UPDATE dag_task_attempts SET status = 'RELEASED' WHERE job_id = {done} AND node_id = 'p'",
-        {"attempts_are_told"},
+        {"attempts_match_events"},
     ),
     "an attempt that ended twice": (
         (
             "UPDATE dag_job_events SET type = 'AttemptReleased', node_id = 'p', attempt = 1, data = NULL"
             " WHERE job_id = {done} AND type = 'SignalReceived'"
         ),
-        {"attempts_are_told"},
+        {"attempts_match_events"},
     ),
     "a try that was not counted": (
         "UPDATE dag_node_states SET failed_attempts = 0 WHERE job_id = {done} AND node_id = 't'",
-        {"budgets_are_what_was_used"},
+        {"attempt_counters_match_attempts"},
     ),
     "a loss that never was": (
         "UPDATE dag_node_states SET lost_attempts = 1 WHERE job_id = {done} AND node_id = 'p'",
-        {"budgets_are_what_was_used"},
+        {"attempt_counters_match_attempts"},
     ),
-    "a task that is held by nobody known": (f"{HELD} 1 WHERE node_id = 'q'", {"what_is_queued_is_wanted"}),
+    "a task that is held by nobody known": (f"{HELD} 1 WHERE node_id = 'q'", {"queued_tasks_match_nodes"}),
     "a task of another attempt": (
         "UPDATE dag_node_states SET task_id = 1 WHERE job_id = {open} AND node_id = 'q'",
-        {"what_is_queued_is_wanted", "open_nodes_can_move"},
+        {"queued_tasks_match_nodes", "open_nodes_can_progress"},
     ),
     "a rest without an end": (
         "UPDATE dag_node_states SET wake_at = NULL WHERE job_id = {open} AND node_id = 'r'",
-        {"open_nodes_can_move"},
+        {"open_nodes_can_progress"},
     ),
     "a wait for nothing": (
         "UPDATE dag_job_events SET data = '{{\"until\": \"2026\"}}' WHERE job_id = {open} AND type = 'NodeWaiting'",
-        {"open_nodes_can_move"},
+        {"open_nodes_can_progress"},
     ),
     "a fan-out with nothing under way": (
         (
@@ -171,40 +171,43 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
             " WHERE job_id = {open} AND node_id = 'f__0'; DELETE FROM dag_task_queue WHERE node_id = 'f__0';"
             " UPDATE dag_job_events SET type = 'CommandRejected' WHERE job_id = {open} AND node_id = 'f__0'"
         ),
-        {"open_nodes_can_move"},
+        {"open_nodes_can_progress"},
     ),
     "a child job that is gone": (
         "UPDATE dag_jobs SET parent_attempt = 9 WHERE parent_job_id = {open}",
-        {"open_nodes_can_move", "child_jobs_are_wanted"},
+        {"open_nodes_can_progress", "child_jobs_match_events"},
     ),
-    "an owner whom nobody knows": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"owners_can_be_replaced"}),
+    "an owner whom nobody knows": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"claims_can_expire"}),
     "an owner who was buried long ago": (
         (
             "UPDATE dag_jobs SET owner_id = (SELECT min(owner_id) FROM dag_orchestrators) WHERE id = {open};"
             " UPDATE dag_orchestrators SET stopped_at = clock() - interval '2 hours'"
         ),
-        {"owners_can_be_replaced"},
+        {"claims_can_expire"},
     ),
     "a task of a worker who was buried long ago": (
         (
             f"{HELD} (SELECT min(worker_id) FROM dag_workers) WHERE node_id = 'q';"
             " UPDATE dag_workers SET stopped_at = clock() - interval '2 hours'"
         ),
-        {"owners_can_be_replaced"},
+        {"claims_can_expire"},
     ),
-    "an error of a job that completed": ("UPDATE dag_jobs SET error = '{{}}' WHERE id = {done}", {"over_means_over"}),
+    "an error of a job that completed": (
+        "UPDATE dag_jobs SET error = '{{}}' WHERE id = {done}",
+        {"finished_jobs_are_consistent"},
+    ),
     "an end that was not told": (
         "UPDATE dag_jobs SET status = 'FAILED', error = '{{}}', result = NULL WHERE id = {done}",
-        {"over_means_over"},
+        {"finished_jobs_are_consistent"},
     ),
-    "a run that was not told": ("UPDATE dag_jobs SET run = 2 WHERE id = {done}", {"over_means_over"}),
+    "a run that was not told": ("UPDATE dag_jobs SET run = 2 WHERE id = {done}", {"finished_jobs_are_consistent"}),
     "a node that is open in a job that is over": (
         (
             "UPDATE dag_node_states SET status = 'WAITING', output = NULL, finished_seq = NULL"
             " WHERE job_id = {done} AND node_id = 'w';"
             " UPDATE dag_job_events SET type = 'NodeWaiting' WHERE job_id = {done} AND node_id = 'w' AND type = 'NodeCompleted'"
         ),
-        {"over_means_over"},
+        {"finished_jobs_are_consistent"},
     ),
     "a child of a fan-out too few": (
         "UPDATE dag_node_states SET expanded_count = 4, source_count = 4 WHERE job_id = {done} AND node_id = 'f'",
@@ -216,23 +219,23 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
     ),
     "a child job that nobody told of": (
         "UPDATE dag_job_events SET data = '{{\"job_id\": \"1\"}}' WHERE job_id = {done} AND type = 'ChildJobStarted'",
-        {"child_jobs_are_wanted"},
+        {"child_jobs_match_events"},
     ),
     "a key with two jobs": (
         ("DROP INDEX dag_jobs_key; UPDATE dag_jobs SET idempotency_key = 'k'"),
-        {"keys_are_of_one_job"},
+        {"idempotency_keys_are_unique"},
     ),
-    "a job that is gone": ("DELETE FROM dag_jobs WHERE id = {child}", {"nothing_is_without_its_job"}),
+    "a job that is gone": ("DELETE FROM dag_jobs WHERE id = {child}", {"no_orphaned_rows"}),
     "a child of no fan-out": (
         "UPDATE dag_node_states SET parent_node_id = 'g' WHERE job_id = {done} AND node_id = 's'",
-        {"nothing_is_without_its_job"},
+        {"no_orphaned_rows"},
     ),
     "a command that nobody answers": (
         (
             "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES ({open}, 'cancel', '{{}}', clock() - interval '1 hour');"
             f" {OWNED}"
         ),
-        {"commands_are_answered"},
+        {"commands_are_processed"},
     ),
     "a report that nobody takes": (
         (
@@ -241,7 +244,7 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
             " FROM dag_task_queue WHERE node_id = 'q';"
             f" DELETE FROM dag_task_queue WHERE node_id = 'q'; {OWNED}"
         ),
-        {"results_are_taken"},
+        {"results_are_processed"},
     ),
     "a job that nobody claims": (f"{ALIVE}; {AN_HOUR_AGO}", {"jobs_are_claimed"}),
     "a job whose run is long gone": (
@@ -255,10 +258,10 @@ DAMAGE: dict[str, tuple[str, set[str]]] = {
 
 # What looks like a standstill, and is none.
 HEALTH = {
-    "a report of a moment ago": DAMAGE["a report that nobody takes"][0].replace(
+    "a report of a moment ago": CORRUPTIONS["a report that nobody takes"][0].replace(
         "clock() - interval '1 hour' FROM", "clock() FROM"
     ),
-    "a report that nobody lives to take": DAMAGE["a report that nobody takes"][0]
+    "a report that nobody lives to take": CORRUPTIONS["a report that nobody takes"][0]
     + "; UPDATE dag_orchestrators SET heartbeat_at = clock() - interval '1 hour'",
     "a job that nobody lives to claim": (
         f"{AN_HOUR_AGO}; UPDATE dag_orchestrators SET stopped_at = clock() - interval '1 hour'"
@@ -300,7 +303,7 @@ async def lived_in(world: World) -> dict[str, str]:
 
 
 async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
-    """Return the promises that are broken after each of these changes to sound rows."""
+    """Return the invariants that are violated after each of these changes to consistent rows."""
     jobs = await lived_in(world)
     found = {}
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
@@ -313,29 +316,29 @@ async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]
             await transaction.start()
             await connection.execute("SET LOCAL session_replication_role = replica")
             await connection.execute(statements.format(**jobs))
-            found[what] = {each.promise for each in (await look(connection)).violations}
+            found[what] = {each.invariant for each in (await check_invariants(connection)).violations}
             await transaction.rollback()
     finally:
         await connection.close()
     return found
 
 
-async def test_each_damage_is_found_by_the_promises_that_it_breaks_and_by_no_other(world: World):
-    found = await found_after(world, {what: statements for what, (statements, _) in DAMAGE.items()})
-    assert found == {what: promises for what, (_, promises) in DAMAGE.items()}
+async def test_each_corruption_violates_exactly_the_expected_invariants(world: World):
+    found = await found_after(world, {what: statements for what, (statements, _) in CORRUPTIONS.items()})
+    assert found == {what: invariants for what, (_, invariants) in CORRUPTIONS.items()}
 
 
-async def test_what_will_move_by_itself_or_has_nobody_to_move_it_is_no_standstill(world: World):
+async def test_what_will_progress_by_itself_or_has_no_service_that_could_is_no_violation(world: World):
     found = await found_after(world, HEALTH)
     assert found == {what: set() for what in HEALTH}
 
 
-@pytest.mark.parametrize("promise", PROMISES)
-def test_every_promise_has_a_damage_that_it_alone_finds(promise):
-    assert {promise} in [promises for _, promises in DAMAGE.values()]
+@pytest.mark.parametrize("invariant", INVARIANTS)
+def test_every_invariant_has_a_corruption_that_violates_it_alone(invariant):
+    assert {invariant} in [invariants for _, invariants in CORRUPTIONS.values()]
 
 
-async def test_the_audit_of_one_job_tells_of_that_job_alone(world: World):
+async def test_the_audit_of_one_job_reports_only_that_job(world: World):
     await world.start()
     first, second = [(await world.run("{name: n, nodes: {a: {handler: echo}}}")).job_id for _ in range(2)]
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
@@ -344,12 +347,12 @@ async def test_the_audit_of_one_job_tells_of_that_job_alone(world: World):
     try:
         await connection.execute("UPDATE dag_jobs SET event_seq = 99")
         for job in (first, second):
-            (found,) = (await look(connection, job_ids=[job])).violations
-            assert (found.job_id, found.promise) == (job, "trail_has_no_gaps")
+            (found,) = (await check_invariants(connection, job_ids=[job])).violations
+            assert (found.job_id, found.invariant) == (job, "events_have_no_gaps")
             assert str(found).startswith(
-                f"trail_has_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
+                f"events_have_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
             )
-            assert found.sentence == "The events of a job are numbered from 1 to its event_seq, and none is missing."
+            assert found.rule == "The events of a job are numbered from 1 to its event_seq, and none is missing."
     finally:
         await transaction.rollback()
         await connection.close()
@@ -414,7 +417,7 @@ async def refused(connection: Connection[Record], **_given: object) -> None:
     ("happens", "code"),
     [(lost_midway, 3), (lost_before, 3), (refused, 70)],
 )
-async def test_an_audit_that_could_not_look_tells_of_no_broken_promise(
+async def test_an_audit_that_could_not_run_reports_no_violation(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], happens, code
 ):
     monkeypatch.setenv("DAGMASTER_DATABASE_URL", world.dsn)
@@ -425,7 +428,7 @@ async def test_an_audit_that_could_not_look_tells_of_no_broken_promise(
         return left.value.code
 
     with monkeypatch.context() as patched:
-        patched.setattr("dagmaster.store.postgres.audit.look", happens)
+        patched.setattr("dagmaster.store.postgres.audit.check_invariants", happens)
         assert await asyncio.to_thread(exit_code) == code
     assert capsys.readouterr().err.startswith("Error: ")
 

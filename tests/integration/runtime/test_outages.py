@@ -35,7 +35,7 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from dagmaster.store.postgres.connection import Connection, translated
+from dagmaster.store.postgres.connection import Connection, translate_error
 from dagmaster.store.postgres.named_queries import Query
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.integration.runtime.runtime_world import A_LONG_WHILE, Gate, World
@@ -241,7 +241,7 @@ async def test_who_leaves_or_is_cancelled_has_lost_nothing(world: World):
         nonlocal lost
         lost += 1
 
-    session = Connection(DatabaseConfig(dsn=world.dsn), "test", lost=count)
+    session = Connection(DatabaseConfig(dsn=world.dsn), "test", on_disconnect=count)
     slow = asyncio.create_task(session.fetch(Query("slow", "Wait.", "SELECT pg_sleep(60)", ()), {}))
     await world.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
     slow.cancel()
@@ -353,7 +353,7 @@ class TestAServerThatDies:
     ],
 )
 def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: PostgresError, means: type[Exception]):
-    told = Connection(DatabaseConfig(dsn=""), "test")._translated(error, "turn")
+    told = Connection(DatabaseConfig(dsn=""), "test")._translate(error, "turn")
     assert type(told) is means
     assert "canary" not in str(told)
 
@@ -366,7 +366,7 @@ def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: Postgres
     ],
 )
 def test_what_the_driver_says_of_itself_is_not_told(error: Exception):
-    assert str(translated(error, "turn")) == "the connection to the database was lost"
+    assert str(translate_error(error, "turn")) == "the connection to the database was lost"
 
 
 async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -83,7 +83,7 @@ def history(data_dir: pathlib.Path | None) -> int:
     def work(dsn: str) -> str:
         versions = schema_history(dsn)
         return "\n".join(
-            f"{'*' if version.is_current else ' '} {version.revision}  {version.what}" for version in versions
+            f"{'*' if version.is_current else ' '} {version.revision}  {version.description}" for version in versions
         )
 
     return _on_database(data_dir, work)

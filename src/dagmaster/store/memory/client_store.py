@@ -1,4 +1,4 @@
-"""The client's door in memory, with the meaning of the one to PostgreSQL: both pass `tests/conformance`."""
+"""The client's store in memory. It behaves like the one on PostgreSQL: both pass `tests/conformance`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MemoryClientStore:
-    """The client's door."""
+    """Accepts jobs and commands in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
@@ -28,35 +28,35 @@ class MemoryClientStore:
         return self.ids
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
-        """Keep a graph, if it is not there yet."""
+        """Store a graph, if it is not stored yet."""
         self._database.graphs.setdefault(content_hash, definition)
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Store jobs; look up those whose key was taken."""
+        """Store jobs; look up those whose key is in use."""
         database = self._database
         accepted: list[Accepted] = []
         for job in jobs:
             earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
             if earlier is None:
-                database.add_job(job, database.clock.now(), job.submitted_by or "somebody")
+                database.add_job(job, database.clock.now(), job.submitted_by or "anonymous")
                 accepted.append(Accepted(job.id, is_new=True))
             else:
                 same = database.jobs[earlier].new.body_hash == job.body_hash
                 accepted.append(Accepted(earlier, is_new=False, same=same))
-        if any(each.is_new for each in accepted):
-            database.tell("jobs")
+        if any(job.is_new for job in accepted):
+            database.notify("jobs")
         return accepted
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Return what a submit would say of those whose key is taken already."""
+        """Return what `submit` would return for the jobs whose idempotency key is in use."""
         database = self._database
-        found: list[Accepted] = []
+        duplicates: list[Accepted] = []
         for job in jobs:
             earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
             if job.idempotency_key is not None and earlier is not None:
                 same = database.jobs[earlier].new.body_hash == job.body_hash
-                found.append(Accepted(earlier, is_new=False, same=same))
-        return found
+                duplicates.append(Accepted(earlier, is_new=False, same=same))
+        return duplicates
 
     async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox."""

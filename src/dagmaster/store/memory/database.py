@@ -1,6 +1,6 @@
-"""The tables of the store as plain objects: what the three doors in memory share. Gone when the process is.
+"""The tables of the store as plain objects, shared by the stores in memory. They last as long as the process.
 
-One event loop: each call of a door runs without a pause, so that it is whole or not there, as a transaction is.
+There is one event loop: each call of a store runs without a pause, and so is atomic like a transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.clocks import SystemClock
 from dagmaster.engine.model import JobRow
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
@@ -33,7 +33,7 @@ _MACHINES = 1024
 
 @dataclass(slots=True)
 class StoredNode:
-    """A node: the engine's row, and what is stored beside it."""
+    """A node: the engine's row, and the other columns."""
 
     row: NodeRow
     task_id: str | None = None
@@ -46,7 +46,7 @@ class StoredNode:
 
 @dataclass(slots=True)
 class StoredJob:
-    """A job, as it was submitted and as it is."""
+    """A job: its submission and its current state."""
 
     new: NewJob
     row: JobRow
@@ -65,18 +65,18 @@ class StoredJob:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the job is not over."""
+        """Return whether the job has not finished."""
         return self.row.status in OPEN_JOB
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Return the most urgent first, then the oldest."""
+        """Return the sort key: highest priority first, then oldest."""
         return -self.new.priority, int(self.new.id)
 
 
 @dataclass(slots=True)
 class StoredTask:
-    """A task that waits for a worker, or is held by one."""
+    """A task in a queue, unclaimed or claimed by a worker."""
 
     task_id: str
     job_id: str
@@ -97,15 +97,15 @@ class StoredTask:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Return the most urgent first, then the oldest."""
+        """Return the sort key: highest priority first, then oldest."""
         return -self.priority, int(self.task_id)
 
 
 @dataclass(slots=True)
 class StoredResult:
-    """What was reported, and of which task. Once it is taken, it is an attempt that is over."""
+    """A reported result with its task. Once it is processed, it is a finished attempt."""
 
-    said: TaskResult
+    result: TaskResult
     task_id: str
     queue: str
     worker_id: str | None
@@ -158,23 +158,23 @@ class MemoryBlobs:
         self.blobs: dict[str, bytes] = {}
 
     async def write(self, name: str, data: bytes) -> None:
-        """Keep it."""
+        """Store a blob."""
         self.blobs[name] = data
 
     async def read(self, name: str) -> bytes:
-        """Give it back."""
+        """Return a blob."""
         if name not in self.blobs:
             raise BlobNotFound(f"there is no blob {name!r} in memory")
         return self.blobs[name]
 
 
 class MemoryDatabase:
-    """What all doors of one test share. The clock decides which leases are over."""
+    """All rows. The clock decides which leases have expired."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.blobs = MemoryBlobs()
-        # After an outage nothing expires for one lease: nobody could renew.
+        # After an outage nothing expires for one lease: no service could renew its own.
         self.up_since = self.clock.now()
         self.graphs: dict[str, str] = {}
         self.workflows: dict[tuple[str, int], StoredWorkflow] = {}
@@ -195,54 +195,54 @@ class MemoryDatabase:
         self._last = 0
         self._machines = 0
 
-    # ── Who is alive ──
+    # ── Leases ──
 
     def new_ids(self) -> Snowflakes:
-        """Ids that nobody else makes."""
+        """Return a source of ids with a machine id of its own."""
         self._machines = (self._machines + 1) % _MACHINES
         return Snowflakes(self.clock, self._machines)
 
-    def has_expired(self, who: Registration, lease_seconds: float) -> bool:
-        """Return whether a lease is over. Never within one lease after an outage."""
+    def has_expired(self, registration: Registration, lease_seconds: float) -> bool:
+        """Return whether a lease has expired; none does within one lease after an outage."""
         now = self.clock.now()
-        return who.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
+        return registration.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
 
-    def is_fresh(self, who: Registration | None, lease_seconds: float) -> bool:
-        """Return whether somebody may say that others are dead."""
-        return who is not None and who.heartbeat_at > self.clock.now() - lease_seconds
+    def is_fresh(self, registration: Registration | None, lease_seconds: float) -> bool:
+        """Return whether the last heartbeat is recent."""
+        return registration is not None and registration.heartbeat_at > self.clock.now() - lease_seconds
 
-    # ── Waking ──
+    # ── Notifications ──
 
-    def listen(self, channel: str, heard: Callable[[str], None]) -> None:
-        """Call with each payload."""
-        self._listeners.setdefault(channel, []).append(heard)
+    def listen(self, channel: str, callback: Callable[[str], None]) -> None:
+        """Call with the payload of each notification."""
+        self._listeners.setdefault(channel, []).append(callback)
 
-    def deafen(self, heard: Iterable[Callable[[str], None]]) -> None:
-        """Call these no more."""
-        gone = set(heard)
+    def unlisten(self, callbacks: Iterable[Callable[[str], None]]) -> None:
+        """Stop calling these."""
+        removed = set(callbacks)
         for channel, listeners in self._listeners.items():
-            self._listeners[channel] = [each for each in listeners if each not in gone]
+            self._listeners[channel] = [callback for callback in listeners if callback not in removed]
 
-    def tell(self, channel: str, payload: str = "") -> None:
-        """Tell those who listen."""
-        for heard in tuple(self._listeners.get(channel, ())):
-            heard(payload)
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Call the listeners of a channel."""
+        for callback in tuple(self._listeners.get(channel, ())):
+            callback(payload)
 
-    def tell_owners(self, job_ids: Iterable[str]) -> None:
-        """Tell the owners of jobs that results wait."""
+    def notify_owners(self, job_ids: Iterable[str]) -> None:
+        """Notify the owners of jobs that there are results."""
         owners = [self.jobs[job_id].owner_id for job_id in job_ids]
         for owner in dict.fromkeys(owners):
             if owner is not None:
-                self.tell(f"owner {owner}", "results")
+                self.notify(f"owner {owner}", "results")
 
-    def push(self, results: Iterable[TaskResult]) -> None:
-        """Tell the owners of jobs what was reported."""
+    def notify_results(self, results: Iterable[TaskResult]) -> None:
+        """Notify the owners of jobs of these results."""
         by_owner: dict[str | None, list[TaskResult]] = {}
         for result in results:
             by_owner.setdefault(self.jobs[result.job_id].owner_id, []).append(result)
-        for owner, said in by_owner.items():
+        for owner, of_owner in by_owner.items():
             if owner is not None:
-                self.tell(f"owner {owner}", f"results {encode_results(said)}")
+                self.notify(f"owner {owner}", f"results {encode_results(of_owner)}")
 
     # ── Rows ──
 
@@ -266,11 +266,11 @@ class MemoryDatabase:
         add_event(job, now, "JobSubmitted", by, data=data)
 
     def add_command(self, job_id: str, kind: CommandKind, body: str, sent_by: str, now: float) -> None:
-        """Put a command into a job's inbox, and wake whom it concerns."""
+        """Put a command into a job's inbox, and notify its owner, or the orchestrators that may claim it."""
         number = self.number()
         self.inbox[number] = Command(number, job_id, kind, json.loads(body), sent_by, now)
         owner = self.jobs[job_id].owner_id
-        self.tell("jobs" if owner is None else f"owner {owner}", "commands")
+        self.notify("jobs" if owner is None else f"owner {owner}", "commands")
 
     def enqueue(self, task: StoredTask) -> None:
         """Put a task into the queue."""
@@ -279,16 +279,16 @@ class MemoryDatabase:
         self.queue[task.task_id] = task
 
     def tasks_by_rank(self) -> Iterable[StoredTask]:
-        """Return all tasks, the most urgent first. They are sorted only when they came out of order."""
+        """Return all tasks by rank. They are sorted only if they were enqueued out of order."""
         if not self.is_queue_sorted:
             self.queue = {task.task_id: task for task in sorted(self.queue.values(), key=lambda task: task.rank)}
             self.is_queue_sorted = True
         return self.queue.values()
 
-    def give_back(
+    def finish_task(
         self,
         task: StoredTask,
-        status: str,
+        status: AttemptStatus,
         now: float,
         *,
         permanent: bool = False,
@@ -297,32 +297,34 @@ class MemoryDatabase:
         metrics: str | None = None,
         handler_version: str | None = None,
     ) -> TaskResult:
-        """Take a task out of its queue, and leave its result."""
+        """Move a task from its queue to the results."""
         del self.queue[task.task_id]
-        said = TaskResult(
+        result = TaskResult(
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
             task.claimed_at, now, handler_version,
         )  # fmt: skip
-        self.results[said.id] = StoredResult(
-            said, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at
+        self.results[result.id] = StoredResult(
+            result, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at
         )
-        return said
+        return result
 
-    def give_all_back(self, status: str, held_by: Callable[[str | None], bool], *, only_stopped: bool = False) -> int:
-        """Take tasks out of the queue, by who holds them, and leave this as their result. How many."""
+    def finish_tasks(
+        self, status: AttemptStatus, of: Callable[[str | None], bool], *, only_stopped: bool = False
+    ) -> int:
+        """Finish the tasks of some workers with this status; return how many. None stands for no worker."""
         now = self.clock.now()
-        gone = [
+        finished = [
             task
             for task in self.queue.values()
-            if held_by(task.worker_id) and (task.stop_requested_at is not None or not only_stopped)
+            if of(task.worker_id) and (task.stop_requested_at is not None or not only_stopped)
         ]
-        for task in gone:
-            self.give_back(task, status, now)
-        self.tell_owners(task.job_id for task in gone)
-        return len(gone)
+        for task in finished:
+            self.finish_task(task, status, now)
+        self.notify_owners(task.job_id for task in finished)
+        return len(finished)
 
-    def held(self, task_id: str, token: int) -> StoredTask | None:
-        """Return the task, if this token holds it."""
+    def claimed_task(self, task_id: str, token: int) -> StoredTask | None:
+        """Return a task if its claim has this token."""
         task = self.queue.get(task_id)
         return task if task is not None and task.token == token else None
 
@@ -337,7 +339,7 @@ def add_event(
     attempt: int | None = None,
     data: str | None = None,
 ) -> None:
-    """Append to a job's trail."""
-    found = {} if data is None else json.loads(data)
+    """Append an audit event to a job."""
+    fields = {} if data is None else json.loads(data)
     seq = len(job.events) + 1
-    job.events.append(StoredEvent(seq=seq, type=kind, at=at, by=by, node=node, attempt=attempt, data=found))
+    job.events.append(StoredEvent(seq=seq, type=kind, at=at, by=by, node=node, attempt=attempt, data=fields))

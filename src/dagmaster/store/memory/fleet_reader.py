@@ -154,15 +154,15 @@ def read_diagnosis(
             for node_id, task in in_flight.items()
         },
         reports={
-            result.said.node_id: _finished_attempt(database, result)
-            for result in database.results.values()
-            if result.said.job_id == job_id
+            stored.result.node_id: _finished_attempt(database, stored)
+            for stored in database.results.values()
+            if stored.result.job_id == job_id
         },
         attempts={
-            node_id: _finished_attempt(database, result)
+            node_id: _finished_attempt(database, stored)
             for node_id, node in job.nodes.items()
             if node.row.status in TERMINAL_NODE - {NodeStatus.SKIPPED}
-            and (result := database.attempts.get((job_id, node_id, node.row.attempt))) is not None
+            and (stored := database.attempts.get((job_id, node_id, node.row.attempt))) is not None
         },
         queues={queue: queue_state(registered.values(), queue) for queue in sorted(waiting)},
     )
@@ -202,12 +202,12 @@ def _queue_position(database: MemoryDatabase, task: StoredTask) -> int | None:
     return 1 + sum(waits(other) and other.rank < task.rank for other in database.queue.values())
 
 
-def _finished_attempt(database: MemoryDatabase, result: StoredResult) -> FinishedAttempt:
-    report = result.said
+def _finished_attempt(database: MemoryDatabase, stored: StoredResult) -> FinishedAttempt:
+    result = stored.result
     return FinishedAttempt(
-        attempt=report.attempt,
-        status=report.status,
-        at=report.reported_at,
-        seconds=None if report.claimed_at is None else report.reported_at - report.claimed_at,
-        where=worker_place(database, result.worker_id),
+        attempt=result.attempt,
+        status=result.status,
+        at=result.reported_at,
+        seconds=None if result.claimed_at is None else result.reported_at - result.claimed_at,
+        where=worker_place(database, stored.worker_id),
     )

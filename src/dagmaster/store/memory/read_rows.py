@@ -206,23 +206,23 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
         AttemptRecord(
             node_id=node_id,
             attempt=attempt,
-            task_id=result.task_id,
-            status=result.said.status,
-            queue=result.queue,
-            worker_id=result.worker_id,
-            worker=worker_place(database, result.worker_id),
-            dispatched_at=result.dispatched_at,
-            claimed_at=result.said.claimed_at,
-            completed_at=result.said.reported_at,
-            error=from_json(result.said.error),
-            metrics=from_json(result.metrics),
-            progress=from_json(result.progress),
+            task_id=stored.task_id,
+            status=stored.result.status,
+            queue=stored.queue,
+            worker_id=stored.worker_id,
+            worker=worker_place(database, stored.worker_id),
+            dispatched_at=stored.dispatched_at,
+            claimed_at=stored.result.claimed_at,
+            completed_at=stored.result.reported_at,
+            error=from_json(stored.result.error),
+            metrics=from_json(stored.metrics),
+            progress=from_json(stored.progress),
         )
-        for (job, node, attempt), result in sorted(database.attempts.items(), key=lambda item: item[0])
+        for (job, node, attempt), stored in sorted(database.attempts.items(), key=lambda item: item[0])
         if (job, node) == (job_id, node_id)
     ]
-    stored = database.jobs.get(job_id)
-    node = None if stored is None else stored.nodes.get(node_id)
+    stored_job = database.jobs.get(job_id)
+    node = None if stored_job is None else stored_job.nodes.get(node_id)
     task = None if node is None else task_in_flight(database, node)
     if task is not None:
         records.append(_attempt_in_flight(database, task))

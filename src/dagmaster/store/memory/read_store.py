@@ -436,7 +436,7 @@ class MemoryReadStore:
         try:
             yield subscription
         finally:
-            self._database.deafen([wake])
+            self._database.unlisten([wake])
 
 
 def _number(text: float | str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import row_of
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: str, now: float) -> bool:
-    """Write one job's part of a turn. False if (owner, epoch) do not hold the job: then nothing changed."""
+    """Commit the turn of one job; return False, and change nothing, if the owner or the epoch does not match."""
     job = database.jobs.get(turn.job.id)
     if job is None or job.owner_id != owner_id or job.epoch != turn.epoch:
         return False
     if turn.event_seq != len(job.events) + len(turn.events):
         return False
-    if any(each.content != _stored(database, each.id) for each in turn.notified_results):
+    if any(result.content != _stored_content(database, result.id) for result in turn.notified_results):
         return False
-    # The parts see what was there before the turn: nothing that it dispatches or starts is withdrawn or stopped by it.
+    # A turn does not withdraw or stop what it dispatches or starts itself: as in SQL, its parts see the rows before it.
     _check(job, turn)
-    _take(database, turn)
+    _delete_processed(database, turn)
     _withdraw(database, turn, now)
     _stop(database, turn, now)
     _cancel_children(database, turn, by, now)
     for node_id in turn.reopened:
-        # It had completed and is opened again: its checkpoint was for what it has done.
+        # A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed.
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
     _write_nodes(job, turn, now)
@@ -43,38 +43,38 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
     for child in turn.children:
         database.add_job(_of_parent(job.new, child), now, by)
     if turn.children:
-        database.tell("jobs")
+        database.notify("jobs")
     for event in turn.events:
         add_event(
             job, now, event.type.value, event.by or by, node=event.node, attempt=event.attempt, data=event.data
         )  # fmt: skip
     _write_job(job, turn, now)
-    _tell_parent(database, turn, by, now)
+    _notify_parent(database, turn, by, now)
     if turn.finished is not None or turn.commands:
-        database.tell(f"job {turn.job.id}")
+        database.notify(f"job {turn.job.id}")
     return True
 
 
-def _stored(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
-    result = database.results.get(number)
-    return None if result is None else result.said.content
+def _stored_content(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
+    stored = database.results.get(number)
+    return None if stored is None else stored.result.content
 
 
 def _check(job: StoredJob, turn: TurnCommit) -> None:
-    """Return what a constraint of the database would refuse, before anything is changed."""
-    there = [node.id for node in turn.added if node.id in job.nodes]
+    """Raise `ValueError` for a turn that a constraint of PostgreSQL would reject."""
+    existing = [node.id for node in turn.added if node.id in job.nodes]
     missing = [node.id for node in turn.changed if node.id not in job.nodes]
-    if there or missing:
-        raise ValueError(f"job {turn.job.id}: nodes {there} have a row already, nodes {missing} have none")
+    if existing or missing:
+        raise ValueError(f"job {turn.job.id}: nodes {existing} have a row already, nodes {missing} have none")
 
 
-def _take(database: MemoryDatabase, turn: TurnCommit) -> None:
+def _delete_processed(database: MemoryDatabase, turn: TurnCommit) -> None:
     for number in turn.results:
-        result = database.results.get(number)
-        if result is not None and result.said.job_id == turn.job.id:
+        stored = database.results.get(number)
+        if stored is not None and stored.result.job_id == turn.job.id:
             del database.results[number]
-            said = result.said
-            database.attempts.setdefault((said.job_id, said.node_id, said.attempt), result)
+            result = stored.result
+            database.attempts.setdefault((result.job_id, result.node_id, result.attempt), stored)
     for number in turn.commands:
         command = database.inbox.get(number)
         if command is not None and command.job_id == turn.job.id:
@@ -82,10 +82,10 @@ def _take(database: MemoryDatabase, turn: TurnCommit) -> None:
 
 
 def _withdraw(database: MemoryDatabase, turn: TurnCommit, now: float) -> None:
-    for each in turn.withdrawals:
-        task = database.queue.get(each.task_id)
+    for withdrawal in turn.withdrawals:
+        task = database.queue.get(withdrawal.task_id)
         if task is not None and task.worker_id is None and task.job_id == turn.job.id:
-            database.give_back(task, each.status, now, error=each.error)
+            database.finish_task(task, withdrawal.status, now, error=withdrawal.error)
 
 
 def _stop(database: MemoryDatabase, turn: TurnCommit, now: float) -> None:
@@ -94,13 +94,13 @@ def _stop(database: MemoryDatabase, turn: TurnCommit, now: float) -> None:
         if task is not None and task.job_id == turn.job.id:
             task.stop_requested_at = now
             if task.worker_id is not None:
-                database.tell(f"worker {task.worker_id}")
+                database.notify(f"worker {task.worker_id}")
 
 
 def _cancel_children(database: MemoryDatabase, turn: TurnCommit, by: str, now: float) -> None:
-    asked = {(turn.job.id, node, attempt) for node, attempt in turn.cancelled_children}
+    parents = {(turn.job.id, node, attempt) for node, attempt in turn.cancelled_children}
     for job_id, child in database.jobs.items():
-        if child.new.parent is not None and child.new.parent in asked:
+        if child.new.parent is not None and child.new.parent in parents:
             database.add_command(job_id, CommandKind.CANCEL, "{}", by, now)
 
 
@@ -114,7 +114,7 @@ def _write_nodes(job: StoredJob, turn: TurnCommit, now: float) -> None:
 def _write_node(record: StoredNode, node: Node, turn: TurnCommit, now: float) -> None:
     before = record.row
     record.updated_at = now
-    # The engine's node lives on and changes: what is stored is a copy.
+    # The engine keeps changing its node: a copy is stored.
     row = record.row = row_of(node)._replace(error=_copy(node.error))
     record.task_id = turn.task_ids.get(node.id, record.task_id)
     record.source = turn.sources.get(node.id, record.source)
@@ -142,7 +142,7 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
             )
         )  # fmt: skip
     for queue in dict.fromkeys(task.queue for task in turn.tasks):
-        database.tell("tasks", queue)
+        database.notify("tasks", queue)
 
 
 def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
@@ -168,13 +168,13 @@ def _write_job(job: StoredJob, turn: TurnCommit, now: float) -> None:
         job.result, job.error, job.finished_at = None, None, None
     elif turn.finished is not None:
         job.result, job.error, job.finished_at = _copied(turn.result), _copy(turn.finished.error), now
-    if job.started_at is None and row.status.value != "PENDING":
+    if job.started_at is None and row.status is not JobStatus.PENDING:
         job.started_at = now
     if turn.release or not job.is_open:
         job.owner_id = None
 
 
-def _tell_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: float) -> None:
+def _notify_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: float) -> None:
     parent, finished = turn.parent, turn.finished
     if parent is None or finished is None:
         return
@@ -190,7 +190,7 @@ def _tell_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: float
 
 
 def _copy(value: Any) -> Any:
-    """As it comes back from a row."""
+    """Return a JSON value as it would be read from a row."""
     return None if value is None else json.loads(json.dumps(value))
 
 

@@ -1,4 +1,4 @@
-"""The worker's door in memory, with the meaning of the one to PostgreSQL: both pass `tests/conformance`."""
+"""The worker's store in memory. It behaves like the one on PostgreSQL: both pass `tests/conformance`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredLog
 from dagmaster.store.result_notifications import fits_notification
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from dagmaster.ports.turn_records import TaskResult
     from dagmaster.store.memory.database import MemoryDatabase, StoredTask
 
-UNHEARD_SECONDS: Final = 30.0
-"""How long after its claim a task may be unknown to the worker that holds it."""
+UNKNOWN_CLAIM_SECONDS: Final = 30.0
+"""How long after its claim a task may be unknown to its worker."""
 
 
 class MemoryWorkerStore:
-    """The worker's door."""
+    """Tasks in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.wakeup = asyncio.Event()
@@ -33,29 +34,29 @@ class MemoryWorkerStore:
         self._database = database
         self._ids = database.new_ids()
         self._queues: frozenset[str] = frozenset()
-        self._heard: list[Callable[[str], None]] = []
+        self._callbacks: list[Callable[[str], None]] = []
 
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
     ) -> None:
-        """Be known, as alive."""
+        """Register this worker, and listen for notifications."""
         database = self._database
         self.worker_id = self._ids.new()
         self._queues = frozenset(queues)
         database.workers[self.worker_id] = Registration(
             database.clock.now(), tuple(queues), concurrency, handlers=dict(handlers or {})
         )
-        database.deafen(self._heard)
-        self._heard = [self._hear_tasks, lambda _payload: self.stops.set()]
-        database.listen("tasks", self._heard[0])
-        database.listen(f"worker {self.worker_id}", self._heard[1])
+        database.unlisten(self._callbacks)
+        self._callbacks = [self._on_tasks, lambda _payload: self.stops.set()]
+        database.listen("tasks", self._callbacks[0])
+        database.listen(f"worker {self.worker_id}", self._callbacks[1])
 
-    def _hear_tasks(self, queue: str) -> None:
+    def _on_tasks(self, queue: str) -> None:
         if queue in self._queues or (not self._queues and not queue.startswith("run:")):
             self.wakeup.set()
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
-        """Stay alive; give the tasks to stop."""
+        """Renew the lease; return the tasks to stop, or None if the worker was expired."""
         database = self._database
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
@@ -64,18 +65,18 @@ class MemoryWorkerStore:
         me.counters = dict(counters)
         mine = [task for task in database.queue.values() if task.worker_id == self.worker_id]
         for task in mine:
-            # Its claim was answered, and the answer never arrived: nobody runs it.
-            if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNHEARD_SECONDS:
-                database.give_back(task, "RELEASED", me.heartbeat_at)
-                database.tell_owners([task.job_id])
+            # The response to its claim was lost: no worker runs it.
+            if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNKNOWN_CLAIM_SECONDS:
+                database.finish_task(task, AttemptStatus.RELEASED, me.heartbeat_at)
+                database.notify_owners([task.job_id])
         return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
-        """Return whether a task that is held here is to stop, or is over, or another's by now."""
+        """Return whether a task of this worker is to stop, has finished, or is claimed by another one."""
         return task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
 
     async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
-        """Hold tasks; of those whose handler is one of `process_bound`, so many at most."""
+        """Claim up to `limit` tasks, and up to `process_slots` of those whose handler is one of `process_bound`."""
         database = self._database
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
@@ -108,87 +109,88 @@ class MemoryWorkerStore:
         return claimed
 
     async def other_worker_has_handler(self, task_id: str) -> bool:
-        """Return whether another could run this task."""
+        """Return whether another live worker could run this task."""
         task = self._database.queue.get(task_id)
         return task is not None and any(
-            task.handler in who.handlers and (not who.queues or task.queue in who.queues)
-            for worker_id, who in self._database.workers.items()
-            if worker_id != self.worker_id and who.stopped_at is None and not who.counters.get("draining")
+            task.handler in worker.handlers and (not worker.queues or task.queue in worker.queues)
+            for worker_id, worker in self._database.workers.items()
+            if worker_id != self.worker_id and worker.stopped_at is None and not worker.counters.get("draining")
         )
 
     def rescan_queues(self) -> None:
-        """Nothing to do: every claim looks at every queue."""
+        """Do nothing: every claim reads all queues."""
 
     def _all_queues(self) -> set[str]:
-        """Return every queue, but none of a `run` that still lives."""
-        alive = {queue for who in self._database.workers.values() if who.stopped_at is None for queue in who.queues}
+        """Return every queue, without those of live `run`s."""
+        workers = self._database.workers.values()
+        served = {queue for worker in workers if worker.stopped_at is None for queue in worker.queues}
         queues = {task.queue for task in self._database.queue.values()}
-        return {queue for queue in queues if not (queue.startswith("run:") and queue in alive)}
+        return {queue for queue in queues if not (queue.startswith("run:") and queue in served)}
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Report tasks."""
+        """Report tasks; return the ids of the accepted reports."""
         database = self._database
-        taken: dict[str, TaskResult] = {}
-        for each in reports:
-            task = database.held(each.task_id, each.token)
+        accepted: dict[str, TaskResult] = {}
+        for report in reports:
+            task = database.claimed_task(report.task_id, report.token)
             if task is not None and task.worker_id == self.worker_id:
-                taken[task.task_id] = database.give_back(
-                    task, each.status, database.clock.now(), permanent=each.permanent, output=each.output,
-                    error=each.error, metrics=each.metrics, handler_version=each.handler_version,
+                accepted[task.task_id] = database.finish_task(
+                    task, report.status, database.clock.now(), permanent=report.permanent, output=report.output,
+                    error=report.error, metrics=report.metrics, handler_version=report.handler_version,
                 )  # fmt: skip
         if fits_notification(reports):
-            database.push(taken.values())
+            database.notify_results(accepted.values())
         else:
-            database.tell_owners(said.job_id for said in taken.values())
-        return set(taken)
+            database.notify_owners(result.job_id for result in accepted.values())
+        return set(accepted)
 
     async def release(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Let go of tasks that never began."""
-        free: set[str] = set()
-        for each in reports:
-            task = self._database.held(each.task_id, each.token)
+        """Release tasks that were not started."""
+        released: set[str] = set()
+        for report in reports:
+            task = self._database.claimed_task(report.task_id, report.token)
             if task is not None and task.worker_id == self.worker_id and task.stop_requested_at is None:
                 task.worker_id = task.token = task.claimed_at = None
-                free.add(task.task_id)
-        for queue in sorted({self._database.queue[task_id].queue for task_id in free}):
-            self._database.tell("tasks", queue)
-        return free
+                released.add(task.task_id)
+        for queue in sorted({self._database.queue[task_id].queue for task_id in released}):
+            self._database.notify("tasks", queue)
+        return released
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
-        """Keep pieces of logs."""
-        for each in chunks:
-            task = self._database.held(each.task_id, each.token)
+        """Append log chunks."""
+        for chunk in chunks:
+            task = self._database.claimed_task(chunk.task_id, chunk.token)
             if task is not None:
-                log = StoredLog(task.job_id, task.node_id, task.attempt, self._database.clock.now(), each.text)
-                self._database.logs.setdefault((each.task_id, each.chunk), log)
+                log = StoredLog(task.job_id, task.node_id, task.attempt, self._database.clock.now(), chunk.text)
+                self._database.logs.setdefault((chunk.task_id, chunk.chunk), log)
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
-        """Keep the newest checkpoint of each task."""
+        """Store the newest checkpoint of each task."""
         stored = self._database.checkpoints
-        for each in checkpoints:
-            task = self._database.held(each.task_id, each.token)
+        for checkpoint in checkpoints:
+            task = self._database.claimed_task(checkpoint.task_id, checkpoint.token)
             if task is None:
                 continue
             before = stored.get((task.job_id, task.node_id))
             if before is None or before.attempt <= task.attempt:
-                record = StoredCheckpoint(task.attempt, each.phase, each.data, each.artifacts)
+                record = StoredCheckpoint(task.attempt, checkpoint.phase, checkpoint.data, checkpoint.artifacts)
                 stored[task.job_id, task.node_id] = record
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
-        """Keep how far tasks are."""
+        """Store the progress of tasks."""
         for task_id, (token, text) in progress.items():
-            task = self._database.held(task_id, token)
+            task = self._database.claimed_task(task_id, token)
             if task is not None:
                 task.progress = text
 
     async def deregister(self) -> None:
-        """Hand back what is held."""
+        """Release all claimed tasks and deregister."""
         database = self._database
-        database.give_all_back("RELEASED", lambda worker_id: worker_id == self.worker_id)
+        database.finish_tasks(AttemptStatus.RELEASED, lambda worker_id: worker_id == self.worker_id)
         me = database.workers.get(self.worker_id)
         if me is not None:
             me.stopped_at = database.clock.now()
-        database.deafen(self._heard)
+        database.unlisten(self._callbacks)
 
 
 def _as_json(checkpoint: StoredCheckpoint | None) -> str | None:

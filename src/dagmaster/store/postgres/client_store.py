@@ -1,4 +1,4 @@
-"""The client's door to PostgreSQL: what it may write."""
+"""The client's store on PostgreSQL: submits jobs, sends commands, publishes workflows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import ids_in, queries
+from dagmaster.store.postgres.named_queries import queries, split_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +29,10 @@ _COLUMNS = (
 
 
 class PostgresClientStore:
-    """Accepts jobs and commands. What it says was accepted is on the disk."""
+    """Accepts jobs and commands. An accepted one is on disk."""
 
-    def __init__(self, address: DatabaseConfig, name: str = "dagmaster client") -> None:
-        self.session = Connection(address, name)
+    def __init__(self, config: DatabaseConfig, name: str = "dagmaster client") -> None:
+        self.session = Connection(config, name)
         self.identity = Identity(self.session)
         self._leasing = asyncio.Lock()
 
@@ -67,47 +67,50 @@ class PostgresClientStore:
             )
             for j in jobs
         ]  # fmt: skip
-        given = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-        row = await self.session.row(_SQL["submit"], given)
-        stored = ids_in(None if row is None else row["ids"])
+        params = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        row = await self.session.row(_SQL["submit"], params)
+        stored = split_ids(None if row is None else row["ids"])
         known = await self._with_keys([job for job in jobs if job.id not in stored])
         accepted: list[Accepted] = []
         for job in jobs:
             if job.id in stored:
                 accepted.append(Accepted(job.id, is_new=True))
             else:
-                found = known.get((job.submitted_by, job.idempotency_key))
-                if found is None:
+                earlier = known.get((job.submitted_by, job.idempotency_key))
+                if earlier is None:
                     # The job with this key was deleted between the two statements: now the key is free.
                     accepted += await self.submit([job])
                 else:
-                    accepted.append(Accepted(str(found["id"]), is_new=False, same=found["body_hash"] == job.body_hash))
+                    same = earlier["body_hash"] == job.body_hash
+                    accepted.append(Accepted(str(earlier["id"]), is_new=False, same=same))
         return accepted
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
         known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
-        found = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
-        return [Accepted(str(row["id"]), False, row["body_hash"] == job.body_hash) for job, row in found if row]  # noqa: FBT003
+        pairs = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
+        return [
+            Accepted(str(row["id"]), is_new=False, same=row["body_hash"] == job.body_hash) for job, row in pairs if row
+        ]
 
     async def _with_keys(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str | None], Any]:
         if not jobs:
             return {}
-        given = {"submitters": [job.submitted_by for job in jobs], "keys": [job.idempotency_key for job in jobs]}
-        rows = await self.session.fetch(_SQL["jobs_with_keys"], given)
+        params = {"submitters": [job.submitted_by for job in jobs], "keys": [job.idempotency_key for job in jobs]}
+        rows = await self.session.fetch(_SQL["jobs_with_keys"], params)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
     async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
         if not job_id.isdecimal() or int(job_id) > MAX_ID:
             return False
-        given = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
-        return await self.session.row(_SQL["send"], given) is not None
+        params = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
+        return await self.session.row(_SQL["send"], params) is not None
 
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
-        """Say that a process of this host is dead, so that nobody waits for its lease to end."""
-        given = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
-        await self.session.fetch(_SQL["expire_process"], {"host": socket.gethostname(), "pid": pid, **given})
+        """Expire the leases of a dead process of this host, so that its jobs and tasks are reclaimed at once."""
+        params = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        await self.session.fetch(_SQL["expire_process"], {"host": socket.gethostname(), "pid": pid, **params})
 
     # ── Workflows ──
 
@@ -119,9 +122,9 @@ class PostgresClientStore:
             statements.append((_SQL["put_workflow"], params))
             if activate:
                 statements += [(_SQL["deactivate"], params), (_SQL["activate"], params)]
-        await self.session.together(statements)
+        await self.session.execute_in_transaction(statements)
 
     async def activate(self, workflow_id: str, version: int) -> None:
         """Make a published version the active one."""
         params = {"workflow_id": workflow_id, "version": version}
-        await self.session.together([(_SQL["deactivate"], params), (_SQL["activate"], params)])
+        await self.session.execute_in_transaction([(_SQL["deactivate"], params), (_SQL["activate"], params)])

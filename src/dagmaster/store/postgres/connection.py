@@ -50,13 +50,13 @@ _LOST: Final = (
     TooManyConnectionsError,
 )
 DRIVER_ERRORS: Final = (*_LOST, PostgresError)
-# Classes of errors that pass by themselves: rolled back, out of resources, not in this state, stopped, read-only.
-_PASSES: Final = frozenset({"25", "40", "53", "55", "57", "58"})
+# Transient error classes: rolled back, out of resources, not in this state, stopped, read-only.
+_TRANSIENT: Final = frozenset({"25", "40", "53", "55", "57", "58"})
 CONNECT_SECONDS: Final = 10.0
 COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
 
-# The plan of a queue must not depend on statistics: they are always of a moment ago, when the table was empty or full.
+# The plan of a queue must not depend on statistics, which are outdated: the table was empty or full a moment ago.
 _PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off"}
 
 
@@ -65,31 +65,30 @@ class Connection:
 
     def __init__(
         self,
-        address: DatabaseConfig,
+        config: DatabaseConfig,
         name: str,
         *,
         async_commit: bool = False,
         listens: bool = False,
         reads: bool = False,
         statement_timeout_seconds: float | None = None,
-        lost: Callable[[], None] | None = None,
+        on_disconnect: Callable[[], None] | None = None,
     ) -> None:
-        self._restart_embedded = address.restart_embedded
-        # Told when the other side ends the connection, at once; whoever calls next may find it again unnoticed.
-        self._lost = lost
-        # How often the connection was lost and found again.
+        self._restart_embedded = config.restart_embedded
+        # Called as soon as the server ends the connection: the next statement may reconnect without an error.
+        self._on_disconnect = on_disconnect
+        # How often the connection was lost and reopened.
         self.losses = 0
         self._was_connected = False
-        self._dsn = (address.direct or address.dsn) if listens else address.dsn
-        self._is_pooled = address.is_pooled and not (listens and address.direct)
+        self._dsn = (config.direct or config.dsn) if listens else config.dsn
+        self._is_pooled = config.is_pooled and not (listens and config.direct)
         self.can_listen = listens and not self._is_pooled
         self._settings = {"application_name": name}
         if not self._is_pooled:
-            # What people ask is planned as PostgreSQL likes; and what is accepted is on the disk, whatever a server's
-            # default is.
+            # Queries of readers are planned as usual. Commits are flushed to disk whatever the server's default is.
             self._settings |= {} if reads else _PLANS
             self._settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
-        # A pooler lets no client set anything for longer than a transaction.
+        # Behind a pooler, a setting lasts for one transaction at most.
         self._begin = ""
         self._statement_timeout_seconds = statement_timeout_seconds
         if statement_timeout_seconds is not None:
@@ -103,18 +102,18 @@ class Connection:
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._channels: dict[str, Callable[[str], None]] = {}
         self._listeners: dict[str, Callable[[Any, Any, Any, Any], None]] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect now instead of at the first statement."""
-        async with self._turn:
+        async with self._lock:
             await self._connected()
 
-    async def fetch(self, query: Query, given: Mapping[str, Any]) -> list[asyncpg.Record]:
+    async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
         """Run a statement and return its rows."""
-        async with self._turn:
+        async with self._lock:
             connection = await self._connected()
-            arguments = query.arguments(given)
+            arguments = query.arguments(params)
             try:
                 if self._begin:
                     return await self._fetch_in_transaction(connection, query.sql, arguments)
@@ -128,11 +127,11 @@ class Connection:
                 self._drop(connection)
                 raise
             except DRIVER_ERRORS as error:
-                raise self._translated(error, query.name) from error
+                raise self._translate(error, query.name) from error
 
-    async def row(self, query: Query, given: Mapping[str, Any]) -> asyncpg.Record | None:
+    async def row(self, query: Query, params: Mapping[str, Any]) -> asyncpg.Record | None:
         """Run a statement and return its first row, if it has one."""
-        rows = await self.fetch(query, given)
+        rows = await self.fetch(query, params)
         return rows[0] if rows else None
 
     async def _fetch_in_transaction(
@@ -148,34 +147,34 @@ class Connection:
         await connection.execute("COMMIT")
         return rows
 
-    async def together(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
+    async def execute_in_transaction(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
         """Run statements in one transaction."""
-        async with self._turn:
+        async with self._lock:
             connection = await self._connected()
             try:
                 async with connection.transaction():
-                    for query, given in statements:
-                        await connection.execute(query.sql, *query.arguments(given))
+                    for query, params in statements:
+                        await connection.execute(query.sql, *query.arguments(params))
             except DRIVER_ERRORS as error:
-                raise self._translated(error, statements[0][0].name) from error
+                raise self._translate(error, statements[0][0].name) from error
 
-    async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
-        """Call with the payload of each notification, also after the connection was lost and found again."""
+    async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
+        """Call with the payload of each notification, also after a reconnect."""
         if not self.can_listen:
             return
-        async with self._turn:
-            fresh = self._connection is None or self._connection.is_closed()
-            self._channels[channel] = heard
+        async with self._lock:
+            is_new = self._connection is None or self._connection.is_closed()
+            self._channels[channel] = callback
             connection = await self._connected()
-            if not fresh and channel not in self._listeners:
+            if not is_new and channel not in self._listeners:
                 try:
                     await self._add_listener(connection, channel)
                 except DRIVER_ERRORS as error:
-                    raise self._translated(error, "listen") from error
+                    raise self._translate(error, "listen") from error
 
     async def unlisten(self, channel: str) -> None:
         """Stop listening. A connection that is lost listens to nothing anyway."""
-        async with self._turn:
+        async with self._lock:
             self._channels.pop(channel, None)
             callback = self._listeners.pop(channel, None)
             connection = self._connection
@@ -214,7 +213,7 @@ class Connection:
                 connection.terminate()
                 raise
         except (*DRIVER_ERRORS, ValueError) as error:
-            raise self._translated(error, "connect") from error
+            raise self._translate(error, "connect") from error
         self.losses += self._was_connected
         self._was_connected = True
         self._connection = connection
@@ -227,7 +226,7 @@ class Connection:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             # The caller was cancelled: the connection must not stay open.
-            connecting.add_done_callback(_put_away)
+            connecting.add_done_callback(_terminate_result)
             raise
 
     async def _open_connection(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -237,7 +236,7 @@ class Connection:
             # The server cancels first, and says so.
             command_timeout=max(COMMAND_SECONDS, 2 * (self._statement_timeout_seconds or 0)),
             server_settings=self._settings,
-            # Behind a pooler, one statement may not find what another prepared.
+            # Behind a pooler, a prepared statement may be on another connection.
             statement_cache_size=0 if self._is_pooled else 100,
         )
 
@@ -249,7 +248,7 @@ class Connection:
         await connection.add_listener(channel, callback)
         self._listeners[channel] = callback
 
-    def _translated(self, error: BaseException, where: str) -> Exception:
+    def _translate(self, error: BaseException, where: str) -> Exception:
         if isinstance(error, _LOST):
             if self._connection is not None and not self._connection.is_closed():
                 self._drop(self._connection)
@@ -259,42 +258,44 @@ class Connection:
                 f"{where}: the read took longer than {self._statement_timeout_seconds:g} s and was cancelled: narrow"
                 " the filter, or raise DAGMASTER_READ_TIMEOUT_SECONDS"
             )
-        return translated(error, where)
+        return translate_error(error, where)
 
     def _drop(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         connection.remove_termination_listener(self._ended)
         connection.terminate()
 
     def _ended(self, _connection: object) -> None:
-        if self._lost is not None:
-            self._lost()
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
 
-def translated(error: BaseException, where: str) -> DagmasterError:
-    """Return the error of ours that an error of the driver means."""
+def translate_error(error: BaseException, where: str) -> DagmasterError:
+    """Return our error for an error of the driver."""
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
-        return SchemaVersionMismatch(f"the database has no tables of dagmaster ({error}): run `dagmaster migrate`")
+        return SchemaVersionMismatch(f"the database has no dagmaster tables ({error}): run `dagmaster migrate`")
     if isinstance(error, QueryCanceledError):
         return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")
     if isinstance(error, DiskFullError):
-        return DatabaseUnavailable("the disk of the database is full: make room, and the work goes on by itself")
+        return DatabaseUnavailable(
+            "the disk of the database is full: free some space, and services continue by themselves"
+        )
     if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
-        return DatabaseUnavailable(f"the database lets nobody in: {error}")
+        return DatabaseUnavailable(f"the database rejects the connection: {error}")
     if isinstance(error, InternalClientError) or (
         isinstance(error, InterfaceError) and not isinstance(error, ValueError)
     ):
-        # What the driver says here is about itself: in which state it was when the connection went.
+        # The driver's text is about its own state when the connection was lost.
         return DatabaseUnavailable("the connection to the database was lost")
     if isinstance(error, _LOST):
-        said = str(error).split("\n", 1)[0] or type(error).__name__
-        return DatabaseUnavailable(f"the database cannot be reached: {said}")
-    # Without its detail, which shows the row, and with it what may be secret.
-    said = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
-    if str(getattr(error, "sqlstate", ""))[:2] in _PASSES:
-        return DatabaseUnavailable(f"the database cannot do it now: {said}")
-    return StatementFailed(said)
+        reason = str(error).split("\n", 1)[0] or type(error).__name__
+        return DatabaseUnavailable(f"the database cannot be reached: {reason}")
+    # Without its detail, which shows the row: that may contain secrets.
+    message = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
+    if str(getattr(error, "sqlstate", ""))[:2] in _TRANSIENT:
+        return DatabaseUnavailable(f"the database cannot execute the statement now: {message}")
+    return StatementFailed(message)
 
 
-def _put_away(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
+def _terminate_result(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().terminate()

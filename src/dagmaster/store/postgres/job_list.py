@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
 from dagmaster.snowflakes import EPOCH_MS
-from dagmaster.store.postgres.named_queries import Query, compiled, parts
+from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,7 +107,7 @@ class JobQuery:
 def job_query() -> Query:
     """Return the query for one job, with its inputs and result."""
     texts = parts("job_list")
-    return compiled("job_list.one", _fill("one", records=_fill("records", values=texts["values"])))
+    return compile_query("job_list.one", _fill("one", records=_fill("records", values=texts["values"])))
 
 
 @cache
@@ -116,7 +116,7 @@ def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, status
     branches = [branch for match in matches for branch in _branches(match, statuses)]
     # One job may match by its name and by its submitter.
     union = "\nUNION\n" if len(matches) > 1 else "\nUNION ALL\n"
-    return compiled("job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values="")))
+    return compile_query("job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values="")))
 
 
 @cache
@@ -129,7 +129,7 @@ def _counts_query(conditions: tuple[str, ...], alternatives: _Alternatives, stat
         finished_jobs="\nUNION\n".join(_fill(finished, **match) for match in matches),
         only=_fill("only", statuses=_literals(statuses)) if statuses else "true",
     )
-    return compiled("job_list.counts", text)
+    return compile_query("job_list.counts", text)
 
 
 def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[dict[str, str]]:

@@ -40,7 +40,7 @@ class JobSubscription:
         except TimeoutError:
             return False
         except DatabaseUnavailable:
-            # The caller reads next, and reports it. Until then it must not be in a hurry.
+            # The caller reads next and gets the error; the pause keeps it from a busy loop.
             await asyncio.sleep(min(timeout_seconds, 1.0))
             return False
         # After a loss, a notification may have been missed until the channels were listened to again.
@@ -50,10 +50,10 @@ class JobSubscription:
 
 
 class JobSubscriptions:
-    """The subscriptions of one process. Behind a pooler without a direct address nothing is heard."""
+    """The subscriptions of one process. Behind a pooler without a direct address no notification arrives."""
 
     def __init__(self, config: DatabaseConfig, name: str) -> None:
-        self.listener = Connection(config, name, listens=True, lost=self._wake_all)
+        self.listener = Connection(config, name, listens=True, on_disconnect=self._wake_all)
         self._by_channel: dict[str, set[JobSubscription]] = {}
 
     @asynccontextmanager
@@ -90,6 +90,6 @@ class JobSubscriptions:
             subscription.notified.set()
 
     def _wake_all(self) -> None:
-        """Let every reader look again: what was notified while the connection was lost is not known."""
+        """Wake every reader: notifications may have been missed while the connection was lost."""
         for channel in self._by_channel:
             self._wake(channel)

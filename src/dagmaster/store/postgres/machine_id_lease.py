@@ -32,10 +32,10 @@ class Identity:
 
     async def lease(self) -> None:
         """Lease a machine id."""
-        given = {"holder": self._holder, "seconds": LEASE_SECONDS}
+        params = {"holder": self._holder, "seconds": LEASE_SECONDS}
         for _ in range(_TRIES):
             began = time.monotonic()
-            row = await self._session.row(queries("orchestrator")["lease_machine"], given)
+            row = await self._session.row(queries("orchestrator")["lease_machine"], params)
             if row is not None:
                 self._name, self._renewed_at = row["name"], began
                 self.clock.sync(row["now"])
@@ -56,8 +56,8 @@ class Identity:
     async def renew(self) -> None:
         """Renew the lease; raise `OwnershipLost` if it expired and may belong to another process."""
         began = time.monotonic()
-        given = {"name": self._name, "holder": self._holder, "seconds": LEASE_SECONDS}
-        row = await self._session.row(queries("orchestrator")["renew_machine"], given)
+        params = {"name": self._name, "holder": self._holder, "seconds": LEASE_SECONDS}
+        row = await self._session.row(queries("orchestrator")["renew_machine"], params)
         if row is None:
             raise OwnershipLost("the lease of this process expired: it was paused, or the database was unreachable")
         self._renewed_at = began
@@ -67,5 +67,5 @@ class Identity:
         """Release the lease, if there is one."""
         if not self._name:
             return
-        given = {"name": self._name, "holder": self._holder}
-        await self._session.fetch(queries("orchestrator")["release_machine"], given)
+        params = {"name": self._name, "holder": self._holder}
+        await self._session.fetch(queries("orchestrator")["release_machine"], params)

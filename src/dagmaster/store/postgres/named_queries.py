@@ -1,7 +1,7 @@
-"""Named SQL: each query stands in a file, with a name and a sentence. Parameters are written `:name`.
+"""Named SQL: each query has a name and a description in its file. Parameters are written `:name`.
 
-An array crosses as text, `{1,2,NULL}`: the driver asks of each element whether it is an array itself, which was a
-quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such questions a task).
+An array is sent as text, `{1,2,NULL}`: the driver checks of each element whether it is an array itself, which was a
+quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such checks a task).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Our tables and our clock, wherever the search path leads: a pooler lets no client set it.
+# Our tables and our clock() are qualified: behind a pooler no client can set the search path.
 _OURS: Final = re.compile(r"(?<![\w.])(dag_[a-z_]+|clock(?=\(\)))(?!\w)")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n-- (.+)$", re.MULTILINE)
 _ROWS: Final = re.compile(r"unnest\(((?:\s*:[a-z_]+::\w+\[\],?)+)\)")
@@ -27,77 +27,77 @@ class Query:
     """A statement with numbered parameters, and their names in order."""
 
     name: str
-    sentence: str
+    description: str
     sql: str
     parameters: tuple[str, ...]
     arrays: Mapping[str, str] = field(default_factory=dict)
 
-    def arguments(self, given: Mapping[str, Any]) -> list[Any]:
+    def arguments(self, params: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters, in order."""
         arrays = self.arrays
-        return [_SPELL[arrays[name]](given[name]) if name in arrays else given[name] for name in self.parameters]
+        return [_ENCODERS[arrays[name]](params[name]) if name in arrays else params[name] for name in self.parameters]
 
 
 @cache
 def queries(file: str) -> Mapping[str, Query]:
     """Read a file of queries."""
-    return {name: compiled(f"{file}.{name}", text, sentence) for name, sentence, text in _sections(file)}
+    return {name: compile_query(f"{file}.{name}", text, description) for name, description, text in _sections(file)}
 
 
 @cache
 def parts(file: str) -> Mapping[str, str]:
-    """Read a file of parts, which are put together to queries."""
+    """Read a file of parts, which are combined into queries."""
     return {name: text for name, _, text in _sections(file)}
 
 
-def compiled(name: str, text: str, sentence: str = "") -> Query:
+def compile_query(name: str, text: str, description: str = "") -> Query:
     """Compile a statement with numbered parameters."""
-    places: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     arrays: dict[str, str] = {}
 
-    def numbered(found: re.Match[str]) -> str:
-        place = f"${places.setdefault(found[1], len(places) + 1)}"
-        if found[2] is None:
-            return place
-        arrays[found[1]] = "texts" if found[2] == "::text[]" else "numbers"
-        return f"{place}::text{found[2]}"
+    def numbered(match: re.Match[str]) -> str:
+        parameter = f"${numbers.setdefault(match[1], len(numbers) + 1)}"
+        if match[2] is None:
+            return parameter
+        arrays[match[1]] = "texts" if match[2] == "::text[]" else "numbers"
+        return f"{parameter}::text{match[2]}"
 
-    return Query(name, sentence, _PARAMETER.sub(numbered, _OURS.sub(r"dagapp.\1", text)), tuple(places), arrays)
+    return Query(name, description, _PARAMETER.sub(numbered, _OURS.sub(r"dagapp.\1", text)), tuple(numbers), arrays)
 
 
-def of_one_row(text: str) -> str:
-    """Return the same statement for one row: values stand where the arrays stood.
+def for_one_row(text: str) -> str:
+    """Return the same statement for one row, with VALUES instead of arrays.
 
-    PostgreSQL plans with values as with constants: there is nothing to read, to scan or to join. That takes a quarter
-    off the turn of a chain, flush and all (2026-11, medians of 50: 1,230 to 895 µs).
+    PostgreSQL plans values as constants: there is nothing to scan or to join. That saves a quarter of the turn of a
+    chain, including the flush (2026-11, medians of 50: 1,230 to 895 µs).
     """
-    return _ROWS.sub(lambda found: f"(VALUES ({found[1].replace('[]', '')}))", text)
+    return _ROWS.sub(lambda match: f"(VALUES ({match[1].replace('[]', '')}))", text)
 
 
-def spell_numbers(numbers: Sequence[Any] | None) -> str | None:
-    """Return an array of numbers as PostgreSQL reads it. Python's own spelling of a list is nearly that."""
+def encode_numbers(numbers: Sequence[Any] | None) -> str | None:
+    """Return an array of numbers as PostgreSQL parses it. The repr of a list is nearly that."""
     return None if numbers is None else "{" + repr(list(numbers))[1:-1].replace("None", "NULL") + "}"
 
 
-def spell_texts(texts: Sequence[str | None] | None) -> str | None:
-    """Return an array of texts as PostgreSQL reads it."""
+def encode_texts(texts: Sequence[str | None] | None) -> str | None:
+    """Return an array of texts as PostgreSQL parses it."""
     if texts is None:
         return None
-    spelled = ["NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts]
-    return "{" + ",".join(spelled) + "}"
+    quoted = ["NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts]
+    return "{" + ",".join(quoted) + "}"
 
 
-def ids_in(text: str | None) -> set[str]:
-    """Ids that a statement gave as one text. Of an array the driver asks the server what it is: 5 ms a connection."""
+def split_ids(text: str | None) -> set[str]:
+    """Return ids that a statement returned as one text. For an array the driver queries its type: 5 ms a connection."""
     return set(text.split(",")) if text else set()
 
 
-_SPELL: Final = {"numbers": spell_numbers, "texts": spell_texts}
+_ENCODERS: Final = {"numbers": encode_numbers, "texts": encode_texts}
 
 
 def _sections(file: str) -> Iterable[tuple[str, str, str]]:
     text = (resources.files("dagmaster.store.postgres") / "sql" / f"{file}.sql").read_text(encoding="utf-8")
-    found = list(_NAME.finditer(text))
-    for place, head in enumerate(found):
-        end = found[place + 1].start() if place + 1 < len(found) else len(text)
+    heads = list(_NAME.finditer(text))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        end = len(text) if following is None else following.start()
         yield head[1], head[2], text[head.end() : end].strip()

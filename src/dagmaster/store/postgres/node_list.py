@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable
-from dagmaster.store.postgres.named_queries import Query, compiled, parts
+from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
     from dagmaster.ports.read_store import NodeFilter, Position
@@ -74,7 +74,7 @@ def nodes_query() -> Query:
     """Return the query for some nodes of a job, by their ids."""
     texts = parts("node_list")
     conditions = f"{texts['job_id']} AND {texts['ids']}"
-    return compiled(
+    return compile_query(
         "node_list.nodes",
         f"{texts['columns']}\n{texts['of_job']}\n{texts['task']}\nWHERE {conditions} ORDER BY n.node_id",
     )
@@ -100,7 +100,7 @@ def _page_query(
     if statuses:
         where += f" AND n.status IN ({_literals(_stored(statuses))})"
         where += f" AND dag_displayed_node_status(n.status, q.worker_id) IN ({_literals(statuses)})"
-    return compiled(
+    return compile_query(
         "node_list.page",
         f"{texts['columns']}\n{source}\n{texts['task']}\nWHERE {where} ORDER BY {order} LIMIT :limit",
     )

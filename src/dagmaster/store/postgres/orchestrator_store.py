@@ -1,4 +1,4 @@
-"""The orchestrator's door to PostgreSQL."""
+"""The orchestrator's store on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import ids_in, queries
+from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 from dagmaster.store.postgres.turn_statement import statement_of
-from dagmaster.store.result_notifications import NotificationInbox
+from dagmaster.store.result_notifications import ATTEMPT_STATUSES, NotificationInbox
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
     from dagmaster.snowflakes import Snowflakes
 
 _SQL = queries("orchestrator")
-_MORE = "`"  # the character after '_': the ids of a fan-out's children lie between fan__ and fan_`
+_AFTER_UNDERSCORE = "`"  # ids of the children of `fan` are between `fan__` and fan_`
 
 
 class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
-    """Jobs in PostgreSQL. Turns, what is read for the next one, and heartbeats have a connection each."""
+    """Jobs in PostgreSQL. Turns, reads for the next turn, and heartbeats have a connection each."""
 
     def __init__(
         self,
-        address: DatabaseConfig,
+        config: DatabaseConfig,
         *,
         blobs: OutputBlobs,
         lease_seconds: float = 15.0,
@@ -48,92 +49,96 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     ) -> None:
         NotificationInbox.__init__(self)
         name = "dagmaster orchestrator"
-        self._turns = Connection(address, name, lost=self._lost)
+        self._turns = Connection(config, name, on_disconnect=self._disconnected)
         PostgresReusableResults.__init__(
             self, self._turns, blobs, lease_seconds=lease_seconds, worker_lease_seconds=worker_lease_seconds
         )
-        self._reads = Connection(address, f"{name}, reads", lost=self._lost)
-        self._side = Connection(address, f"{name}, side", async_commit=True, listens=True, lost=self._lost)
+        self._reads = Connection(config, f"{name}, reads", on_disconnect=self._disconnected)
+        self._side = Connection(
+            config, f"{name}, side", async_commit=True, listens=True, on_disconnect=self._disconnected
+        )
         self.sessions = (self._turns, self._reads, self._side)
         self.identity = Identity(self._side)
         self.owner_id = 0
         self.name = ""
 
-    def _lost(self) -> None:
+    def _disconnected(self) -> None:
         self.on_disconnect()
 
     async def register(self) -> None:
-        """Be known, as alive."""
+        """Register this orchestrator, and listen for notifications."""
         await self.identity.lease()
         self.owner_id = int(self.identity.ids.new())
         self.name = f"orchestrator {self.owner_id}"
-        given = {
+        params = {
             "owner_id": self.owner_id,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": version("dagmaster"),
         }
-        await self._side.fetch(_SQL["register"], given)
-        await self._side.listen("dagmaster_jobs", self.hear_of_jobs)
-        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.hear)
+        await self._side.fetch(_SQL["register"], params)
+        await self._side.listen("dagmaster_jobs", self.on_jobs)
+        await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.on_notification)
 
     async def heartbeat(self, counters: Mapping[str, Any]) -> None:
-        """Stay alive."""
-        given = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
-        if await self._side.row(_SQL["heartbeat"], given) is None:
-            raise OwnershipLost("others may have taken over: the heartbeat came too late")
+        """Renew the lease; raise `OwnershipLost` if it has expired."""
+        params = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
+        if await self._side.row(_SQL["heartbeat"], params) is None:
+            raise OwnershipLost(
+                "the lease expired before this heartbeat; other orchestrators may have claimed the jobs"
+            )
         await self.identity.renew()
 
     @property
     def clock(self) -> Clock:
-        """Return the database's time."""
+        """Return the clock of the database."""
         return self.identity.clock
 
     @property
     def ids(self) -> Snowflakes:
-        """New ids."""
+        """Return the source of new ids."""
         return self.identity.ids
 
     # ── Owning ──
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
-        """Own jobs that nobody owns."""
-        given = {"owner_id": self.owner_id, "by": self.name, "most": limit, "queue": queue, **self._leases}
-        return await self._load_rows(await self._turns.fetch(_SQL["claim"], given))
+        """Claim unowned jobs."""
+        params = {"owner_id": self.owner_id, "by": self.name, "limit": limit, "queue": queue, **self._leases}
+        return await self._load_rows(await self._turns.fetch(_SQL["claim"], params))
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        """Load the jobs that are owned."""
-        wanted = None if job_ids is None else [int(job_id) for job_id in job_ids]
+        """Load owned jobs, all or some, under a new epoch."""
+        numbers = None if job_ids is None else [int(job_id) for job_id in job_ids]
         return await self._load_rows(
-            await self._turns.fetch(_SQL["load_owned"], {"owner_id": self.owner_id, "job_ids": wanted})
+            await self._turns.fetch(_SQL["load_owned"], {"owner_id": self.owner_id, "job_ids": numbers})
         )
 
     async def owned_job_ids(self) -> set[str]:
-        """Return the jobs that are owned."""
+        """Return the ids of the owned jobs."""
         row = await self._side.row(_SQL["owned_job_ids"], {"owner_id": self.owner_id})
-        return ids_in(None if row is None else row["ids"])
+        return split_ids(None if row is None else row["ids"])
 
     async def reclaim(self) -> int:
-        """Let go of the jobs of dead orchestrators."""
+        """Expire dead orchestrators and release their jobs; return how many jobs."""
         rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
         return len(rows)
 
     async def mark_lost_tasks(self) -> int:
-        """Report the tasks of dead workers as lost."""
-        given: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
-        dead = [row["worker_id"] for row in await self._side.fetch(_SQL["expired_workers"], given)]
+        """Mark tasks of expired workers as lost; return how many."""
+        params: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
+        dead = [row["worker_id"] for row in await self._side.fetch(_SQL["expired_workers"], params)]
         if not dead:
             return 0
-        row = await self._side.row(_SQL["mark_lost_tasks"], {**given, "worker_ids": dead})
+        row = await self._side.row(_SQL["mark_lost_tasks"], {**params, "worker_ids": dead})
         return 0 if row is None else int(row["lost"])
 
     async def release_stopped(self) -> int:
-        """Hand back the tasks that are to stop and that no worker holds."""
+        """Release unclaimed tasks that were requested to stop; return how many."""
         row = await self._turns.row(_SQL["release_stopped"], {})
         return 0 if row is None else int(row["released"])
 
     async def deregister(self) -> None:
-        """Release every job."""
+        """Release every job and deregister."""
         try:
             await self._turns.fetch(_SQL["deregister"], {"owner_id": self.owner_id})
             await self.identity.release()
@@ -147,61 +152,60 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     # ── Turns ──
 
-    async def read_results(self, limit: int, resting: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
-        """Read what was reported of this orchestrator's jobs."""
-        rest = [int(job_id) for job_id in resting]
-        given = {"owner_id": self.owner_id, "most": limit, "resting": rest, "after": after}
-        return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], given)]
+    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+        """Read task results of owned jobs, but not of quarantined ones."""
+        params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined)), "after": after}
+        return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], params)]
 
-    async def read_commands(self, limit: int, resting: Collection[str] = ()) -> list[Command]:
-        """Read what was asked of this orchestrator's jobs."""
-        given = {"owner_id": self.owner_id, "most": limit, "resting": [int(job_id) for job_id in resting]}
-        return [_command(row) for row in await self._reads.fetch(_SQL["read_commands"], given)]
+    async def read_commands(self, limit: int, quarantined: Collection[str] = ()) -> list[Command]:
+        """Read commands to owned jobs, but not to quarantined ones."""
+        params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined))}
+        return [_command(row) for row in await self._reads.fetch(_SQL["read_commands"], params)]
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
-        """Write turns in one statement."""
+        """Commit turns in one statement."""
         if not turns:
             return set()
-        query, given = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
-        row = await self._turns.row(query, given)
-        return ids_in(None if row is None else row["written"])
+        query, params = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
+        row = await self._turns.row(query, params)
+        return split_ids(None if row is None else row["written"])
 
     # ── Values ──
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Load values, a statement for each kind."""
-        found: dict[ValueKey, Any] = {}
+        """Load values, with one statement for each kind."""
+        values: dict[ValueKey, Any] = {}
         number = int(job_id)
         outputs = [key.node for key in keys if key.kind is ValueKind.OUTPUT]
         if outputs:
             for row in await self._turns.fetch(_SQL["load_outputs"], {"job_id": number, "node_ids": outputs}):
-                found[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.resolve_value(
+                values[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.resolve_value(
                     JsonText(row["output"], row["output_ref"])
                 )
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
         if sources:
             for row in await self._turns.fetch(_SQL["load_fan_out_sources"], {"job_id": number, "node_ids": sources}):
                 if row["source"] is not None:
-                    found[ValueKey(ValueKind.ITEMS, row["node_id"])] = json.loads(row["source"])
+                    values[ValueKey(ValueKind.ITEMS, row["node_id"])] = json.loads(row["source"])
         for key in keys:
             if key.kind is ValueKind.OUTPUTS:
-                found[key] = await self._outputs_below(number, key.node)
-        return found
+                values[key] = await self._outputs_below(number, key.node)
+        return values
 
     async def _outputs_below(self, job_id: int, fan_id: str) -> list[Any]:
-        given = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_MORE}"}
+        params = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_AFTER_UNDERSCORE}"}
         below: dict[str, list[asyncpg.Record]] = {}
-        for row in await self._turns.fetch(_SQL["load_fan_out_outputs"], given):
+        for row in await self._turns.fetch(_SQL["load_fan_out_outputs"], params):
             below.setdefault(row["parent_node_id"], []).append(row)
 
         async def outputs(parent: str) -> list[Any]:
             rows = sorted(below.get(parent, ()), key=lambda row: int(row["fan_out_index"]))
             values: list[Any] = []
             for row in rows:
-                # An inner fan-out first: it may end in this very turn, and its row does not say so yet.
+                # An inner fan-out first: it may complete in this turn, and its row does not show it yet.
                 if row["source_count"] is not None:
                     values.append(await outputs(row["node_id"]))
-                elif row["status"] != "COMPLETED":
+                elif row["status"] != NodeStatus.COMPLETED:
                     values.append(None)
                 else:
                     values.append(await self.resolve_value(JsonText(row["output"], row["output_ref"])))
@@ -212,8 +216,8 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
 def _result(row: asyncpg.Record) -> TaskResult:
     number, job_id, node_id, attempt, status, permanent, output, output_ref, error, *rest = row
-    found = JsonText(output, output_ref) if output is not None or output_ref is not None else None
-    return TaskResult(number, str(job_id), node_id, attempt, status, permanent, found, error, *rest)
+    value = JsonText(output, output_ref) if output is not None or output_ref is not None else None
+    return TaskResult(number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, *rest)
 
 
 def _command(row: asyncpg.Record) -> Command:

@@ -1,4 +1,4 @@
-"""The version of the schema: what a database has, what this code wants, and how it gets from one to the other."""
+"""The schema version of a database: read it, compare it with the version of this code, and migrate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 if TYPE_CHECKING:
     from alembic.config import Config
 
-# The newest version. A test compares it with the files.
+# The newest version. A test compares it with the migration files.
 HEAD: Final = "0002"
-# Those before it, which are brought to it.
+# The versions that can be upgraded.
 OLDER: Final[tuple[str, ...]] = ("0001",)
 
 
@@ -24,12 +24,12 @@ class Version:
     """One version of the schema."""
 
     revision: str
-    what: str
+    description: str
     is_current: bool
 
 
 async def current(dsn: str) -> str | None:
-    """Give the version that a database has; None where there is none yet."""
+    """Return the version of a database; None if it has no schema yet."""
     connection = await _connect(dsn)
     try:
         if await connection.fetchval("SELECT to_regclass('dagapp.alembic_version')") is None:
@@ -41,41 +41,43 @@ async def current(dsn: str) -> str | None:
 
 
 async def require_current(dsn: str) -> None:
-    """Refuse a database that this code does not fit, with what to do about it."""
-    found = await current(dsn)
-    if found is None:
+    """Raise `SchemaVersionMismatch`, with the remedy, unless the database has the version of this code."""
+    revision = await current(dsn)
+    if revision is None:
         raise SchemaVersionMismatch("the database has no dagmaster schema yet: run `dagmaster migrate`")
-    if found < HEAD:
+    if revision < HEAD:
         raise SchemaVersionMismatch(
-            f"the schema is of version {found}, this code wants {HEAD}: run `dagmaster migrate`"
+            f"the schema has version {revision}, this code needs {HEAD}: run `dagmaster migrate`"
         )
-    if found > HEAD:
+    if revision > HEAD:
         raise SchemaVersionMismatch(
-            f"the schema is of version {found}, this code knows {HEAD}: upgrade dagmaster, or run "
+            f"the schema has version {revision}, this code knows {HEAD}: upgrade dagmaster, or run "
             f"`dagmaster migrate downgrade {HEAD}` with the newer one"
         )
 
 
 def upgrade(dsn: str, revision: str = "head") -> None:
-    """Bring a database to a version; the newest unless one is named."""
+    """Upgrade a database to a version; by default to the newest."""
     from alembic import command
 
     _run(command.upgrade, dsn, revision)
 
 
 def downgrade(dsn: str, revision: str) -> None:
-    """Bring a database back to an earlier version. What only the later ones had is lost."""
+    """Downgrade a database to an earlier version. Data that only later versions store is lost."""
     from alembic import command
 
     _run(command.downgrade, dsn, revision)
 
 
-def history(found: str | None) -> list[Version]:
-    """Give every version, oldest first; `found` is the one that a database has."""
+def history(revision: str | None) -> list[Version]:
+    """Return every version, oldest first; `revision` is that of the database."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(_config("")).walk_revisions()
-    versions = [Version(each.revision, (each.doc or "").split("\n")[0], each.revision == found) for each in scripts]
+    versions = [
+        Version(script.revision, (script.doc or "").split("\n")[0], script.revision == revision) for script in scripts
+    ]
     return versions[::-1]
 
 
@@ -86,9 +88,9 @@ def _run(step: Any, dsn: str, revision: str) -> None:
         step(_config(dsn), revision)
     except CommandError as error:
         known = ", ".join(version.revision for version in history(None))
-        raise SchemaVersionMismatch(f"{error}: the versions of the schema are base, {known}") from error
+        raise SchemaVersionMismatch(f"{error}: the schema versions are base, {known}") from error
     except (OSError, PostgresError) as error:
-        raise DatabaseUnavailable(f"the migration did not work, and nothing was changed: {error}") from error
+        raise DatabaseUnavailable(f"the migration failed, and nothing was changed: {error}") from error
 
 
 def _config(dsn: str) -> Config:
@@ -102,7 +104,7 @@ def _config(dsn: str) -> Config:
 
 async def _connect(dsn: str) -> Any:
     try:
-        # A pooler in transaction mode may be between: nothing is prepared under a name.
+        # There may be a pooler in transaction mode: no statement is prepared by name.
         return await asyncpg.connect(dsn, statement_cache_size=0)
     except (OSError, PostgresError, InterfaceError) as error:
         raise DatabaseUnavailable(f"the database cannot be reached: {error}") from error

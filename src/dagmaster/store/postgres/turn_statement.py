@@ -1,4 +1,4 @@
-"""A turn as one statement: the parts that have rows, over arrays."""
+"""Builds one statement that commits turns: the parts that have rows, over arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import JobStatus
-from dagmaster.store.postgres.named_queries import Query, compiled, of_one_row, parts
+from dagmaster.store.postgres.named_queries import Query, compile_query, for_one_row, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,27 +23,29 @@ Rows = list[tuple[Any, ...]]
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "jobs": (
         "job_ids", "epochs", "event_seqs", "statuses", "runs", "endings", "stoppings", "deadlines_passed", "deadlines",
-        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "overs", "releases", "befores",
+        "cancels", "signals", "job_results", "result_refs", "job_errors", "finishes", "finished_flags",
+        "releases", "seqs_before",
     ),
-    "pushed": (
-        "pushed_ids", "pushed_job_ids", "pushed_nodes", "pushed_attempts", "pushed_statuses", "pushed_permanents",
-        "pushed_outputs", "pushed_refs", "pushed_errors", "pushed_claims", "pushed_reports", "pushed_versions",
+    "notified": (
+        "notified_ids", "notified_job_ids", "notified_nodes", "notified_attempts", "notified_statuses",
+        "notified_permanents", "notified_outputs", "notified_refs", "notified_errors", "notified_claims",
+        "notified_reports", "notified_versions",
     ),
     "results": ("result_ids", "result_job_ids"),
-    "forgotten": ("forgotten_job_ids", "forgotten_ids"),
+    "reopened": ("reopened_job_ids", "reopened_ids"),
     "commands": ("command_ids",),
-    # As of nodes, and where it hangs, which never changes.
+    # The columns of `nodes`, and the parent and index, which never change.
     "new_nodes": (
-        "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids", "new_tries",
-        "new_losts", "new_sources", "new_totals", "new_expandeds", "new_stoppeds", "new_upstreams", "new_branches",
-        "new_wakes", "new_finishes", "new_outputs", "new_output_refs", "new_errors", "new_starts", "new_prints",
-        "new_versions", "new_parents", "new_indexes",
+        "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids",
+        "new_failed_attempts", "new_lost_attempts", "new_sources", "new_source_counts", "new_expanded_counts",
+        "new_stoppeds", "new_upstreams", "new_branches", "new_wakes", "new_finishes", "new_outputs", "new_output_refs",
+        "new_errors", "new_starts", "new_fingerprints", "new_versions", "new_parents", "new_indexes",
     ),
     "nodes": (
         "node_job_ids", "node_ids", "node_statuses", "node_skip_reasons", "node_attempts", "node_task_ids",
-        "node_tries", "node_losts", "node_sources", "node_totals", "node_expandeds", "node_stoppeds",
-        "node_upstreams", "node_branches", "node_wakes", "node_finishes", "node_outputs", "node_output_refs",
-        "node_errors", "node_starts", "node_prints", "node_versions",
+        "node_failed_attempts", "node_lost_attempts", "node_sources", "node_source_counts", "node_expanded_counts",
+        "node_stoppeds", "node_upstreams", "node_branches", "node_wakes", "node_finishes", "node_outputs",
+        "node_output_refs", "node_errors", "node_starts", "node_fingerprints", "node_versions",
     ),
     "tasks": (
         "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_handlers", "task_params",
@@ -58,64 +60,65 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "cancelled_children": ("cancelled_parents", "cancelled_nodes", "cancelled_attempts"),
     "parents": ("parent_children", "parent_ids", "parent_bodies"),
     "events": (
-        "event_job_ids", "event_numbers", "event_types", "event_bys", "event_nodes", "event_attempts", "event_data",
+        "event_job_ids", "event_seq_numbers", "event_types", "event_bys", "event_nodes", "event_attempts", "event_data",
     ),
 }  # fmt: skip
-_TELLS: Final = {
-    "tasks": "tell_queues",
-    "stops": "tell_stops",
-    "children": "tell_children",
-    "cancelled_children": "tell_cancelled",
-    "parents": "tell_parents",
+_NOTIFIES: Final = {
+    "tasks": "notify_queues",
+    "stops": "notify_stops",
+    "children": "notify_children",
+    "cancelled_children": "notify_cancelled",
+    "parents": "notify_parents",
 }
 
 
 @cache
-def statement(present: tuple[str, ...], *, watched: bool, single: bool = False) -> Query:
-    """Put the parts together; `single`: each has one row, but for the events. A test prepares each of them."""
+def statement(present: tuple[str, ...], *, has_readers: bool, single: bool = False) -> Query:
+    """Combine parts into a statement; with `single`, each part but the events has one row. A test prepares each."""
     texts = parts("turn")
     if single:
-        texts = {name: text if name == "events" else of_one_row(text) for name, text in texts.items()}
-    tells = [texts[_TELLS[name]] for name in present if name in _TELLS]
-    if watched:
-        tells.append(texts["tell_watchers"])
-    first = texts["pushed"] if "pushed" in present else texts["nothing_pushed"]
-    heads = ",\n".join([first, *(texts[name] for name in present if name != "pushed")])
-    selects = ",\n".join(["SELECT (SELECT string_agg(id::text, ',') FROM owned) AS written", *tells])
-    return compiled("turn", f"WITH {heads}\n{selects}")
+        texts = {name: text if name == "events" else for_one_row(text) for name, text in texts.items()}
+    notifies = [texts[_NOTIFIES[name]] for name in present if name in _NOTIFIES]
+    if has_readers:
+        notifies.append(texts["notify_readers"])
+    first = texts["notified"] if "notified" in present else texts["nothing_notified"]
+    heads = ",\n".join([first, *(texts[name] for name in present if name != "notified")])
+    selects = ",\n".join(["SELECT (SELECT string_agg(id::text, ',') FROM owned) AS written", *notifies])
+    return compile_query("turn", f"WITH {heads}\n{selects}")
 
 
 def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float) -> tuple[Query, dict[str, Any]]:
-    """Return the statement that writes these turns, and its arguments."""
+    """Return the statement that commits these turns, and its params."""
     rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
     for turn in turns:
         _collect(turn, rows)
-    given: dict[str, Any] = {"owner_id": owner_id, "by": by, "now": datetime.fromtimestamp(now, UTC)}
-    # Whoever locks several rows of the queue does so in one order, so that nobody waits in a ring.
+    params: dict[str, Any] = {"owner_id": owner_id, "by": by, "now": datetime.fromtimestamp(now, UTC)}
+    # Every statement locks rows of the queue in the same order, so that no two deadlock.
     rows["withdrawals"].sort()
     rows["stops"].sort()
-    present = tuple(name for name, found in rows.items() if found)
+    present = tuple(name for name, part in rows.items() if part)
     # Readers wait for the end of a job, and for the effect of a command.
-    watched = [int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands]
-    # All or nothing: for each part by itself there would be too many statements to prepare.
+    read_job_ids = [int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands]
+    # For all parts or none: chosen part by part, there would be too many statements to prepare.
     single = all(len(rows[name]) == 1 for name in present if name != "events")
     for name in present:
         columns = rows[name][0] if single and name != "events" else map(list, zip(*rows[name], strict=True))
-        given.update(zip(_COLUMNS[name], columns, strict=True))
+        params.update(zip(_COLUMNS[name], columns, strict=True))
     if single:
-        given["queues"], given["watched"] = given.get("task_queues"), int(turns[0].job.id)
+        params["queues"], params["read_job_ids"] = params.get("task_queues"), int(turns[0].job.id)
     else:
-        given["queues"], given["watched"] = list(dict.fromkeys(given.get("task_queues", ()))), watched
-    return statement(present, watched=bool(watched), single=single), given
+        params["queues"] = list(dict.fromkeys(params.get("task_queues", ())))
+        params["read_job_ids"] = read_job_ids
+    return statement(present, has_readers=bool(read_job_ids), single=single), params
 
 
 def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
-    rows["results"] += [(each, job_id) for each in turn.results]
-    rows["pushed"] += [each.content for each in turn.notified_results]
-    rows["forgotten"] += [(job_id, each) for each in turn.reopened]
-    rows["commands"] += [(each,) for each in turn.commands]
+    rows["results"] += [(result_id, job_id) for result_id in turn.results]
+    rows["notified"] += [result.content for result in turn.notified_results]
+    rows["reopened"] += [(job_id, node_id) for node_id in turn.reopened]
+    rows["commands"] += [(command_id,) for command_id in turn.commands]
     rows["new_nodes"] += [
         (*_node_row(turn, job_id, node), None if node.parent is None else node.parent.id, node.index)
         for node in turn.added
@@ -128,8 +131,8 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
         )
         for t in turn.tasks
     ]  # fmt: skip
-    rows["withdrawals"] += [(int(each.task_id), each.status, each.error) for each in turn.withdrawals]
-    rows["stops"] += [(int(each),) for each in turn.stops]
+    rows["withdrawals"] += [(int(task.task_id), task.status, task.error) for task in turn.withdrawals]
+    rows["stops"] += [(int(task_id),) for task_id in turn.stops]
     rows["children"] += [
         (
             int(c.id), c.workflow_id, c.version, c.content_hash, c.inputs, job_id, c.parent.node_id, c.parent.attempt,
@@ -150,9 +153,9 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
             "job_id": job.id,
         }
         rows["parents"].append((job_id, int(parent.job_id), json.dumps(body)))
-    first = turn.event_seq - len(turn.events) + 1
+    first_seq = turn.event_seq - len(turn.events) + 1
     rows["events"] += [
-        (job_id, first + place, e.type, e.by, e.node, e.attempt, e.data) for place, e in enumerate(turn.events)
+        (job_id, first_seq + offset, e.type, e.by, e.node, e.attempt, e.data) for offset, e in enumerate(turn.events)
     ]
 
 
@@ -160,12 +163,12 @@ def _job_row(turn: TurnCommit, job_id: int) -> tuple[Any, ...]:
     job, finished = turn.job, turn.finished
     result = turn.result
     error = None if finished is None or finished.error is None else json.dumps(finished.error)
-    is_over = job.status not in (JobStatus.PENDING, JobStatus.RUNNING)
+    is_finished = job.status not in (JobStatus.PENDING, JobStatus.RUNNING)
     return (
         job_id, turn.epoch, turn.event_seq, job.status, job.run, job.ending, job.stopping, job.deadline_passed,
         job.deadline_at, job.cancel_requested, json.dumps(job.signals) if job.signals else "{}",
         None if result is None else result.text, None if result is None else result.ref, error, finished is not None,
-        is_over, is_over or turn.release, turn.event_seq - len(turn.events),
+        is_finished, is_finished or turn.release, turn.event_seq - len(turn.events),
     )  # fmt: skip
 
 

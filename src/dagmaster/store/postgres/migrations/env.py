@@ -1,4 +1,4 @@
-"""What Alembic runs: it connects as it is told, and keeps everything in the schema `dagapp`."""
+"""The environment of Alembic: it connects to the configured database and migrates the schema `dagapp`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = "dagapp"
 def migrate(connection: Connection) -> None:
     """Run the migrations on one connection, one at a time on one database."""
     with connection.begin():
-        # Two services that start at once both want to migrate: the second one waits, and finds nothing to do.
+        # If two services start at once, the second one waits for the lock, and has nothing to do then.
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('dagmaster.migrate'))"))
         connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.execute(text(f"SET LOCAL search_path = {SCHEMA}"))
@@ -30,8 +30,8 @@ def migrate(connection: Connection) -> None:
 
 
 async def connect_and_migrate() -> None:
-    """Connect with the driver that everything else uses."""
-    # A pooler in transaction mode gives the same connection to others: what is prepared there has a name of its own.
+    """Connect with asyncpg, the driver of the stores."""
+    # A pooler in transaction mode shares its connections: prepared statements need unique names.
     unshared = {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"dagmaster_{uuid.uuid4()}"}
     engine = create_async_engine(context.config.attributes["url"], poolclass=pool.NullPool, connect_args=unshared)
     async with engine.connect() as connection:

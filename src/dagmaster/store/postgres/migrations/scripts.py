@@ -1,4 +1,4 @@
-"""Runs the SQL of a migration as it was written: many statements, one script."""
+"""Runs the SQL script of a migration, which has many statements."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from alembic import op
 
 
 def run_sql(name: str) -> None:
-    """Run a file that stands beside the versions."""
+    """Run a file of the directory `versions`."""
     script = files("dagmaster.store.postgres.migrations.versions").joinpath(name).read_text(encoding="utf-8")
     connection = op.get_bind().connection.dbapi_connection
     assert connection is not None  # noqa: S101 - for mypy: Alembic is connected while it migrates
-    # The driver prepares what SQLAlchemy gives it, and only one statement can be prepared at a time.
+    # SQLAlchemy would prepare the script, and only a single statement can be prepared.
     connection.run_async(lambda driver: driver.execute(script))

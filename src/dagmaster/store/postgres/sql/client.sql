@@ -1,11 +1,11 @@
--- What a client writes.
+-- The statements of a client.
 
 -- name: put_graph
--- Keep a graph, if it is not there yet.
+-- Store a graph, if it is not stored yet.
 INSERT INTO dag_graphs (content_hash, definition) VALUES (:content_hash, :definition::json) ON CONFLICT DO NOTHING
 
 -- name: submit
--- Store jobs, each with its first event. Whoever sleeps is woken, unless a job was waiting already: then somebody was.
+-- Store jobs, each with its first event. Orchestrators are woken, unless a job was unowned already: then they have been.
 WITH new AS (
     SELECT * FROM unnest(:ids::bigint[], :workflow_ids::text[], :versions::integer[], :hashes::text[], :inputs::text[],
                          :envs::text[], :priorities::smallint[], :keys::text[], :body_hashes::text[],
@@ -25,9 +25,9 @@ added AS (
     ON CONFLICT (submitted_by, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, submitted_by, queue, resumed_from
 ),
-told AS (
+events_appended AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
-    SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'somebody'),
+    SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'anonymous'),
            CASE WHEN resumed_from IS NOT NULL THEN json_build_object('resumed_from', resumed_from::text) END
     FROM added
 )
@@ -36,43 +36,43 @@ SELECT string_agg(id::text, ',') AS ids,
              AND (bool_or(queue IS NOT NULL)
                   OR NOT EXISTS (SELECT FROM dag_jobs
                                  WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING') AND queue IS NULL))
-            THEN pg_notify('dagmaster_jobs', '')::text END AS woken
+            THEN pg_notify('dagmaster_jobs', '')::text END AS notified
 FROM added
 
 -- name: jobs_with_keys
--- The jobs that have these keys.
+-- The jobs that have these idempotency keys.
 SELECT j.id, j.submitted_by, j.idempotency_key, j.body_hash
 FROM dag_jobs j
 JOIN unnest(:submitters::text[], :keys::text[]) AS n (submitted_by, key)
   ON j.submitted_by = n.submitted_by AND j.idempotency_key = n.key
 
 -- name: send
--- Put a command into a job's inbox, and wake its owner, or whoever may own it.
-WITH asked AS (
+-- Put a command into a job's inbox, and wake its owner, or the orchestrators that may claim it.
+WITH sent AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT id, :kind, :body::json, :sent_by, clock() FROM dag_jobs WHERE id = :job_id
     RETURNING job_id
 )
-SELECT pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands')::text AS woken
-FROM asked JOIN dag_jobs j ON j.id = asked.job_id
+SELECT pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands')::text AS notified
+FROM sent JOIN dag_jobs j ON j.id = sent.job_id
 
 -- name: put_workflow
--- Publish a version, or give a version another content. The same content again is not published again.
+-- Publish a version, or replace its content. Publishing the same content again changes nothing.
 INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
 VALUES (:workflow_id, :version, :content_hash, false)
 ON CONFLICT (workflow_id, version) DO UPDATE SET content_hash = excluded.content_hash, created_at = now()
 WHERE dag_workflows.content_hash <> excluded.content_hash
 
 -- name: deactivate
--- No version of a workflow is active.
+-- Deactivate every version of a workflow.
 UPDATE dag_workflows SET is_active = false WHERE workflow_id = :workflow_id AND is_active
 
 -- name: activate
--- One version of a workflow is the active one.
+-- Activate a version of a workflow.
 UPDATE dag_workflows SET is_active = true WHERE workflow_id = :workflow_id AND version = :version
 
 -- name: expire_process
--- A process of this host is known to be dead: nobody has to wait for its lease to end. When it was heard is kept.
+-- Expire the leases of a dead process of this host. The time of its last heartbeat is kept in its counters.
 WITH orchestrator AS (
     UPDATE dag_orchestrators
     SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :lease_seconds)),

@@ -1,13 +1,13 @@
--- What an orchestrator asks and says, beside its turns.
+-- The statements of an orchestrator, besides its turns.
 
 -- name: register
--- Be known, as alive.
+-- Register an orchestrator.
 INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at)
 VALUES (:owner_id, :host, :pid, :version, clock(), clock())
 ON CONFLICT (owner_id) DO UPDATE SET heartbeat_at = clock(), stopped_at = NULL
 
 -- name: heartbeat
--- Stay alive, unless others may believe otherwise: then the row is left as it is, and nothing comes back.
+-- Renew the lease, unless it has expired: then the row stays as it is and none is returned.
 UPDATE dag_orchestrators
 SET heartbeat_at = clock(), counters = :counters::jsonb
 WHERE owner_id = :owner_id AND stopped_at IS NULL
@@ -16,7 +16,7 @@ WHERE owner_id = :owner_id AND stopped_at IS NULL
 RETURNING extract(epoch FROM clock())::float8
 
 -- name: claim
--- Own open jobs that nobody owns, and finished ones that somebody asked something of. A `run` that lives has its own.
+-- Claim open jobs without an owner, and finished ones with a command. A live `run` claims its own jobs itself.
 WITH me AS (
     SELECT owner_id, host, pid FROM dag_orchestrators WHERE owner_id = :owner_id AND stopped_at IS NULL
 ),
@@ -27,35 +27,35 @@ open_jobs AS (
                ELSE queue IS NULL OR NOT EXISTS (SELECT FROM dag_workers w
                                                  WHERE dag_jobs.queue = ANY(w.queues) AND w.stopped_at IS NULL) END
     ORDER BY priority DESC, id
-    LIMIT :most
+    LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 ),
-asked AS (
+commanded_jobs AS (
     SELECT j.id, j.priority FROM dag_jobs j
     WHERE j.id IN (SELECT job_id FROM dag_inbox) AND j.owner_id IS NULL
       AND j.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (:queue::text IS NULL OR j.queue = :queue::text)
     ORDER BY j.priority DESC, j.id
-    LIMIT :most
+    LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 ),
-wanted AS (
-    SELECT id FROM (SELECT * FROM open_jobs UNION ALL SELECT * FROM asked) AS n ORDER BY priority DESC, id LIMIT :most
+claimable AS (
+    SELECT id FROM (SELECT * FROM open_jobs UNION ALL SELECT * FROM commanded_jobs) AS n ORDER BY priority DESC, id LIMIT :limit
 ),
 claimed AS (
     UPDATE dag_jobs j
     SET owner_id = me.owner_id, owner_epoch = j.owner_epoch + 1, event_seq = j.event_seq + 1
-    FROM wanted w, me
-    WHERE j.id = w.id
+    FROM claimable c, me
+    WHERE j.id = c.id
     RETURNING j.*
 ),
-told AS (
+events_appended AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
     SELECT c.id, c.event_seq, 'JobClaimed', clock(), :by,
            CASE WHEN p.owner_id IS NULL OR c.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
                 THEN json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid)
                 ELSE json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid,
                                        'before', p.host || ':' || p.pid, 'after',
-                                       -- One that leaves was heard a moment before; one that died was given up later.
+                                       -- One that stopped sent a heartbeat a moment before; one that died was expired a lease later.
                                        CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
                                             THEN 'died' ELSE 'released' END) END
     FROM me CROSS JOIN claimed c
@@ -68,8 +68,8 @@ SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priorit
 FROM claimed ORDER BY priority DESC, id
 
 -- name: load_owned
--- Load the jobs that are owned, all or some: a claim again, under a new epoch. A turn of before, whose answer was lost
--- and which still runs on the server, is waited for, or finds that it holds nothing.
+-- Load owned jobs, all or some, under a new epoch. An earlier turn whose response was lost and that still runs on the
+-- server either commits first, or is rejected by the epoch.
 WITH claimed AS (
     UPDATE dag_jobs SET owner_epoch = owner_epoch + 1
     WHERE owner_id = :owner_id AND (:job_ids::bigint[] IS NULL OR id = ANY(:job_ids::bigint[]))
@@ -83,35 +83,35 @@ FROM claimed
 ORDER BY priority DESC, id
 
 -- name: owned_job_ids
--- The jobs that are owned, by their ids.
+-- The ids of the owned jobs.
 SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 
 -- name: load_nodes
--- The rows of jobs' nodes, without what they gave.
+-- The rows of jobs' nodes, without their outputs.
 SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, parent_node_id, fan_out_index,
        source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
        finished_seq, error, fingerprint, handler_version
 FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
 
 -- name: read_results
--- What was reported of this owner's jobs. It stays until the turn is written.
+-- Task results of this owner's jobs. They stay until the turn is committed.
 SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.output_ref, r.error,
        extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
        r.handler_version
 FROM dag_task_results r
 JOIN dag_jobs j ON j.id = r.job_id
-WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:resting::bigint[])
+WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:quarantined::bigint[])
 ORDER BY r.id
-LIMIT :most
+LIMIT :limit
 
 -- name: read_commands
--- What was asked of this owner's jobs.
+-- Commands to this owner's jobs.
 SELECT i.id, i.job_id, i.kind, i.body, i.sent_by, extract(epoch FROM i.created_at)::float8 AS at
 FROM dag_inbox i
 JOIN dag_jobs j ON j.id = i.job_id
-WHERE j.owner_id = :owner_id AND i.job_id <> ALL(:resting::bigint[])
+WHERE j.owner_id = :owner_id AND i.job_id <> ALL(:quarantined::bigint[])
 ORDER BY i.id
-LIMIT :most
+LIMIT :limit
 
 -- name: load_outputs
 -- The outputs of nodes.
@@ -129,22 +129,22 @@ WHERE job_id = :job_id AND node_id >= :low AND node_id < :high
 SELECT node_id, source FROM dag_node_states WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[])
 
 -- name: load_source_nodes
--- The completed nodes of a job that another was resumed from.
+-- The completed nodes of a job that another one resumes.
 SELECT node_id, fingerprint, handler_version, attempt FROM dag_node_states
 WHERE job_id = :job_id AND status = 'COMPLETED' AND fingerprint IS NOT NULL
 
 -- name: handler_versions
--- The versions of each handler on live workers; of one that no live worker has, the last that was seen.
-SELECT h.key AS handler, array_agg(DISTINCT h.value) FILTER (WHERE w.alive) AS live,
+-- The versions of each handler on live workers, and the last one that any worker had.
+SELECT h.key AS handler, array_agg(DISTINCT h.value) FILTER (WHERE w.is_alive) AS live,
        (array_agg(h.value ORDER BY w.worker_id DESC))[1] AS last
 FROM (SELECT worker_id, handlers,
-             stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds) AS alive
+             stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds) AS is_alive
       FROM dag_workers) AS w
 CROSS JOIN LATERAL jsonb_each_text(w.handlers) AS h
 GROUP BY h.key
 
 -- name: unfinished_children
--- The last child job of some nodes, where it did not work out.
+-- The last child job of some nodes, if it failed or was cancelled.
 SELECT p.job_id, p.node_id, c.id
 FROM unnest(:job_ids::bigint[], :node_ids::text[]) AS p (job_id, node_id)
 CROSS JOIN LATERAL (SELECT c.id, c.status FROM dag_jobs c
@@ -153,7 +153,7 @@ CROSS JOIN LATERAL (SELECT c.id, c.status FROM dag_jobs c
 WHERE c.status IN ('FAILED', 'CANCELLED')
 
 -- name: load_source_outputs
--- The outputs of nodes, where they are still those of these fingerprints, made by these versions in these attempts.
+-- The outputs of nodes that still have these fingerprints, handler versions and attempts.
 SELECT s.node_id, s.output, s.output_ref
 FROM unnest(:node_ids::text[], :fingerprints::bytea[], :versions::text[], :attempts::integer[])
      AS n (node_id, fingerprint, handler_version, attempt)
@@ -162,7 +162,7 @@ WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n
   AND s.handler_version IS NOT DISTINCT FROM n.handler_version
 
 -- name: load_job
--- A job as it is, without owning it.
+-- A job, without owning it.
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
        signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
@@ -179,8 +179,8 @@ SELECT workflow_id, version, content_hash FROM dag_workflows
 WHERE workflow_id = :workflow_id AND (version = :version::integer OR (:version::integer IS NULL AND is_active))
 
 -- name: reclaim
--- Let go of the jobs of orchestrators that died. Nobody dies of an outage of the database, nor by a scanner that itself
--- was paused.
+-- Expire dead orchestrators and release their jobs. An outage of the database expires none, and neither does an
+-- orchestrator that was paused itself.
 WITH dead AS (
     SELECT owner_id FROM dag_orchestrators o
     WHERE o.heartbeat_at <= clock() - make_interval(secs => :lease_seconds) AND o.stopped_at IS NULL
@@ -189,23 +189,23 @@ WITH dead AS (
                   WHERE me.owner_id = :owner_id AND me.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
     FOR UPDATE SKIP LOCKED
 ),
-buried AS (
+expired AS (
     UPDATE dag_orchestrators o
     SET stopped_at = clock(),
         counters = o.counters || jsonb_build_object('left', (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id))
     FROM dead WHERE o.owner_id = dead.owner_id RETURNING o.owner_id
 )
 UPDATE dag_jobs j SET owner_id = NULL, previous_owner_id = j.owner_id
-FROM (SELECT owner_id FROM buried
+FROM (SELECT owner_id FROM expired
       UNION
-      -- One that was paused may have claimed after it was buried.
+      -- One that was paused may have claimed after it was expired.
       SELECT owner_id FROM dag_orchestrators WHERE stopped_at > clock() - interval '1 hour') AS gone
 WHERE j.owner_id = gone.owner_id
 RETURNING j.id
 
 -- name: expired_workers
--- Workers whose lease is over, with the same cautions; and those that were buried a moment ago: a claim may have passed
--- the burial.
+-- Workers whose lease has expired, with the same exceptions; and those that were expired a moment ago: a claim may have
+-- overtaken that.
 SELECT worker_id FROM dag_workers w
 WHERE (w.stopped_at > clock() - make_interval(secs => 5 * :worker_lease_seconds)
        OR (w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds) AND w.stopped_at IS NULL))
@@ -214,11 +214,11 @@ WHERE (w.stopped_at > clock() - make_interval(secs => 5 * :worker_lease_seconds)
               WHERE me.owner_id = :owner_id AND me.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
 
 -- name: mark_lost_tasks
--- Bury dead workers, and report what they held as lost.
+-- Expire dead workers, and report the tasks that they had claimed as lost.
 WITH dead AS (
     UPDATE dag_workers w
     SET stopped_at = clock(),
-        -- What it left is told with it: how much, and where to look. A worker holds less than the bound.
+        -- The tasks that it left are stored with it: their number and their nodes. No worker claims more than the bound.
         counters = w.counters || (
             SELECT jsonb_build_object('left', count(*), 'left_tasks', coalesce(jsonb_agg(
                 jsonb_build_array(h.job_id::text, h.node_id)) FILTER (WHERE h.number <= 10000), '[]'))
@@ -247,11 +247,11 @@ reported AS (
 SELECT count(*) AS lost,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
 FROM reported
 
 -- name: release_stopped
--- Hand back the tasks that are to stop and that no worker holds.
+-- Release unclaimed tasks that were requested to stop.
 WITH gone AS (
     DELETE FROM dag_task_queue q WHERE q.stop_requested_at IS NOT NULL AND q.worker_id IS NULL RETURNING q.*
 ),
@@ -263,11 +263,11 @@ reported AS (
 SELECT count(*) AS released,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
 FROM reported
 
 -- name: deregister
--- Release every job, and be known as stopped. Others are told that there is something to claim.
+-- Release every job, deregister, and wake other orchestrators to claim the jobs.
 WITH released AS (
     UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id WHERE owner_id = :owner_id RETURNING id
 ),
@@ -276,10 +276,10 @@ gone AS (
     SET stopped_at = clock(), counters = counters || jsonb_build_object('left', (SELECT count(*) FROM released))
     WHERE owner_id = :owner_id
 )
-SELECT count(*) AS released, CASE WHEN count(*) > 0 THEN pg_notify('dagmaster_jobs', '')::text END AS told FROM released
+SELECT count(*) AS released, CASE WHEN count(*) > 0 THEN pg_notify('dagmaster_jobs', '')::text END AS notified FROM released
 
 -- name: lease_machine
--- Hold a machine id that nobody holds.
+-- Lease a machine id that has no valid lease.
 INSERT INTO dag_leases (name, holder, expires_at)
 SELECT 'machine:' || n, :holder, clock() + make_interval(secs => :seconds)
 FROM (SELECT n FROM generate_series(0, 1023) AS n
@@ -290,11 +290,11 @@ WHERE dag_leases.expires_at <= clock()
 RETURNING name, extract(epoch FROM clock())::float8 AS now
 
 -- name: renew_machine
--- Hold it longer. Nothing comes back if it is another's by now.
+-- Renew the lease of a machine id; no row is returned if it has expired.
 UPDATE dag_leases SET expires_at = clock() + make_interval(secs => :seconds)
 WHERE name = :name AND holder = :holder AND expires_at > clock()
 RETURNING extract(epoch FROM clock())::float8 AS now
 
 -- name: release_machine
--- Let it go.
+-- Release a machine id.
 DELETE FROM dag_leases WHERE name = :name AND holder = :holder

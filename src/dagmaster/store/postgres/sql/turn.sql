@@ -1,15 +1,15 @@
--- What a turn writes. The parts that have rows are put together to one statement, which is one transaction: `jobs` first,
--- and everything else joined to what it gave back. A job that is not held any more gives nothing back, so that nothing
--- of it is written. Before it stands what was pushed: a job of which something was said that is not so gives nothing
--- back either.
+-- What a turn writes. The parts that have rows are combined into one statement, which is one transaction: `jobs` first,
+-- and everything else joined to the rows that it returns. A job that is not owned any more returns no row, so that
+-- nothing of it is written. `notified` comes before it: a job with a notified result that differs from the stored one
+-- returns no row either.
 
--- name: pushed
--- The jobs of which something was pushed that is not stored, or not any more, or not as it was said.
+-- name: notified
+-- The jobs with a result in a notification that is not stored, not stored any more, or stored differently.
 refuted AS (
     SELECT n.job_id
-    FROM unnest(:pushed_ids::bigint[], :pushed_job_ids::bigint[], :pushed_nodes::text[], :pushed_attempts::integer[],
-                :pushed_statuses::text[], :pushed_permanents::boolean[], :pushed_outputs::text[], :pushed_refs::text[],
-                :pushed_errors::text[], :pushed_claims::float8[], :pushed_reports::float8[], :pushed_versions::text[])
+    FROM unnest(:notified_ids::bigint[], :notified_job_ids::bigint[], :notified_nodes::text[], :notified_attempts::integer[],
+                :notified_statuses::text[], :notified_permanents::boolean[], :notified_outputs::text[], :notified_refs::text[],
+                :notified_errors::text[], :notified_claims::float8[], :notified_reports::float8[], :notified_versions::text[])
          AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
                handler_version)
     WHERE NOT EXISTS (SELECT FROM dag_task_results r
@@ -23,8 +23,8 @@ refuted AS (
                         AND r.handler_version IS NOT DISTINCT FROM n.handler_version)
 )
 
--- name: nothing_pushed
--- Everything was read: the planner leaves this out.
+-- name: nothing_notified
+-- All results were read from the table: the planner removes this part.
 refuted AS (SELECT 0::bigint AS job_id WHERE false)
 
 -- name: jobs
@@ -35,28 +35,29 @@ owned AS (
         deadline_passed = n.deadline_passed, deadline_at = to_timestamp(n.deadline_at),
         cancel_requested_at = CASE WHEN n.cancel_requested THEN coalesce(j.cancel_requested_at, :now) END,
         signals = n.signals::json,
-        -- What a job that is over gave stays as it is when something is asked of it later, and goes when it is opened.
-        result = CASE WHEN n.is_finished THEN n.result::json WHEN n.is_over THEN j.result END,
-        result_ref = CASE WHEN n.is_finished THEN n.result_ref WHEN n.is_over THEN j.result_ref END,
-        error = CASE WHEN n.is_finished THEN n.error::json WHEN n.is_over THEN j.error END,
+        -- The result of a finished job is kept when a later command changes nothing, and removed when the job is reopened.
+        result = CASE WHEN n.finishes THEN n.result::json WHEN n.is_finished THEN j.result END,
+        result_ref = CASE WHEN n.finishes THEN n.result_ref WHEN n.is_finished THEN j.result_ref END,
+        error = CASE WHEN n.finishes THEN n.error::json WHEN n.is_finished THEN j.error END,
         started_at = coalesce(j.started_at, CASE WHEN n.status <> 'PENDING' THEN :now END),
-        finished_at = CASE WHEN n.is_finished THEN :now WHEN n.is_over THEN j.finished_at END,
+        finished_at = CASE WHEN n.finishes THEN :now WHEN n.is_finished THEN j.finished_at END,
         owner_id = CASE WHEN n.is_released THEN NULL ELSE j.owner_id END, updated_at = :now
     FROM unnest(:job_ids::bigint[], :epochs::integer[], :event_seqs::integer[], :statuses::text[], :runs::integer[],
                 :endings::boolean[], :stoppings::boolean[], :deadlines_passed::boolean[], :deadlines::float8[],
                 :cancels::boolean[], :signals::text[], :job_results::text[], :result_refs::text[], :job_errors::text[],
-                :finishes::boolean[], :overs::boolean[], :releases::boolean[], :befores::integer[])
+                :finishes::boolean[], :finished_flags::boolean[], :releases::boolean[], :seqs_before::integer[])
          AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
-               signals, result, result_ref, error, is_finished, is_over, is_released, seq_before)
-    -- A turn names the state that it leaves. Not by the index of owners: all jobs that are owned would be looked through.
+               signals, result, result_ref, error, finishes, is_finished, is_released, seq_before)
+    -- A turn names the state that it leaves. IS NOT DISTINCT FROM avoids the index of owners, which would scan all owned
+    -- jobs.
     WHERE j.id = n.id AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
       AND NOT EXISTS (SELECT FROM refuted WHERE refuted.job_id = n.id)
     RETURNING j.id, j.priority
 )
 
 -- name: results
--- Take what was reported; each report that is taken is an attempt that is over.
-taken AS (
+-- Delete the processed results; each becomes a finished attempt.
+processed AS (
     DELETE FROM dag_task_results r
     USING unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
     WHERE r.id = n.id AND r.job_id = n.job_id AND n.job_id IN (SELECT id FROM owned)
@@ -67,29 +68,29 @@ attempts AS (
                                    dispatched_at, claimed_at, completed_at)
     SELECT job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress, dispatched_at,
            claimed_at, reported_at
-    FROM taken
+    FROM processed
     ON CONFLICT DO NOTHING
 )
 
--- name: forgotten
--- A node that had completed and is opened again starts from the beginning: its checkpoint was for what it has done.
-forgotten AS (
+-- name: reopened
+-- A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed.
+checkpoints_deleted AS (
     DELETE FROM dag_checkpoints c
-    USING unnest(:forgotten_job_ids::bigint[], :forgotten_ids::text[]) AS n (job_id, node_id), dag_node_states s
+    USING unnest(:reopened_job_ids::bigint[], :reopened_ids::text[]) AS n (job_id, node_id), dag_node_states s
     WHERE c.job_id = n.job_id AND c.node_id = n.node_id AND s.job_id = n.job_id AND s.node_id = n.node_id
       AND s.status = 'COMPLETED' AND n.job_id IN (SELECT id FROM owned)
 )
 
 -- name: commands
--- Take what was asked.
-answered AS (
+-- Delete the processed commands.
+processed_commands AS (
     DELETE FROM dag_inbox i
     USING unnest(:command_ids::bigint[]) AS n (id)
     WHERE i.id = n.id AND i.job_id IN (SELECT id FROM owned)
 )
 
 -- name: new_nodes
--- Write nodes that have no row yet.
+-- Insert nodes that have no row yet.
 nodes_added AS (
     INSERT INTO dag_node_states (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts,
                                  parent_node_id, fan_out_index, source, source_count, expanded_count, stopped,
@@ -101,11 +102,11 @@ nodes_added AS (
            n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END,
            n.fingerprint, n.handler_version, :now
     FROM unnest(:new_job_ids::bigint[], :new_ids::text[], :new_statuses::text[], :new_skip_reasons::text[],
-                :new_attempts::integer[], :new_task_ids::bigint[], :new_tries::integer[], :new_losts::integer[],
-                :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_totals::integer[],
-                :new_expandeds::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
+                :new_attempts::integer[], :new_task_ids::bigint[], :new_failed_attempts::integer[], :new_lost_attempts::integer[],
+                :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_source_counts::integer[],
+                :new_expanded_counts::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
                 :new_wakes::float8[], :new_finishes::integer[], :new_outputs::text[], :new_output_refs::text[],
-                :new_errors::text[], :new_starts::float8[], :new_prints::bytea[], :new_versions::text[])
+                :new_errors::text[], :new_starts::float8[], :new_fingerprints::bytea[], :new_versions::text[])
          AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, parent_node_id,
                fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
                finished_seq, output, output_ref, error, started_at, fingerprint, handler_version)
@@ -113,7 +114,7 @@ nodes_added AS (
 )
 
 -- name: nodes
--- Write nodes that changed. Where no source or output is given, the stored one stays; an open node has no output.
+-- Update changed nodes. Without a new source or output the stored one is kept; an open node has no output.
 nodes_changed AS (
     UPDATE dag_node_states s
     SET status = n.status, skip_reason = n.skip_reason, attempt = n.attempt, task_id = coalesce(n.task_id, s.task_id),
@@ -131,11 +132,11 @@ nodes_changed AS (
                            WHEN n.finished_seq IS NOT NULL THEN :now END,
         updated_at = :now
     FROM unnest(:node_job_ids::bigint[], :node_ids::text[], :node_statuses::text[], :node_skip_reasons::text[],
-                :node_attempts::integer[], :node_task_ids::bigint[], :node_tries::integer[], :node_losts::integer[],
-                :node_sources::text[], :node_totals::integer[], :node_expandeds::integer[], :node_stoppeds::boolean[],
+                :node_attempts::integer[], :node_task_ids::bigint[], :node_failed_attempts::integer[], :node_lost_attempts::integer[],
+                :node_sources::text[], :node_source_counts::integer[], :node_expanded_counts::integer[], :node_stoppeds::boolean[],
                 :node_upstreams::text[], :node_branches::text[], :node_wakes::float8[], :node_finishes::integer[],
                 :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[],
-                :node_prints::bytea[], :node_versions::text[])
+                :node_fingerprints::bytea[], :node_versions::text[])
          AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, source, source_count,
                expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
                started_at, fingerprint, handler_version)
@@ -157,7 +158,7 @@ dispatched AS (
 )
 
 -- name: withdrawals
--- Take tasks back that no worker holds: they are over, as if they had been reported. A held one stays where it is.
+-- Withdraw unclaimed tasks: they finish, as if they had been reported. A claimed one stays in the queue.
 withdrawn AS (
     DELETE FROM dag_task_queue q
     USING unnest(:withdrawn_ids::bigint[], :withdrawn_statuses::text[], :withdrawn_errors::text[])
@@ -171,7 +172,7 @@ withdrawn_results AS (
 )
 
 -- name: stops
--- Ask for tasks to be stopped. Those that no worker holds are swept up afterwards: taking them back here could miss one
+-- Request tasks to stop. Unclaimed ones are released afterwards (`release_stopped`): to withdraw them here could miss one
 -- that is being claimed.
 stopped AS (
     UPDATE dag_task_queue q
@@ -207,8 +208,8 @@ started_events AS (
 )
 
 -- name: cancelled_children
--- Ask child jobs to stop.
-children_asked AS (
+-- Send a cancel to child jobs.
+cancel_commands AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT c.id, 'cancel', '{}', :by, :now
     FROM unnest(:cancelled_parents::bigint[], :cancelled_nodes::text[], :cancelled_attempts::integer[])
@@ -219,8 +220,8 @@ children_asked AS (
 )
 
 -- name: parents
--- Tell the parents of jobs that are over.
-parents_told AS (
+-- Send the outcome of finished jobs to their parents.
+parent_commands AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT n.parent_job_id, 'child_finished', n.body::json, :by, :now
     FROM unnest(:parent_children::bigint[], :parent_ids::bigint[], :parent_bodies::text[])
@@ -230,38 +231,38 @@ parents_told AS (
 )
 
 -- name: events
--- Tell what happened.
-told AS (
+-- Append audit events.
+events_appended AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, node_id, attempt, data)
     SELECT n.job_id, n.seq, n.type, :now, coalesce(n.by, :by), n.node_id, n.attempt, n.data::json
-    FROM unnest(:event_job_ids::bigint[], :event_numbers::integer[], :event_types::text[], :event_bys::text[],
+    FROM unnest(:event_job_ids::bigint[], :event_seq_numbers::integer[], :event_types::text[], :event_bys::text[],
                 :event_nodes::text[], :event_attempts::integer[], :event_data::text[])
          AS n (job_id, seq, type, by, node_id, attempt, data)
     WHERE n.job_id IN (SELECT id FROM owned)
 )
 
--- name: tell_queues
+-- name: notify_queues
 -- Wake the workers of queues.
 (SELECT count(pg_notify('dagmaster_tasks', n.queue)) FROM unnest(:queues::text[]) AS n (queue))
 
--- name: tell_stops
--- Wake the workers that are to stop something.
+-- name: notify_stops
+-- Wake the workers that have a task to stop.
 (SELECT count(pg_notify('dagmaster_worker_' || worker_id, '')) FROM (SELECT DISTINCT worker_id FROM stopped WHERE worker_id IS NOT NULL) AS n)
 
--- name: tell_children
--- Wake those who may own the new jobs.
+-- name: notify_children
+-- Wake the orchestrators that may claim the new jobs.
 (SELECT pg_notify('dagmaster_jobs', '')::text)
 
--- name: tell_cancelled
--- Wake the owners of child jobs that are to stop.
+-- name: notify_cancelled
+-- Wake the owners of cancelled child jobs.
 (SELECT count(pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands'))
- FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM children_asked))
+ FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM cancel_commands))
 
--- name: tell_parents
--- Wake the owners of parents.
+-- name: notify_parents
+-- Wake the owners of parent jobs.
 (SELECT count(pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands'))
- FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM parents_told))
+ FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM parent_commands))
 
--- name: tell_watchers
--- Notify the readers of jobs that finished, or whose commands were processed.
-(SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:watched::bigint[]) AS n (id))
+-- name: notify_readers
+-- Wake the readers of jobs that finished or processed a command.
+(SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:read_job_ids::bigint[]) AS n (id))

@@ -1,28 +1,29 @@
--- What a worker asks and says. Each write is fenced by the token of its claim.
+-- The statements of a worker. Each write about a task is fenced by the token of its claim.
 
 -- name: register
--- Be known, as alive.
+-- Register a worker.
 INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, started_at, heartbeat_at)
 VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, clock(), clock())
 
 -- name: heartbeat
--- Stay alive, unless it was given up: then nothing comes back. Else the held tasks that are to stop.
--- So are those that are over, or another's by now. One that nobody holds lost its claim in a crash, and is claimed again.
+-- Renew the lease, unless the worker was expired: then no row is returned. Return the claimed tasks to stop: those that
+-- were requested to stop, that have finished, or that another worker claimed. An unclaimed one lost its claim in a crash
+-- of the database, and is claimed again.
 WITH alive AS (
     UPDATE dag_workers SET heartbeat_at = clock(), counters = :counters::jsonb
     WHERE worker_id = :worker_id AND stopped_at IS NULL
     RETURNING worker_id
 )
-SELECT (SELECT string_agg(held.task_id::text, ',')
-        FROM unnest(:task_ids::bigint[]) AS held (task_id)
-        -- One by one: a join would read the whole queue.
-        LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = held.task_id LIMIT 1) q ON true
+SELECT (SELECT string_agg(claimed.task_id::text, ',')
+        FROM unnest(:task_ids::bigint[]) AS claimed (task_id)
+        -- LATERAL, one by one: a join would read the whole queue.
+        LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = claimed.task_id LIMIT 1) q ON true
         WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop
 FROM alive
 
 -- name: reconcile
--- The connection was lost: with it the answer to a claim, or a report that had not reached the disk of a server that
--- died. What this worker is said to hold and does not know of is handed back. So is all it holds when it leaves.
+-- Release the tasks that this worker has claimed in the database and does not know. A lost connection may have lost the
+-- response to a claim, a crashed server a report that was not on disk. A worker that stops releases all its tasks so.
 WITH gone AS (
     DELETE FROM dag_task_queue q
     WHERE q.worker_id = :worker_id AND q.claimed_at <= clock() - make_interval(secs => :seconds)
@@ -40,32 +41,32 @@ reported AS (
 SELECT count(*) AS released,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS told
+              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
 FROM reported
 
 -- name: claim
--- Hold tasks of some queues, and so many at most of those whose handlers run apart.
--- One queue after the other: an index gives each in order. The first of a queue may all be for handlers that are full,
--- so a claim looks past some of them, and not past all: with 100,000 of them it takes 0.4 ms, without the bound 24
--- (2026-11, PostgreSQL 18). What is seen is found again by its place: by its key, a task took 3 µs more.
+-- Claim tasks of some queues, and up to `process_slots` of those whose handlers are process-bound.
+-- Queue by queue: an index returns each in order. The first tasks of a queue may all be for handlers without a free
+-- slot, so a claim scans past some of them, but not past all: with 100,000 of them it takes 0.4 ms, without the bound 24
+-- (2026-11, PostgreSQL 18). A scanned row is joined by its ctid: by its key, a task took 3 µs more.
 WITH ready AS (
     SELECT t.task_id
-    FROM unnest(:queues::text[]) AS wanted (queue)
-    CROSS JOIN (VALUES (false, :most::bigint), (true, :process_slots::bigint)) AS lane (is_process_bound, most)
+    FROM unnest(:queues::text[]) AS served (queue)
+    CROSS JOIN (VALUES (false, :limit::bigint), (true, :process_slots::bigint)) AS pool (is_process_bound, slots)
     CROSS JOIN LATERAL (
         SELECT q.task_id, q.priority
-        FROM (SELECT f.ctid AS place, f.task_id, f.priority, f.handler FROM dag_task_queue f
-              WHERE f.queue = wanted.queue AND f.worker_id IS NULL AND f.stop_requested_at IS NULL
+        FROM (SELECT f.ctid AS row_id, f.task_id, f.priority, f.handler FROM dag_task_queue f
+              WHERE f.queue = served.queue AND f.worker_id IS NULL AND f.stop_requested_at IS NULL
               ORDER BY f.priority DESC, f.task_id
-              LIMIT :seen::bigint) seen
-        JOIN dag_task_queue q ON q.ctid = seen.place AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
-        WHERE (seen.handler = ANY((SELECT :process_bound::text[])::text[])) = lane.is_process_bound
-        ORDER BY seen.priority DESC, seen.task_id
-        LIMIT lane.most
+              LIMIT :scan_limit::bigint) scanned
+        JOIN dag_task_queue q ON q.ctid = scanned.row_id AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
+        WHERE (scanned.handler = ANY((SELECT :process_bound::text[])::text[])) = pool.is_process_bound
+        ORDER BY scanned.priority DESC, scanned.task_id
+        LIMIT pool.slots
         FOR UPDATE OF q SKIP LOCKED
     ) t
     ORDER BY t.priority DESC, t.task_id
-    LIMIT :most::bigint
+    LIMIT :limit::bigint
 ),
 claimed AS (
     UPDATE dag_task_queue q SET worker_id = :worker_id, lease_token = :token, claimed_at = clock()
@@ -85,7 +86,7 @@ LEFT JOIN dag_checkpoints c ON q.attempt > 1 AND c.job_id = q.job_id AND c.node_
 ORDER BY q.priority DESC, q.task_id
 
 -- name: other_worker_has_handler
--- Whether a task that this worker holds could run at another that lives, serves its queue and has its handler.
+-- Whether another live worker serves the queue of a task and has its handler.
 SELECT EXISTS (
     SELECT FROM dag_task_queue q
     JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL
@@ -95,28 +96,28 @@ SELECT EXISTS (
 ) AS is_served
 
 -- name: queues_with_tasks
--- The queues that have tasks, each found by one step in an index; but no queue of a `run` that still lives.
-WITH RECURSIVE found AS (
+-- The queues that have tasks, each found by one step in an index; without the queues of live `run`s.
+WITH RECURSIVE queues AS (
     (SELECT queue FROM dag_task_queue WHERE worker_id IS NULL ORDER BY queue LIMIT 1)
     UNION ALL
     SELECT (SELECT q.queue FROM dag_task_queue q WHERE q.worker_id IS NULL AND q.queue > f.queue ORDER BY q.queue LIMIT 1)
-    FROM found f WHERE f.queue IS NOT NULL
+    FROM queues f WHERE f.queue IS NOT NULL
 )
-SELECT queue FROM found
+SELECT queue FROM queues
 WHERE queue IS NOT NULL
   AND (queue NOT LIKE 'run:%'
-       OR NOT EXISTS (SELECT FROM dag_workers w WHERE found.queue = ANY(w.queues) AND w.stopped_at IS NULL))
+       OR NOT EXISTS (SELECT FROM dag_workers w WHERE queues.queue = ANY(w.queues) AND w.stopped_at IS NULL))
 
 -- name: report
--- Take the row away with the token that holds it, and leave the result. The owner of the job is woken, with what was
--- reported if that is little (see ports/result_notifications.py).
-WITH said AS (
+-- Move tasks from the queue to the results, fenced by their tokens. The owner of the job is notified, with the results
+-- if they are small (see store/result_notifications.py).
+WITH reports AS (
     SELECT * FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
                          :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[])
          AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version)
 ),
 gone AS (
-    DELETE FROM dag_task_queue q USING said n
+    DELETE FROM dag_task_queue q USING reports n
     WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
     RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, n.status,
               n.permanent, n.output, n.output_ref, n.error, n.metrics, n.handler_version
@@ -131,10 +132,10 @@ reported AS (
     RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
               handler_version
 ),
--- By itself, so that no output is carried along when nothing is pushed.
-spelled AS MATERIALIZED (
+-- Separate, so that no output is carried along when the notification has no results.
+encoded AS MATERIALIZED (
     SELECT job_id,
-           CASE WHEN :pushes THEN
+           CASE WHEN :notifies_results THEN
                json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
                                 extract(epoch FROM claimed_at)::float8, extract(epoch FROM reported_at)::float8,
                                 handler_version)::text
@@ -146,14 +147,14 @@ SELECT string_agg(task_id::text, ',') AS task_ids,
                                CASE WHEN octet_length(o.results) < 7900 THEN 'results [' || o.results || ']'
                                     ELSE 'results' END))
         FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
-              FROM (SELECT job_id, string_agg(result, ',') AS results FROM spelled GROUP BY job_id) s
+              FROM (SELECT job_id, string_agg(result, ',') AS results FROM encoded GROUP BY job_id) s
               JOIN dag_jobs j ON j.id = s.job_id
-              WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS told
+              WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS notified
 FROM reported
 
 -- name: release
--- Let go of tasks that never began: they stay where they are in their queue. One that is to stop is reported instead.
-WITH free AS (
+-- Release tasks that were not started: they keep their position in the queue. One that is to stop is reported instead.
+WITH released AS (
     UPDATE dag_task_queue q SET worker_id = NULL, lease_token = NULL, claimed_at = NULL
     FROM unnest(:task_ids::bigint[], :tokens::bigint[]) AS n (task_id, token)
     WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
@@ -161,11 +162,11 @@ WITH free AS (
     RETURNING q.task_id, q.queue
 )
 SELECT string_agg(task_id::text, ',') AS task_ids,
-       (SELECT count(pg_notify('dagmaster_tasks', queues.queue)) FROM (SELECT DISTINCT queue FROM free) queues) AS told
-FROM free
+       (SELECT count(pg_notify('dagmaster_tasks', queues.queue)) FROM (SELECT DISTINCT queue FROM released) queues) AS notified
+FROM released
 
 -- name: append_logs
--- Keep pieces of logs of tasks that are held.
+-- Append log chunks of claimed tasks.
 INSERT INTO dag_task_logs (task_id, chunk, job_id, node_id, attempt, at, text)
 SELECT q.task_id, n.chunk, q.job_id, q.node_id, q.attempt, clock(), n.text
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :chunks::integer[], :texts::text[])
@@ -174,7 +175,7 @@ JOIN dag_task_queue q ON q.task_id = n.task_id AND q.lease_token = n.token
 ON CONFLICT DO NOTHING
 
 -- name: checkpoint
--- Keep the newest checkpoint of each task that is held.
+-- Store the newest checkpoint of each claimed task.
 INSERT INTO dag_checkpoints (job_id, node_id, attempt, phase, data, artifacts, saved_at)
 SELECT q.job_id, q.node_id, q.attempt, n.phase, n.data::json, array(SELECT json_array_elements_text(n.artifacts::json)),
        clock()
@@ -187,11 +188,11 @@ SET attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, ar
 WHERE dag_checkpoints.attempt <= excluded.attempt
 
 -- name: progress
--- Keep how far tasks are.
+-- Store the progress of tasks.
 UPDATE dag_task_queue q SET progress = n.progress::json
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
 WHERE q.task_id = n.task_id AND q.lease_token = n.token
 
 -- name: deregister
--- Be known as stopped.
+-- Deregister a worker.
 UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = :worker_id

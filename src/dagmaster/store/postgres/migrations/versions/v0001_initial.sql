@@ -1,7 +1,7 @@
--- The tables of runtime.md. What always holds is said by constraints; the engine's transition table says how things move.
+-- The tables of runtime.md. Constraints state the invariants; the engine's transition table defines the transitions.
 
--- Volatile, as what it calls: then it is a part of the statement that asks. Called as a function it took 1.8 µs a row in
--- the place of 0.15, twice a task (2026-11).
+-- Volatile, like clock_timestamp(): then it is inlined into the statement. Called as a function it took 1.8 µs a row
+-- instead of 0.15, twice a task (2026-11).
 CREATE FUNCTION clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
     -- The one place where SQL asks for the time. A test moves it with SET dagapp.clock_offset.
     SELECT clock_timestamp() + make_interval(secs => coalesce(nullif(current_setting('dagapp.clock_offset', true), ''), '0')::float8)
@@ -26,7 +26,7 @@ CREATE TABLE dag_workflows (
 );
 CREATE UNIQUE INDEX dag_workflows_one_active ON dag_workflows (workflow_id) WHERE is_active;
 
--- Who is alive --------------------------------------------------------------------------------------------------------
+-- Services ------------------------------------------------------------------------------------------------------------
 
 CREATE TABLE dag_orchestrators (
     owner_id     bigint PRIMARY KEY,
@@ -50,7 +50,7 @@ CREATE TABLE dag_workers (
     heartbeat_at timestamptz NOT NULL,
     stopped_at   timestamptz,
     counters     jsonb NOT NULL DEFAULT '{}',
-    -- The version of each handler that it has, by name.
+    -- The version of each of its handlers, by name.
     handlers     jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
@@ -76,7 +76,7 @@ CREATE TABLE dag_jobs (
     result              json,
     result_ref          text,
     error               json,
-    -- What the engine keeps of a job beside its nodes: see JobRow.
+    -- The engine's state of a job besides its nodes: see JobRow.
     ending              boolean NOT NULL DEFAULT false,
     stopping            boolean NOT NULL DEFAULT false,
     deadline_passed     boolean NOT NULL DEFAULT false,
@@ -87,21 +87,21 @@ CREATE TABLE dag_jobs (
     submitted_by        text NOT NULL DEFAULT '' CHECK (length(submitted_by) <= 64),
     correlation_id      text,
     callback_url        text CHECK (length(callback_url) <= 512),
-    -- Set by `run`: all tasks of the job go to this queue, which only that process serves while it lives.
+    -- Set by `run`: all tasks of the job go to this queue, which only that process serves while it is alive.
     queue               text,
     -- Workflows that came with the job: content hashes by id, looked up before the published ones.
     workflows           json NOT NULL DEFAULT '{}',
-    -- No foreign key: a hold is proved by (owner_id, owner_epoch) in each write, and owners are forgotten in time.
+    -- No foreign key: each write checks (owner_id, owner_epoch), and old owners are pruned.
     owner_id            bigint,
     owner_epoch         integer NOT NULL DEFAULT 0,
-    -- Who let go of it last, or died: the next claim tells which.
+    -- The last owner, which released the job or died: the event of the next claim names it.
     previous_owner_id   bigint,
     event_seq           integer NOT NULL DEFAULT 0,
     parent_job_id       bigint REFERENCES dag_jobs,
     parent_node_id      text COLLATE "C",
     parent_attempt      integer,
     depth               smallint NOT NULL DEFAULT 0 CHECK (depth BETWEEN 0 AND 7),
-    -- Results of this job are used again where they fit; but none of the nodes in `redo`, nor of what follows them.
+    -- Results of this job are reused where they match; but not those of the nodes in `redo`, nor of their dependents.
     resumed_from        bigint REFERENCES dag_jobs,
     redo                json NOT NULL DEFAULT '[]',
     deadline_at         timestamptz,
@@ -112,16 +112,16 @@ CREATE TABLE dag_jobs (
     CHECK ((finished_at IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'CANCELLED'))),
     CHECK ((parent_job_id IS NULL) = (parent_node_id IS NULL)),
     CHECK (ending OR NOT stopping),
-    -- Who submitted a key owns it: the same key of another submitter is another job.
+    -- A key belongs to its submitter: the same key of another submitter is another job.
     UNIQUE (submitted_by, idempotency_key)
 ) WITH (fillfactor = 70);
--- What an orchestrator looks for: open jobs, by who owns them; the most urgent first, then the oldest.
+-- What an orchestrator claims and loads: open jobs by owner; the highest priority first, then the oldest.
 CREATE INDEX dag_jobs_open ON dag_jobs (owner_id, priority DESC, id) WHERE status IN ('PENDING', 'RUNNING');
 CREATE INDEX dag_jobs_owned ON dag_jobs (owner_id) WHERE owner_id IS NOT NULL;
 CREATE INDEX dag_jobs_parent ON dag_jobs (parent_job_id) WHERE parent_job_id IS NOT NULL;
 
--- A node that nothing has happened to has no row: the graph says that it is there, and it is PENDING.
--- No foreign key here nor for attempts: each write is joined to its job's row, which it holds (see sql/turn.sql), and
+-- A node that has not changed has no row: it is in the graph, and PENDING.
+-- No foreign key here nor for attempts: each write is joined to the locked row of its job (see sql/turn.sql), and
 -- a check for each of 100,000 children would cost as much as the insert. "C": a fan-out's children are a range of ids.
 CREATE TABLE dag_node_states (
     job_id           bigint NOT NULL,
@@ -148,7 +148,7 @@ CREATE TABLE dag_node_states (
     error            json,
     started_at       timestamptz,
     finished_at      timestamptz,
-    -- What the output is the output of: see engine/fingerprints.py.
+    -- Identifies the inputs of the output: see engine/fingerprints.py.
     fingerprint      bytea,
     handler_version  text,
     PRIMARY KEY (job_id, node_id),
@@ -161,7 +161,7 @@ CREATE TABLE dag_node_states (
 ) WITH (fillfactor = 80);
 -- No index on wake_at: the owner of a job has its timers in memory, and loads them with the job's rows.
 
--- One row an attempt that is over, kept with the job. What is still out is in dag_task_queue.
+-- One row for each finished attempt, kept with the job. Tasks in flight are in dag_task_queue.
 CREATE TABLE dag_task_attempts (
     job_id        bigint NOT NULL,
     node_id       text COLLATE "C" NOT NULL,
@@ -195,7 +195,7 @@ CREATE TABLE dag_dependencies (
     PRIMARY KEY (job_id, from_kind, from_id, to_kind, to_id)
 );
 
--- What waits for a worker, or is held by one ---------------------------------------------------------------------------
+-- Tasks in flight, unclaimed or claimed --------------------------------------------------------------------------------
 
 CREATE TABLE dag_task_queue (
     task_id           bigint PRIMARY KEY,
@@ -219,9 +219,9 @@ CREATE TABLE dag_task_queue (
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX dag_task_queue_ready ON dag_task_queue (queue, priority DESC, task_id) WHERE worker_id IS NULL;
 CREATE INDEX dag_task_queue_stopped ON dag_task_queue (task_id) WHERE stop_requested_at IS NOT NULL;
--- No index for what a worker holds: only a dead one is asked for, and then the whole table is read once.
+-- No index on worker_id: it is only needed for dead workers, and then the whole table is read once.
 
--- What workers reported, and what people and programs asked: unprocessed rows only ---------------------------------------
+-- Results of workers and commands of clients: unprocessed rows only ----------------------------------------------------
 
 CREATE TABLE dag_task_results (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -241,7 +241,7 @@ CREATE TABLE dag_task_results (
     dispatched_at timestamptz NOT NULL,
     claimed_at    timestamptz,
     reported_at   timestamptz NOT NULL,
-    -- Of the handler that reported a success.
+    -- The version of the handler that reported a success.
     handler_version text
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
@@ -256,7 +256,7 @@ CREATE TABLE dag_inbox (
 );
 CREATE INDEX dag_inbox_job ON dag_inbox (job_id);
 
--- The audit trail -----------------------------------------------------------------------------------------------------
+-- The audit log -------------------------------------------------------------------------------------------------------
 
 CREATE TABLE dag_job_events (
     job_id  bigint NOT NULL,
@@ -271,7 +271,7 @@ CREATE TABLE dag_job_events (
 ) PARTITION BY RANGE (job_id);
 CREATE TABLE dag_job_events_all PARTITION OF dag_job_events DEFAULT;
 
--- What tasks say on the way -------------------------------------------------------------------------------------------
+-- Logs and checkpoints -----------------------------------------------------------------------------------------------
 
 CREATE TABLE dag_task_logs (
     task_id bigint NOT NULL,
@@ -318,7 +318,7 @@ CREATE TABLE dag_schedules (
     next_at     timestamptz
 );
 
--- Who may do what. The roles are for a server that several services share; a test tries what each must not do. ------------
+-- Roles, for a server that several services share; a test tries what each must not do. ------------------------------------
 
 DO $$
 DECLARE
@@ -347,7 +347,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE ON dag_workers, dag_task_logs, dag_checkpoints TO dagmaster_worker;
     GRANT SELECT, UPDATE, DELETE ON dag_task_queue TO dagmaster_worker;
     GRANT SELECT, INSERT ON dag_task_results TO dagmaster_worker;
-    -- To wake the owner of what was reported, and to tell a task its workflow.
+    -- To notify the owner of a result, and to name the workflow of a task.
     GRANT SELECT (id, owner_id, workflow_id, version) ON dag_jobs TO dagmaster_worker;
     GRANT SELECT, INSERT, UPDATE, DELETE ON dag_leases TO dagmaster_worker;
 

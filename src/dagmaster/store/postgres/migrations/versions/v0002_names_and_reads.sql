@@ -3,7 +3,7 @@
 ALTER TABLE dag_node_states RENAME COLUMN tries_used TO failed_attempts;
 ALTER TABLE dag_node_states RENAME COLUMN lost_used TO lost_attempts;
 
--- A task that comes back unfinished is released.
+-- A task that was given up unfinished is RELEASED.
 ALTER TABLE dag_task_attempts DROP CONSTRAINT dag_task_attempts_status_check;
 UPDATE dag_task_attempts SET status = 'RELEASED' WHERE status = 'HANDED_BACK';
 ALTER TABLE dag_task_attempts ADD CONSTRAINT dag_task_attempts_status_check
@@ -33,7 +33,7 @@ ALTER TABLE dag_node_states ALTER COLUMN updated_at SET NOT NULL, ALTER COLUMN u
 
 -- What lists read (ADR 0017) -------------------------------------------------------------------------------------------
 
--- The status that is displayed: the same rule as `displayed_status` in engine/status.py. Every query asks these two.
+-- The displayed status: the same rule as `displayed_status` in engine/status.py. Every query uses these functions.
 CREATE FUNCTION dag_job_progress(job bigint, OUT finished bigint, OUT waiting bigint, OUT active bigint)
 RETURNS SETOF record LANGUAGE sql STABLE ROWS 1 AS $$
     SELECT count(*) FILTER (WHERE n.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')
@@ -65,6 +65,8 @@ ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_idempotency_key_key;
 CREATE UNIQUE INDEX dag_jobs_key ON dag_jobs (idempotency_key, submitted_by) WHERE idempotency_key IS NOT NULL;
 DROP INDEX dag_jobs_parent;
 CREATE INDEX dag_jobs_parent ON dag_jobs (parent_job_id, id) WHERE parent_job_id IS NOT NULL;
+-- The foreign key looks here when a job is deleted; few jobs resume another.
+CREATE INDEX dag_jobs_resumed_from ON dag_jobs (resumed_from) WHERE resumed_from IS NOT NULL;
 CREATE INDEX dag_jobs_failed ON dag_jobs (id) WHERE status = 'FAILED';
 CREATE INDEX dag_jobs_cancelled ON dag_jobs (id) WHERE status = 'CANCELLED';
 -- With the status, so that finished jobs are counted from the index alone.
