@@ -11,7 +11,7 @@ import math
 from typing import Protocol
 
 RESOLUTION_SECONDS = 0.05
-"""How long the timer rests between two rings: when thousands are late at once, each ring looks at all that is left."""
+"""The shortest interval between two timer calls: when thousands expire at once, each call checks all the others."""
 
 
 class Timed(Protocol):
@@ -28,13 +28,13 @@ class Deadlines:
         self._waiting: dict[Timed, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = math.inf
+        self._fires_at = math.inf
 
     def add(self, timed: Timed, at: float) -> None:
         """Expire it at this time of the running loop's clock."""
         self._waiting[timed] = at
         # Most deadlines are later than the one that the timer is set to. A timer of a closed loop never fires.
-        if at < self._rings_at or self._loop is not asyncio.get_running_loop():
+        if at < self._fires_at or self._loop is not asyncio.get_running_loop():
             self._set(at)
 
     def remove(self, timed: Timed) -> None:
@@ -42,7 +42,7 @@ class Deadlines:
         self._waiting.pop(timed, None)
 
     def at(self, timed: Timed) -> float:
-        """Return when its deadline is. Asked on any thread."""
+        """Return when its deadline is. Thread-safe."""
         return self._waiting.get(timed, math.inf)
 
     def close(self) -> None:
@@ -53,19 +53,19 @@ class Deadlines:
     def _set(self, at: float) -> None:
         self._unset()
         self._loop = asyncio.get_running_loop()
-        self._rings_at = at
-        self._timer = self._loop.call_at(at, self._ring, self._loop)
+        self._fires_at = at
+        self._timer = self._loop.call_at(at, self._fire, self._loop)
 
     def _unset(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        self._rings_at = math.inf
+        self._fires_at = math.inf
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        # The loop rings up to its clock's resolution early.
-        due_at = max(loop.time(), self._rings_at)
-        due = sorted((each for each, at in self._waiting.items() if at <= due_at), key=self._waiting.__getitem__)
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        # The loop may call up to its clock's resolution early.
+        due_at = max(loop.time(), self._fires_at)
+        due = sorted((timed for timed, at in self._waiting.items() if at <= due_at), key=self._waiting.__getitem__)
         self._unset()
         for timed in due:
             self.remove(timed)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dagmaster.worker.process_pool import HandlerProcesses
 
 GRACE_SECONDS = 2.0
-"""How long a handler that was asked to stop has to end by itself. Then it is given up."""
+"""How long a handler that was asked to stop has to end by itself. Then it is killed or abandoned."""
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 
@@ -140,8 +140,8 @@ class Executor:
     def execution_mode(self, spec: HandlerSpec) -> ExecutionMode:
         """Return the execution mode of a handler. Async handlers run on the loop unless they ask for a process."""
         if self.processes is not None:
-            willing = is_blocking(spec) or spec.style is HandlerStyle.CLASS
-            if spec.isolation == "process" or (spec.isolation is None and willing):
+            is_default = is_blocking(spec) or spec.style is HandlerStyle.CLASS
+            if spec.isolation == "process" or (spec.isolation is None and is_default):
                 return ExecutionMode.PROCESS
         return ExecutionMode.THREAD if is_blocking(spec) else ExecutionMode.LOOP
 
@@ -212,13 +212,13 @@ class _Run:
         self._task: asyncio.Task[Outcome] | None = None
         self.finished: asyncio.Future[Outcome] = self._loop.create_future()
 
-    # ── from start to end ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Start and end ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """Start on the loop, or wait for a thread or a process."""
         if self._processes is not None:
             try:
-                self._request = frame({"task": self._said()})
+                self._request = frame({"task": self._task_fields()})
             except PermanentError as error:
                 self.done(failure_of(error))
             else:
@@ -231,7 +231,7 @@ class _Run:
             self._task = self._loop.create_task(self._work_on_loop())
             self._task.add_done_callback(self._task_done)
 
-    def _said(self) -> dict[str, Any]:
+    def _task_fields(self) -> dict[str, Any]:
         message = self.message
         return {
             "handler": self._spec.name,
@@ -241,7 +241,7 @@ class _Run:
             "attempt": message.attempt,
             "params": message.params
             if message.own_params
-            else json_copy(message.params, kind="invalid_params", what="the params"),
+            else json_copy(message.params, kind="invalid_params", subject="the params"),
             "checkpoint": message.checkpoint and message.checkpoint.to_json(),
             "workflow": message.workflow,
         }
@@ -298,7 +298,7 @@ class _Run:
         """End the task although its handler reported no outcome, which is a bug."""
         self.done(undescribed(error))
         if not isinstance(error, HandlerInterrupted):
-            _LOGGER.error("task %s of handler %s was lost", self.message.task_id, self.message.handler)
+            _LOGGER.error("task %s of handler %s ended without an outcome", self.message.task_id, self.message.handler)
 
     def done(self, outcome: Outcome) -> None:
         """Set the outcome; the first one counts."""
@@ -314,10 +314,10 @@ class _Run:
             is_whole = isinstance(outcome, Succeeded) and isinstance(self._ending, Released)
             self.finished.set_result(outcome if self._ending is None or is_whole else self._ending)
 
-    # ── before the end ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────────────
 
     def end(self, outcome: Outcome, *, grace_seconds: float | None = None) -> None:
-        """Give the task this outcome, and its handler some time to end by itself."""
+        """Set the outcome of the task, and wait some time for its handler to end."""
         if self._ending is not None or self.finished.done():
             return
         self._ending = outcome
@@ -360,17 +360,17 @@ class _Run:
 
     def _abandon(self) -> None:
         name, task_id = self.message.handler, self.message.task_id
-        _LOGGER.warning("handler %s goes on after its end (task %s); its result will be dropped", name, task_id)
+        _LOGGER.warning("handler %s is abandoned and continues (task %s); its result will be dropped", name, task_id)
         self._threads.abandon(self)
         if self._task is not None:
-            _GIVEN_UP.add(self._task)
-            self._task.add_done_callback(_GIVEN_UP.discard)
-        self.done(Released("given up"))
+            _ABANDONED.add(self._task)
+            self._task.add_done_callback(_ABANDONED.discard)
+        self.done(Released("abandoned"))
 
     async def drop(self) -> None:
         """End the handler: its outcome is not needed any more."""
         self._context.cancel()
-        self.done(Released("nobody waits"))
+        self.done(Released("the caller was cancelled"))
         self._threads.abandon(self)
         if self._processes is not None:
             await self._processes.killed(self)
@@ -378,15 +378,15 @@ class _Run:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=self._grace_seconds)
 
-    # ── what the handler says ───────────────────────────────────────────────────────────────────────────────────────
+    # ── Reports of the handler ──────────────────────────────────────────────────────────────────────────────────────
 
     def progress(self, progress: Progress) -> None:
         """Report progress. Invalid progress is dropped with a warning, and never fails a task."""
-        said = readable_progress(progress)
-        if said is None:
+        readable = readable_progress(progress)
+        if readable is None:
             self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
         else:
-            self._report(self._reports.progress, said)
+            self._report(self._reports.progress, readable)
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         """Report a copy: the handler may change the original."""
@@ -411,26 +411,26 @@ class _Run:
     def _log_written(self, piece: str) -> None:
         self._deliver(self._reports.log, piece)
 
-    def _report(self, report: Callable[[TaskMessage, Any], None], said: Any) -> None:
+    def _report(self, report: Callable[[TaskMessage, Any], None], value: Any) -> None:
         if threading.get_ident() == self._loop_thread:
             if self._log is not None:
                 self._log.flush()
-            self._deliver(report, said)
+            self._deliver(report, value)
         else:
             # In order on the loop: before the outcome. A closed loop accepts nothing.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._deliver, report, said)
+                self._loop.call_soon_threadsafe(self._deliver, report, value)
 
-    def _deliver(self, report: Callable[[TaskMessage, Any], None], said: Any) -> None:
+    def _deliver(self, report: Callable[[TaskMessage, Any], None], value: Any) -> None:
         if self.finished.done():
             return
         # A listener may print: that is not the task's output.
         with outside_task():
             try:
-                report(self.message, said)
+                report(self.message, value)
             except Exception:
                 _LOGGER.exception("a report of task %s could not be delivered", self.message.task_id)
 
 
 # The loop holds only weak references to its tasks.
-_GIVEN_UP: set[asyncio.Task[Outcome]] = set()
+_ABANDONED: set[asyncio.Task[Outcome]] = set()

@@ -31,11 +31,11 @@ def is_blocking(spec: HandlerSpec) -> bool:
 def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
     """Run a plain function or generator to its outcome. `own`: the params are JSON and not shared."""
     try:
-        context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
+        context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
         value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
-        return _half() if context.noticed else outcome_of(value, spec)
+        return _stopped() if context.noticed else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
     finally:
@@ -43,38 +43,38 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
 
 
 async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
-    """Run a coroutine function, an async generator or a class to its outcome, likewise."""
+    """Run a coroutine function, an async generator or a class to its outcome."""
     try:
-        context.params = params if own else json_copy(params, kind="invalid_params", what="the params")
+        context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
         value = await (produced if spec.style is HandlerStyle.ASYNC else _drained(produced, context))
-        # A coroutine is interrupted when it is asked: it always knows.
-        return _half() if context.cancelled else outcome_of(value, spec)
+        # A coroutine that is asked to stop is cancelled: it always notices.
+        return _stopped() if context.cancelled else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error, context.about)
     finally:
         context.close()
 
 
-def _half() -> Outcome:
+def _stopped() -> Outcome:
     """Return the outcome of a handler that was asked to stop and noticed: its result may be partial."""
     return failed("cancelled", "the task was asked to stop", permanent=True)
 
 
 async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> Any:
-    """Run an async generator to its end; its last result is the result."""
+    """Run an async generator to its end; return its last result."""
     result = None
     async with contextlib.aclosing(generator):
         async for item in generator:
-            taken = absorb(item, context)
-            if taken is not NOTHING:
-                result = taken
+            value = absorb(item, context)
+            if value is not NOTHING:
+                result = value
     return result
 
 
 def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) -> Any:
-    """Run a plain generator to its end; what it returns, else its last result, is the result."""
+    """Run a plain generator to its end; return its return value, else its last result."""
     result = None
     with contextlib.closing(generator):
         while True:
@@ -82,6 +82,6 @@ def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) ->
                 item = next(generator)
             except StopIteration as end:
                 return result if end.value is None else end.value
-            taken = absorb(item, context)
-            if taken is not NOTHING:
-                result = taken
+            value = absorb(item, context)
+            if value is not NOTHING:
+                result = value

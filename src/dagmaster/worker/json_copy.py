@@ -23,13 +23,13 @@ _BYTES_A_VALUE = 30
 _BYTES_A_CHARACTER = 6
 _FIXED: frozenset[Any] = frozenset({bool, type(None)})
 _SMALL = 2**63
-# Up to so many items, looking at each is cheaper than asking for the kinds of all; at 16 it is the same (2026-11).
+# Up to this many items, checking each is cheaper than collecting the types of all; at 16 it is equal (2026-11).
 _FEW = 8
 _TOO_LARGE = f"is larger than {MAX_OUTPUT_BYTES // 1024 // 1024} MiB"
 
 
-def json_copy(value: Any, *, kind: str, what: str) -> Any:
-    """Return the value as new dicts and lists of exact JSON types; raise PermanentError of this kind about `what`."""
+def json_copy(value: Any, *, kind: str, subject: str) -> Any:
+    """Return the value as new dicts and lists of exact JSON types; raise PermanentError about `subject` otherwise."""
     copier = _Copier()
     try:
         copied = copier.copy(value, 1)
@@ -37,17 +37,17 @@ def json_copy(value: Any, *, kind: str, what: str) -> Any:
             _measure(copied)
     except _NotJson as wrong:
         path = truncate(format_path(tuple(reversed(wrong.path))), MAX_PATH_SHOWN)
-        subject = f"{what}: `{path}`" if path else what
-        raise PermanentError(f"{subject} {wrong.sentence}", kind=kind, path=path) from None
+        place = f"{subject}: `{path}`" if path else subject
+        raise PermanentError(f"{place} {wrong.message}", kind=kind, path=path) from None
     return copied
 
 
 class _NotJson(Exception):
     """Raised where the bad value is; each level on the way up adds its key, so that a good value pays for no path."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
         self.path: list[str | int] = []
 
 
@@ -90,7 +90,7 @@ class _Copier:
         try:
             for key, item in value.items():
                 name = self._text(key if key.__class__ is str else _key(key))
-                # Most values are small integers, and a call costs more than a look.
+                # Most values are small integers, and a call costs more than this check.
                 small = item.__class__ is int and -_SMALL <= item < _SMALL
                 copied[name] = item if small else self.copy(item, depth + 1)
         except _NotJson as wrong:

@@ -1,4 +1,4 @@
-"""How a process gets the services for its handlers: from a configuration that is JSON, opened on first use."""
+"""Services for the handlers of a process, opened on first use from a JSON configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LazyServices:
 
     @property
     def blobs(self) -> Storage:
-        """Data by URI."""
+        """Return the storage of blobs by URI."""
         return self._open().blobs
 
     @property
@@ -48,7 +48,7 @@ class LazyServices:
 
     @property
     def tables(self) -> Tables:
-        """Feature tables."""
+        """Return the feature tables."""
         return self._open().tables
 
     @property

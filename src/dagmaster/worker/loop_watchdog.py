@@ -1,7 +1,7 @@
-"""Notices an async handler that blocks its loop: nothing else runs there meanwhile, and no timeout reaches it.
+"""Detects an async handler that blocks its loop: no other handler runs there, and no timeout takes effect.
 
-The service's loop asks, and looks at the handlers' thread from outside. Nothing is stopped here: a thread cannot be
-killed. Who is told leaves the pool behind, with its thread.
+The service's loop pings the handlers' loop, and inspects its thread. Nothing is stopped here, as a thread cannot be
+killed: the worker abandons the pool with its thread.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ INTERVAL_SECONDS: Final = 1.0
 MAX_FRAMES: Final = 20
 
 _LOGGER = logging.getLogger("dagmaster.worker")
-_STEP: Final = asyncio.Handle._run.__code__  # noqa: SLF001 - the one frame that knows in whose context a loop works
+_STEP: Final = asyncio.Handle._run.__code__  # noqa: SLF001 - the only frame with the context in which a loop runs a step
 
 
 class Blocker(NamedTuple):
-    """The task that keeps a loop busy, and what becomes of it."""
+    """The task that blocks a loop, and its outcome."""
 
     task_id: str
     outcome: Failed
 
 
 class LoopWatchdog:
-    """Looks after one pool: `look` is to be called every `interval_seconds`."""
+    """Watches one pool. Call `check` every `interval_seconds`."""
 
     def __init__(self, pool: ThreadedTaskPool, telemetry: TelemetryBuffer, *, blocked_seconds: float) -> None:
         self.interval_seconds = min(INTERVAL_SECONDS, blocked_seconds / 10)
@@ -55,8 +55,8 @@ class LoopWatchdog:
         pool.ping()
 
     def check(self, now: float) -> Blocker | None:
-        """Ask for a sign of life. A task that has kept the loop for too long is given back."""
-        # A process that was stopped as a whole was not blocked for so long.
+        """Check whether the loop responds; return a task that has blocked it for too long."""
+        # If the whole process was paused, the loop was not blocked for that time.
         passed = min(now - self._checked_at, 2 * self.interval_seconds)
         self._checked_at = now
         if self._pool.answered or self._pool.is_idle:
@@ -65,47 +65,49 @@ class LoopWatchdog:
             return None
         log, frame = _now_on(self._pool.thread_id)
         if log is not self._log:
-            # Many that are slow, one after the other, are not one that blocks.
+            # Several slow tasks in a row are not one that blocks.
             self._silent_seconds, self._log, self._is_warned = 0.0, log, False
         self._silent_seconds += passed
-        found = None if log is None else self._pool.find(log)
+        match = None if log is None else self._pool.find(log)
         if self._silent_seconds >= self._warn_seconds and not self._is_warned:
             self._is_warned = True
-            self._warn(None if found is None else found[0], frame)
-        if found is None or not self._is_over(*found, now):
+            self._warn(None if match is None else match[0], frame)
+        if match is None or not self._is_overdue(*match, now):
             return None
-        task, _, _ = found
+        task, _, _ = match
         blocked = f"the handler blocks the event loop: it did not await for {self._silent_seconds:.0f} s."
         return Blocker(task.task_id, failed("blocked", f"{blocked} Make it a plain function, or await"))
 
-    def _is_over(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
+    def _is_overdue(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
         if self._pool.is_stop_requested(task.task_id):
             return self._silent_seconds >= grace_seconds
         if task.timeout_seconds in (None, DEFAULT_TIMEOUT_SECONDS):
             return self._silent_seconds >= self._blocked_seconds
-        # It has the time that it was given, and what every coroutine has to clean up.
+        # It may use its own timeout, and the grace period that every coroutine has to clean up.
         return self._silent_seconds >= grace_seconds and now >= deadline + grace_seconds
 
     def _warn(self, task: TaskMessage | None, frame: FrameType | None) -> None:
-        # Without a frame this would show the stack of who looks.
+        # Without a frame, extract_stack would return the stack of this thread.
         stack = [] if frame is None else traceback.extract_stack(frame)[-MAX_FRAMES:]
-        where = "".join(traceback.format_list(stack)) or "where nobody sees it"
+        where = "".join(traceback.format_list(stack)) or "at an unknown place"
         what = f"has not awaited for {self._silent_seconds:.0f} s, and blocks the event loop"
         if task is None:
             _LOGGER.warning("something %s of the async handlers. It is here:\n%s", what, where)
             return
         if self._log is not None:
             self._log.flush()
-        said = f"WARNING dagmaster.worker: this task {what}: no other async task runs meanwhile. It is here:\n{where}"
-        self._telemetry.log(task, said)
-        _LOGGER.warning("handler %s %s (task %s); its log says where", task.handler, what, task.task_id)
+        warning = (
+            f"WARNING dagmaster.worker: this task {what}: no other async task runs meanwhile. It is here:\n{where}"
+        )
+        self._telemetry.log(task, warning)
+        _LOGGER.warning("handler %s %s (task %s); see its log for the traceback", task.handler, what, task.task_id)
 
 
 def _now_on(thread_id: int | None) -> tuple[TaskLog | None, FrameType | None]:
-    """In whose name a loop's thread works now, and where it is."""
-    top = frame = sys._current_frames().get(thread_id or 0)  # noqa: SLF001 - the only way to look at another thread
+    """Return the log of the task that a loop's thread runs now, and its frame."""
+    top = frame = sys._current_frames().get(thread_id or 0)  # noqa: SLF001 - the only way to inspect another thread
     while frame is not None and frame.f_code is not _STEP:
         frame = frame.f_back
     handle = None if frame is None else frame.f_locals.get("self")
-    # Also of what a handler started beside itself: it has a copy of the handler's context.
+    # Also for asyncio tasks that a handler started: they have a copy of its context.
     return None if handle is None else handle._context.get(TASK_LOG), top  # noqa: SLF001 - as above

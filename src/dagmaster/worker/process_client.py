@@ -1,8 +1,8 @@
-"""One handler process, from the worker's side: started, given tasks one at a time, listened to, killed.
+"""The worker's side of one handler process: start it, send it tasks one at a time, receive reports, kill it.
 
-It is spawned, never forked: a fork of a worker with threads and connections would hold locks that nobody releases. It
-leads a process group of its own, so that what a handler starts is killed with it. Who gets a process, and when, others
-decide. Everything happens on the loop's thread.
+It is spawned, never forked: a fork of a worker with threads and connections would copy locks that are never released.
+It leads a process group of its own, so that what a handler starts is killed with it. `process_pool` decides which task
+gets a process. Everything happens on the loop's thread.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SHUTDOWN_SECONDS = 1.0
 """How long a process that is no longer needed has to end by itself. Then it is killed."""
 
 KILL_SECONDS = 5.0
-"""How long a process may live after SIGKILL: one that hangs in the kernel is waited for no longer."""
+"""How long to wait for a process after SIGKILL: it may hang in the kernel."""
 
 HANG_UP_SECONDS = 1.0
-"""A process that dies closes its socket first. How long it may live after that, and how late the socket may end."""
+"""A process that dies closes its socket first. How long the one may follow the other, in both orders."""
 
 MAX_READ = 64 * 1024
 MAX_EARLY_TEXT = 8 * 1024
@@ -46,39 +46,39 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class Job(Protocol):
-    """A task that is run by a process."""
+    """A task for a process."""
 
     def begin(self) -> bool:
-        """Return a process is free: the task starts now. False if it is no longer wanted."""
+        """Start the task, because a process is free; return False if it has ended already."""
 
     def request(self) -> bytes:
-        """Return the frame that asks for it."""
+        """Return the frame with the task."""
 
     def on_report(self, report: Progress | Checkpoint | str) -> None:
-        """Return the handler reported, or wrote this text."""
+        """Handle a report or output of the handler."""
 
     def on_crash_dump(self, text: str) -> None:
-        """Return where the handler was when native code killed its process."""
+        """Handle the traceback of a process that native code killed."""
 
     def done(self, outcome: Outcome) -> None:
         """Handle the end."""
 
 
 class Owner(Protocol):
-    """Who has the processes."""
+    """The pool of the processes."""
 
     def ready(self, process: HandlerProcess) -> None:
-        """Return the process can take a task."""
+        """Handle that a process is ready for a task."""
 
     def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """Return the task of the process came to an end. The process can take another, unless it is ending."""
+        """Handle the outcome of a process's task. The process is free, unless it is ending."""
 
     def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """Return the process is no more. This is the outcome of its task, or of one that waited for its start."""
+        """Handle the end of a process, with the outcome of its task, or of one that waited for its start."""
 
 
 class HandlerProcess(asyncio.Protocol):
-    """A process: it starts, is ready, works and rests in turn, and is gone."""
+    """A process: it starts, is ready, runs tasks and is idle in turn, and ends."""
 
     def __init__(self, owner: Owner, hello: dict[str, Any]) -> None:
         self._owner = owner
@@ -92,28 +92,28 @@ class HandlerProcess(asyncio.Protocol):
         self._log_fd = -1
         self._dump_fd = -1
         self._hung_up = self._loop.create_future()
-        # Why it was ended, if we ended it: what it says after that does not count.
+        # The reason why we ended it, if we did: later messages are ignored.
         self._ending: Outcome | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self.pid = 0
-        # Its number while it lived.
+        # Its process id while it was alive.
         self.last_pid = 0
         self.job: Job | None = None
         self.idle_since = 0.0
 
-    # ── its life ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def supervise(self) -> None:
-        """Start the process, and stay with it until it is gone."""
+        """Start the process, and wait until it has ended."""
         outcome: Outcome = Released("the worker was closed")
         try:
             process = await self._start()
             returncode = await process.wait()
-            # Once, and at once: its number may soon be another's.
+            # Once, and at once: its process id may be reused soon.
             self._kill_group()
             self.last_pid, self.pid = self.pid, 0
-            # What it sent before it died is still to be read. Whoever else has the socket was killed just now.
+            # What it sent before it died is still to be read. Children that inherited the socket were killed just now.
             await asyncio.wait([self._hung_up], timeout=HANG_UP_SECONDS)
             outcome = self._ending or self._death(returncode)
         except OSError as error:
@@ -138,7 +138,7 @@ class HandlerProcess(asyncio.Protocol):
                 self._dump_fd, dump_fd = os.pipe()
                 theirs.callback(os.close, dump_fd)
                 fds = (connection.fileno(), lifeline_fd, dump_fd)
-                # -P: the folder that the worker was started in is searched only if the worker itself searches it.
+                # -P: the current directory is on the path only if it is on the worker's.
                 command = (sys.executable, "-P", "-m", "dagmaster.worker.process_main", *map(str, fds))
                 process = await asyncio.create_subprocess_exec(
                     *command,
@@ -159,7 +159,7 @@ class HandlerProcess(asyncio.Protocol):
         await self._loop.create_unix_connection(lambda: self, sock=ours)
         self._send(frame(self._hello))
         if self._ending is not None:
-            # It was not wanted any more before there was something to kill.
+            # It was ended before there was a process to kill.
             self._kill_and_wait()
         return process
 
@@ -171,10 +171,10 @@ class HandlerProcess(asyncio.Protocol):
             return crash_of(returncode)
         return unavailable(f"the import of the handlers failed: {crash_of(returncode).error['message']}")
 
-    # ── what the worker wants ───────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests of the worker ──────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, job: Job) -> None:
-        """Give it a task."""
+        """Send it a task."""
         self.job = job
         self._decoder.reset()
         self._send(job.request())
@@ -184,11 +184,11 @@ class HandlerProcess(asyncio.Protocol):
         self._send(frame({"cancel": True}))
 
     def kill(self) -> None:
-        """End it, now. It is gone when `live` returns."""
+        """Kill it. It has ended when `supervise` returns."""
         self._end(Released("its process was killed"))
 
     def shut_down(self) -> None:
-        """Let it end by itself, soon."""
+        """Let it end by itself; kill it after a while."""
         if self.job is None and self._started and self._ending is None:
             self._ending = Released("the worker was closed")
             self._send(frame({"shutdown": True}))
@@ -211,12 +211,12 @@ class HandlerProcess(asyncio.Protocol):
         self._set_timer(KILL_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
-        _LOGGER.error("the handler process %d does not die of SIGKILL: it hangs in the kernel", self.pid)
+        _LOGGER.error("handler process %d survives SIGKILL: it hangs in the kernel", self.pid)
         self._owner.gone(self, self._ending or Released("its process hangs"))
 
     def _kill_group(self) -> None:
         if self.pid:
-            # The last of the group may be gone already; macOS says that it is not ours then.
+            # The last of the group may have ended already; macOS reports a permission error then.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -237,66 +237,66 @@ class HandlerProcess(asyncio.Protocol):
                 os.close(fd)
         self._log_fd = self._lifeline_fd = self._dump_fd = -1
 
-    # ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Return the socket is open."""
+        """Handle that the socket is open."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take what it sent."""
+        """Handle received bytes."""
         try:
-            meant = [decode(said) for said in self._frames.take(data)]
+            messages = [decode(message) for message in self._frames.take(data)]
         except (ValueError, TypeError, KeyError) as error:
             # A handler wrote into our socket, or native code broke the memory.
-            self._end(failed("crashed", f"the handler's process sent what cannot be read: {error!r}"))
+            self._end(failed("crashed", f"the handler's process sent an invalid message: {error!r}"))
             return
-        for one in meant:
+        for message in messages:
             if self._ending is None:
-                self._handle(one)
+                self._handle(message)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio gives it
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio passes it
         """Handle a dead process, or one whose handler closed our pipes."""
         if not self._hung_up.done():
             self._hung_up.set_result(None)
         if self._ending is not None or self._log_fd < 0:
             return
         if self._started and self.job is None:
-            # It died while it rested: no task is given to it in the moment before that is known.
+            # It died while it was idle: it must not get a task before its exit code is known.
             self.kill()
         else:
-            text = "the handler's process closed its connection to the worker and went on"
+            text = "the handler's process closed its connection to the worker and continued"
             self._set_timer(HANG_UP_SECONDS, lambda: self._end(failed("crashed", text)))
 
     def _send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def _is_ready(self, said: Ready) -> None:
-        if said.lacking is not None:
-            self._end(unavailable(said.lacking))
+    def _on_ready(self, message: Ready) -> None:
+        if message.error is not None:
+            self._end(unavailable(message.error))
         if self._started or self._ending is not None:
             return
         self._started = True
         if self._timer is not None:
             self._timer.cancel()
         if self._early_text.strip():
-            _LOGGER.info("importing the handlers said: %s", self._early_text.strip())
+            _LOGGER.info("output of the import of the handlers: %s", self._early_text.strip())
         self._early_text = ""
         self._owner.ready(self)
 
-    def _handle(self, said: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
-        # What the handler wrote before it said this is in the pipe by now: the order is kept.
+    def _handle(self, message: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
+        # Earlier output of the handler is in the pipe by now: the order is kept.
         self._read_rest_of_log()
-        if isinstance(said, Ready):
-            self._is_ready(said)
-        elif isinstance(said, Succeeded | Failed):
+        if isinstance(message, Ready):
+            self._on_ready(message)
+        elif isinstance(message, Succeeded | Failed):
             self._end_text()
-            self._owner.finished(self, said)
+            self._owner.finished(self, message)
         elif self.job is not None:
-            self.job.on_report(said)
+            self.job.on_report(message)
 
-    # ── what it writes ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_log(self) -> None:
         data = _read(self._log_fd, MAX_READ)
@@ -306,7 +306,7 @@ class HandlerProcess(asyncio.Protocol):
             self._loop.remove_reader(self._log_fd)
 
     def _read_rest_of_log(self) -> None:
-        """Read what is in the pipe now, and not what comes: something that the handler started may write for ever."""
+        """Read what is in the pipe now, but no later output: a process that the handler started may write for ever."""
         if self._log_fd < 0:
             return
         (left,) = struct.unpack("i", fcntl.ioctl(self._log_fd, termios.FIONREAD, bytes(4)))
@@ -335,17 +335,17 @@ class HandlerProcess(asyncio.Protocol):
             self.job.on_report(rest)
 
     def early_text(self) -> str:
-        """Return what was written before it was ready: the reason why it never was, perhaps."""
+        """Return the output before it was ready, which may explain why it never was."""
         return self._early_text
 
 
-def _read(fd: int, most: int) -> bytes | None:
+def _read(fd: int, limit: int) -> bytes | None:
     try:
-        return os.read(fd, most)
+        return os.read(fd, limit)
     except BlockingIOError:
         return None
 
 
 def unavailable(reason: str) -> Failed:
-    """Return the outcome of a task that found no process. Another worker may have what is missing here."""
+    """Return the outcome of a task that got no process. Another worker may have what is missing here."""
     return failed("handlers_unavailable", reason)

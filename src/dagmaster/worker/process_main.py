@@ -1,7 +1,7 @@
-"""A handler's process: takes a task, runs its handler on the main thread, says what became of it, takes the next.
+"""The main program of a handler process: runs one task after the other on the main thread and sends the outcomes.
 
-Started by `process_client` as `python -m dagmaster.worker.process_main`. Every process pays for what it imports when it
-starts. It ends when its worker does: a process that works on while another worker has its task would do harm.
+Started by `process_client` as `python -m dagmaster.worker.process_main`. Every import here delays its start. It ends
+with its worker: otherwise it would continue a task that another worker has claimed.
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ _LINE_BUFFERED = 1
 
 
 def main() -> None:
-    """Serve the worker at the other end of the socket. The arguments are numbers: socket, lifeline, pipe for a dump."""
+    """Serve the worker at the other end of the socket. Arguments: descriptors of socket, lifeline and dump pipe."""
     connection_fd, lifeline_fd, dump_fd = map(int, sys.argv[1:])
     for fd in (connection_fd, lifeline_fd, dump_fd):
-        # What a handler starts must not hold them: the worker would not see the end of this process.
+        # A process that a handler starts must not inherit them: the worker would not see the end of this process.
         os.set_inheritable(fd, False)  # noqa: FBT003 - os takes it by position only
     die_with(lifeline_fd)
     output = Output()
-    # Apart from what the handler says: it is for the log, and for no terminal.
+    # Separate from the handler's output: it goes to the log only, not to a terminal.
     faulthandler.enable(dump_fd, all_threads=False)
-    # When the machine runs out of memory, let the kernel take this process and not the worker.
+    # When the machine runs out of memory, the kernel should kill this process and not the worker.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
     Child(socket.socket(fileno=connection_fd), output).serve()
 
 
 def die_with(lifeline_fd: int) -> None:
-    """Let the kernel kill this process and all that it starts when the worker's end of this pipe closes.
+    """Let the kernel kill this process and its children when the worker's end of this pipe closes.
 
     The reader sees the end of the socket too, but not while native code holds the interpreter. PR_SET_PDEATHSIG kills
-    this process alone, and before the reader can kill its group: 16 of 20 grandchildren lived on (2026-11, Linux 6.18).
+    this process alone, and before the reader can kill its group: 16 of 20 grandchildren survived (2026-11, Linux 6.18).
     """
     if hasattr(fcntl, "F_SETSIG") and os.getpgrp() == os.getpid():
         fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
@@ -81,7 +81,7 @@ def die_with(lifeline_fd: int) -> None:
 
 
 class Child:
-    """The process, as its worker sees it. A thread reads; the main thread works."""
+    """Serves the worker. A thread reads messages; the main thread runs handlers."""
 
     def __init__(self, connection: socket.socket, output: Output) -> None:
         self._connection = connection
@@ -93,7 +93,7 @@ class Child:
         self._services: Services | None = None
 
     def serve(self) -> None:
-        """Find the handlers, then run one task after the other."""
+        """Import the handlers, then run one task after the other."""
         stream = self._connection.makefile("rb")
         hello = receive(stream)
         if hello["services"] is not None:
@@ -114,9 +114,9 @@ class Child:
             self._run(attempt, registry, limit_mb)
             del attempt
 
-    def send(self, said: dict[str, Any]) -> None:
-        """Tell the worker. Handlers report from any thread, and frames are not to be mixed."""
-        data = frame(said)
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message to the worker. Handlers report from any thread, and frames must not be mixed."""
+        data = frame(message)
         with self._sending:
             self._connection.sendall(data)
 
@@ -125,23 +125,23 @@ class Child:
         if isinstance(outcome, Failed) and outcome.error["kind"] == "out_of_memory" and limit_mb is not None:
             outcome.error["message"] += f" (its process may use {limit_mb} MB)"
         self._attempt = None
-        # All that was written is in the pipe before the worker hears of the end.
+        # All output is in the pipe before the worker receives the outcome.
         self._output.flush()
         attempt.end(outcome)
         self._output.restore()
-        # A handler may have gone into a folder that is gone now.
+        # A handler may have changed to a directory that does not exist any more.
         with contextlib.suppress(OSError):
             os.chdir(self._home)
 
     def _read(self, stream: Any) -> None:
         try:
             while True:
-                said = receive(stream)
-                if "task" in said:
-                    # Made here: a cancel that follows at once finds it.
-                    self._attempt = Attempt(said["task"], self.send, self._services)
+                message = receive(stream)
+                if "task" in message:
+                    # Created here, so that a cancel that follows at once finds it.
+                    self._attempt = Attempt(message["task"], self.send, self._services)
                     self._tasks.put(self._attempt)
-                elif "cancel" in said:
+                elif "cancel" in message:
                     attempt = self._attempt
                     if attempt is not None:
                         attempt.cancel()
@@ -151,13 +151,13 @@ class Child:
         except EOFError:
             end_all()
         except OSError as error:
-            # A handler that closed what is not its own ends by itself, with its exit code, or is noticed by the worker.
+            # A handler that closed our socket ends with its exit code, or the worker notices it.
             if error.errno != errno.EBADF:
                 end_all()
 
 
 class Attempt:
-    """One task. What its handler reports goes to the worker until its outcome is told, and nowhere after that."""
+    """One task. Reports of its handler are sent to the worker until its outcome is, and dropped after that."""
 
     def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: Services | None) -> None:
         saved = task["checkpoint"] and decode_checkpoint(task["checkpoint"])
@@ -175,16 +175,16 @@ class Attempt:
             workflow=task["workflow"],
         )
         self._send = send
-        # Reports come from any thread: without this one could be on its way while the outcome is told.
-        self._telling = threading.RLock()
-        self._over = False
+        # Reports come from any thread: without the lock, one could follow the outcome.
+        self._send_lock = threading.RLock()
+        self._is_finished = False
         self._wake: Callable[[], object] | None = None
 
     def run(self, registry: Registry) -> Outcome:
         """Call the handler."""
         spec = registry.find(self._handler)
         if spec is None:
-            text = f"the worker knows the handler {self._handler!r}, but its process does not: was its module changed?"
+            text = f"the worker has the handler {self._handler!r}, but its process does not: was its module changed?"
             return failed("handlers_unavailable", f"{text} Start the worker again.")
         if is_blocking(spec):
             return run_on_thread(spec, self._context, self._params, own=True)
@@ -208,57 +208,57 @@ class Attempt:
                 self._wake()
 
     def end(self, outcome: Outcome) -> None:
-        """Tell the outcome."""
+        """Send the outcome."""
         self._context.reporter = None
-        with self._telling:
-            self._tell(encode_outcome(outcome))
-            self._over = True
+        with self._send_lock:
+            self._send_report(encode_outcome(outcome))
+            self._is_finished = True
 
     def progress(self, progress: Progress) -> None:
         """Report progress. Invalid progress is dropped with a warning, and never fails a task."""
-        said = readable_progress(progress)
-        if said is None:
+        readable = readable_progress(progress)
+        if readable is None:
             self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
         else:
-            self._tell(encode_progress(said))
+            self._send_report(encode_progress(readable))
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         """Report a copy: the handler may change the original."""
         saved = checkpoint_copy(checkpoint)
-        self._tell(encode_checkpoint(saved))
+        self._send_report(encode_checkpoint(saved))
         return saved
 
-    def _tell(self, said: dict[str, Any]) -> None:
-        with self._telling:
-            if not self._over:
-                self._send(said)
+    def _send_report(self, report: dict[str, Any]) -> None:
+        with self._send_lock:
+            if not self._is_finished:
+                self._send(report)
 
 
 class Output:
-    """Both streams of this process, into the one pipe that the worker reads: so their order is kept."""
+    """Both output streams of this process, in one pipe that the worker reads, so that their order is kept."""
 
     def __init__(self) -> None:
-        # One of our own: a handler may close the others, or send them elsewhere.
+        # A duplicate: a handler may close or redirect the others.
         self.fd = os.dup(STDOUT)
         self._streams = (_text(STDOUT), _text(STDERR))
         sys.stdout, sys.stderr = self._streams
         self._libc = None
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self._libc = ctypes.CDLL(None)
-            # Into a pipe, printf of native code would hold back 4 KiB: nobody could watch, and a crash would lose it.
+            # In a pipe, printf of native code would buffer 4 KiB, which would be seen late, and lost in a crash.
             self._libc.setvbuf(ctypes.c_void_p.in_dll(self._libc, "stdout"), None, _LINE_BUFFERED, 0)
 
     def flush(self) -> None:
-        """Hold nothing back, in Python or in native code."""
+        """Flush the buffers of Python and of native code."""
         for stream in (sys.stdout, sys.stderr, *self._streams):
-            # A handler may have put anything there, or closed it.
+            # A handler may have replaced or closed it.
             with contextlib.suppress(Exception):
                 stream.flush()
         if self._libc is not None:
             self._libc.fflush(None)
 
     def restore(self) -> None:
-        """Return what a handler did to the streams is not the next one's concern."""
+        """Undo what a handler did to the streams, for the next one."""
         for fd in (STDOUT, STDERR):
             os.dup2(self.fd, fd)
         if any(stream.closed for stream in self._streams):
@@ -267,12 +267,12 @@ class Output:
 
 
 def _text(fd: int) -> TextIO:
-    # By line: what a task prints is seen while it runs.
+    # Line buffered: the output of a task is seen while it runs.
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def log_to_stderr() -> None:
-    """Send what is logged where the rest of the task's text goes."""
+    """Send log records to the task's output."""
     handler = _ToStderr(LEVEL)
     handler.setFormatter(logging.Formatter(FORMAT))
     root = logging.getLogger()
@@ -281,7 +281,7 @@ def log_to_stderr() -> None:
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is now: a handler may replace it for a while."""
+    """Writes to the current `sys.stderr`: a handler may replace it for a while."""
 
     def __init__(self, level: int) -> None:
         logging.Handler.__init__(self, level)
@@ -292,18 +292,18 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 
     @stream.setter
     def stream(self, value: TextIO) -> None:
-        """There is nothing to keep."""
+        """Do nothing: the stream is looked up."""
 
 
 def limit_memory(limit_mb: int) -> None:
-    """Make a greedy handler get a MemoryError, which fails one attempt, and not take the machine's last memory."""
+    """Limit the memory of handlers: a MemoryError fails one attempt instead of using up the machine's memory."""
     limit = limit_mb * 1024 * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def end_all() -> NoReturn:
-    """End this process, and what its handlers started. By hand it has the caller's group, which is left alone."""
+    """End this process and its group. Started by hand it is in the caller's group, which is left alone."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

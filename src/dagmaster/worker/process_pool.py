@@ -1,7 +1,7 @@
-"""Warm, killable processes for handlers that block: who waits, who works, who rests.
+"""A pool of warm, killable processes for handlers that block.
 
-A process serves one task at a time and is used again; one that was killed or died is replaced when it is needed. The
-others wait in order. How one process is started and listened to is in `handler_process`.
+A process runs one task at a time and is reused; one that was killed or died is replaced when it is needed. Further
+tasks wait in order. `process_client` is one process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.worker.process_client import Job
 
 IDLE_SECONDS = 60.0
-"""How long a process rests before it is let go. The last one stays."""
+"""How long a process is idle before it is ended. The last one stays."""
 
 
 class HandlerProcesses:
@@ -50,12 +50,12 @@ class HandlerProcesses:
         self._processes: dict[HandlerProcess, asyncio.Task[None]] = {}
         self._starting: set[HandlerProcess] = set()
         self._busy: dict[Job, HandlerProcess] = {}
-        # The one that rested least is used next: the others get the chance to be let go.
+        # The most recently used one is used next, so that the others become idle long enough to be ended.
         self._idle: list[HandlerProcess] = []
         self._reap_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    # ── what the executor wants ─────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests of the executor ────────────────────────────────────────────────────────────────────────────────────
 
     def submit(self, job: Job) -> None:
         """Run a job as soon as there is a process."""
@@ -69,7 +69,7 @@ class HandlerProcesses:
             process.cancel()
 
     def kill(self, job: Job) -> None:
-        """Kill the process of a job, and what that started. When all of it is dead, the job is done."""
+        """Kill the process group of a job. When it is dead, the job is done."""
         process = self._busy.get(job)
         if process is not None:
             process.kill()
@@ -86,32 +86,32 @@ class HandlerProcesses:
         self._closed = True
         if self._reap_timer is not None:
             self._reap_timer.cancel()
-        lives = list(self._processes.values())
+        supervisors = list(self._processes.values())
         for process in list(self._processes):
             process.shut_down()
-        if lives:
-            await asyncio.wait(lives, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
+        if supervisors:
+            await asyncio.wait(supervisors, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
 
     def pids(self) -> list[int]:
-        """Return the processes that live."""
+        """Return the ids of live processes."""
         return [process.pid for process in self._processes if process.pid]
 
-    # ── what the processes say ──────────────────────────────────────────────────────────────────────────────────────
+    # ── Events of processes ─────────────────────────────────────────────────────────────────────────────────────────
 
     def ready(self, process: HandlerProcess) -> None:
-        """Give it something to do."""
+        """Assign a waiting job to a new process."""
         self._starting.discard(process)
         self._set_idle(process)
         self._assign()
 
     def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """Tell the outcome, and give the process something else to do."""
+        """Report the outcome, and assign the next job."""
         job, process.job = process.job, None
         if job is None:
             return
         del self._busy[job]
         if isinstance(outcome, Failed) and outcome.error.get("kind") == "out_of_memory":
-            # What is left of its memory is in split_text.
+            # Its memory is fragmented.
             process.shut_down()
         else:
             self._set_idle(process)
@@ -132,7 +132,7 @@ class HandlerProcesses:
         if job is not None:
             del self._busy[job]
         elif process in self._starting and not self._closed:
-            job = self._next_wanted()
+            job = self._next_job()
             if job is not None and process.early_text():
                 job.on_report(process.early_text())
         self._starting.discard(process)
@@ -142,22 +142,22 @@ class HandlerProcesses:
         finally:
             self._assign()
 
-    # ── who gets a process ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── Assignment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _assign(self) -> None:
-        # One that died while it rested is not gone before its exit code is known.
+        # One that died while it was idle is removed only when its exit code is known.
         self._idle = [process for process in self._idle if not process.ending]
-        while self._idle and (job := self._next_wanted()) is not None:
+        while self._idle and (job := self._next_job()) is not None:
             process = self._idle.pop()
             self._busy[job] = process
             process.run(job)
         if not self._closed:
-            lacking = len(self._waiting) - len(self._starting)
-            for _ in range(min(lacking, self.limit - len(self._processes))):
+            missing = len(self._waiting) - len(self._starting)
+            for _ in range(min(missing, self.limit - len(self._processes))):
                 self._start()
 
-    def _next_wanted(self) -> Job | None:
-        """Return the job that waited longest. Those that were stopped meanwhile do not begin."""
+    def _next_job(self) -> Job | None:
+        """Return the job that waited longest. Jobs that were stopped meanwhile are skipped."""
         while self._waiting:
             job = self._waiting.popleft()
             if job.begin():
@@ -184,16 +184,16 @@ class HandlerProcesses:
         if self._reap_timer is None and self._active_count() > 1:
             self._reap_idle_later()
 
-    # ── who is let go ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Idle processes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reap_idle_later(self) -> None:
         self._reap_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._reap_idle)
 
     def _reap_idle(self) -> None:
         self._reap_timer = None
-        rested_enough = asyncio.get_running_loop().time() - self._idle_seconds
+        idle_before = asyncio.get_running_loop().time() - self._idle_seconds
         for process in list(self._idle):
-            if process.idle_since <= rested_enough and self._active_count() > 1:
+            if process.idle_since <= idle_before and self._active_count() > 1:
                 self._idle.remove(process)
                 process.shut_down()
         if self._idle and self._active_count() > 1:

@@ -1,6 +1,6 @@
-"""What a worker and its handler processes say to each other: JSON, in frames with their length before them.
+"""The protocol between a worker and its handler processes: JSON in frames, each preceded by its length.
 
-No pickle: a handler's process may be broken, and what it sends is read, never run. Who says what:
+No pickle: a handler's process may be broken, and its messages must not execute code. The messages:
 
     worker   {"modules", "path", "memory_limit_mb"} first, then {"task"}, {"cancel"}, {"shutdown"}
     process  {"ready"} or {"unavailable"} first, then for each task {"progress"}, {"checkpoint"} and last an outcome
@@ -24,20 +24,20 @@ _LENGTH = struct.Struct("!I")
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A process has started. What it lacks, if it cannot take tasks."""
+    """A process has started. `error`: why it cannot run tasks."""
 
-    lacking: str | None = None
+    error: str | None = None
 
 
-def frame(said: dict[str, Any]) -> bytes:
+def frame(message: dict[str, Any]) -> bytes:
     """Return a message as bytes."""
-    # ASCII: a lone surrogate, which UTF-8 cannot say, comes through and is refused where values are looked at.
-    body = json.dumps(said, separators=(",", ":")).encode("ascii")
+    # ASCII: a lone surrogate, which UTF-8 cannot encode, is transferred, and rejected where values are checked.
+    body = json.dumps(message, separators=(",", ":")).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Return the next message of a blocking stream. The end of the stream is EOFError."""
+    """Return the next message of a blocking stream; raise EOFError at its end."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError
@@ -49,7 +49,7 @@ def receive(stream: BinaryIO) -> Any:
 
 
 class Frames:
-    """Takes bytes as they come, and gives messages when they are whole."""
+    """Splits received bytes into messages."""
 
     __slots__ = ("_bytes",)
 
@@ -69,17 +69,17 @@ class Frames:
 
 
 def encode_progress(progress: Progress) -> dict[str, Any]:
-    """Return how far a handler is."""
+    """Return the message for progress."""
     return {"progress": [progress.current, progress.total, progress.message]}
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a place from which another attempt can go on."""
+    """Return the message for a checkpoint."""
     return {"checkpoint": checkpoint.to_json()}
 
 
 def encode_outcome(outcome: Outcome) -> dict[str, Any]:
-    """Return what became of a task. A child process hands nothing back."""
+    """Return the message for an outcome. A handler process releases no tasks."""
     if isinstance(outcome, Succeeded):
         return {"succeeded": outcome.output, "metrics": outcome.metrics}
     if isinstance(outcome, Failed):
@@ -87,20 +87,20 @@ def encode_outcome(outcome: Outcome) -> dict[str, Any]:
     raise TypeError(outcome)
 
 
-def decode(said: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed | Ready:
-    """Return what a process said. What has none of these forms is KeyError, TypeError or ValueError."""
-    if "progress" in said:
-        current, total, message = said["progress"]
+def decode(body: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed | Ready:
+    """Return the message of a process; raise KeyError, TypeError or ValueError if it is invalid."""
+    if "progress" in body:
+        current, total, message = body["progress"]
         return Progress(current, total, message)
-    if "checkpoint" in said:
-        return decode_checkpoint(said["checkpoint"])
-    if "succeeded" in said:
-        return Succeeded(dict(said["succeeded"]), dict(said["metrics"]))
-    if "ready" in said:
+    if "checkpoint" in body:
+        return decode_checkpoint(body["checkpoint"])
+    if "succeeded" in body:
+        return Succeeded(dict(body["succeeded"]), dict(body["metrics"]))
+    if "ready" in body:
         return Ready()
-    if "unavailable" in said:
-        return Ready(str(said["unavailable"]))
-    return Failed(dict(said["failed"]), bool(said["permanent"]))
+    if "unavailable" in body:
+        return Ready(str(body["unavailable"]))
+    return Failed(dict(body["failed"]), bool(body["permanent"]))
 
 
 def decode_checkpoint(saved: dict[str, Any]) -> Checkpoint:

@@ -32,7 +32,7 @@ def heartbeat_counters(
 
 
 async def deliver_reports(ledger: TaskLedger, reports: list[TaskReport]) -> set[str]:
-    """Report tasks and release those that never started; return those that were still held."""
+    """Report tasks and release those that never started; return the accepted ones."""
     unstarted = [report for report in reports if not report.begun]
     if not unstarted:
         return await ledger.report(reports)
@@ -58,7 +58,7 @@ def mark_rejected(report: TaskReport, error: StatementFailed) -> None:
 def log_dropped(task_ids: list[str], *, is_unanswered: bool) -> None:
     """Log reports that the store did not accept."""
     if is_unanswered:
-        # The commit may have succeeded, and only the answer was lost.
+        # The commit may have succeeded, and only the response was lost.
         message = "%d reports arrived before the connection was lost, or other workers hold their tasks: %s"
         _LOGGER.info(message, len(task_ids), task_ids[:3])
     else:

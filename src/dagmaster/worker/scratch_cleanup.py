@@ -1,7 +1,7 @@
-"""Folders that tasks leave behind when their processes are killed.
+"""Removal of scratch directories that killed processes left behind.
 
-Each process has one, with a name that is its alone, below the worker's scratch folder. A process that lives takes its
-own away after each task; the worker takes away those of the dead.
+Each process has a directory of its own below the worker's scratch directory. A live process removes its own after each
+task; the worker removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from dagmaster.scratch_dirs import NAME, machine_name, process_start
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEFT_SECONDS: Final = 7 * 24 * 3600.0
-"""What another machine has not touched for so long was left by a dead process: perhaps of ours, before a restart."""
+STALE_SECONDS: Final = 7 * 24 * 3600.0
+"""A directory of another machine that did not change for so long is of a dead process, perhaps ours before a reboot."""
 
 
 def remove_process_dir(scratch: Path, pid: int) -> None:
-    """Take away what this process left, which is dead."""
+    """Remove the directory of a dead process."""
     with contextlib.suppress(OSError):
         for folder in scratch.glob(f"{machine_name()}_{pid}_*"):
             _remove_if_stale(folder)
 
 
 def remove_stale_dirs(scratch: Path) -> None:
-    """Take away what dead processes of this machine left, those of a worker that was killed among them."""
+    """Remove the directories of dead processes of this machine, also of a killed worker's."""
     with contextlib.suppress(OSError):
         for folder in scratch.iterdir():
             _remove_if_stale(folder)
 
 
 def _remove_if_stale(folder: Path) -> None:
-    found = NAME.fullmatch(folder.name)
-    if found is None:
+    match = NAME.fullmatch(folder.name)
+    if match is None:
         return
-    if found[1] == machine_name():
-        is_left = process_start(int(found[2])) != int(found[3])
+    if match[1] == machine_name():
+        is_stale = process_start(int(match[2])) != int(match[3])
     else:
         try:
-            is_left = time.time() - folder.stat().st_mtime > LEFT_SECONDS
+            is_stale = time.time() - folder.stat().st_mtime > STALE_SECONDS
         except OSError:
             return
-    if is_left:
+    if is_stale:
         shutil.rmtree(folder, ignore_errors=True)

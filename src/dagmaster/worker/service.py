@@ -145,7 +145,7 @@ class Worker:
         loops = [self._report_loop(), self._telemetry_loop()]
         if not self._shares_loop:
             loops.append(self._watch_loop())
-        background = self._background = [asyncio.create_task(each) for each in loops]
+        background = self._background = [asyncio.create_task(loop) for loop in loops]
         try:
             while not self._stopping.is_set():
                 if not await self._retry_until_stopped(self._register):
@@ -185,7 +185,7 @@ class Worker:
         try:
             await asyncio.wait([claiming, heartbeat, stopping, *self._background], return_when=asyncio.FIRST_COMPLETED)
             if self._stopping.is_set():
-                # Tasks of a claim in flight are released at the end. A database that does not answer is not waited for.
+                # Tasks of a claim in flight are released at the end. An unresponsive database is not waited for.
                 await asyncio.wait([claiming], timeout=CLAIM_SECONDS)
         finally:
             for task in (claiming, heartbeat, stopping):
@@ -283,14 +283,14 @@ class Worker:
         self._enqueue(fresh)
 
     def _enqueue(self, tasks: list[ClaimedTask]) -> None:
-        places: dict[ExecutionMode, list[ClaimedTask]] = {}
+        by_mode: dict[ExecutionMode, list[ClaimedTask]] = {}
         for task in tasks:
             spec = self._registry.find(task.handler)
             # A task with an unknown handler is not run; the store is asked for it, on this loop.
-            place = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec)
-            places.setdefault(place, []).append(task)
-        for place, group in places.items():
-            self._pools[place].add(group)
+            mode = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec)
+            by_mode.setdefault(mode, []).append(task)
+        for mode, group in by_mode.items():
+            self._pools[mode].add(group)
 
     # ── Reporting ──
 
@@ -398,7 +398,7 @@ class Worker:
                     pool.stop(task_id)
             if stops is None:
                 _LOGGER.warning(
-                    "the lease of this worker expired (paused, or the database was away); registering again"
+                    "the lease of this worker expired (paused, or the database was unreachable); registering again"
                 )
                 return
             with contextlib.suppress(TimeoutError):

@@ -1,9 +1,9 @@
-"""The log of a task: what it prints, and what it logs.
+"""Capture the log of a task: what it prints, and what it logs.
 
-Tasks of one process share `sys.stdout` and the loggers, so a context variable says whose text it is: it follows a
-coroutine, and the threads that are started for it with its context. A thread that a handler starts by itself has none,
-and its text goes where it always went. Nothing is replaced until `capture` is entered. A handler's own process needs
-none of this: its output is its task's.
+Tasks of one process share `sys.stdout` and the loggers, so a context variable names the task of a text: it follows a
+coroutine, and threads that are started with its context. A thread that a handler starts by itself has none, and its
+output is not captured. Nothing is replaced until `capture` is entered. A handler process needs none of this: all its
+output is its task's.
 """
 
 from __future__ import annotations
@@ -99,24 +99,24 @@ def _is_outside_task(_record: logging.LogRecord) -> bool:
 class TaskLog:
     """Collects text on any thread and delivers it in order on the loop."""
 
-    __slots__ = ("_deliver", "_loop", "_loop_thread", "_ringing", "_texts")
+    __slots__ = ("_deliver", "_is_scheduled", "_loop", "_loop_thread", "_texts")
 
     def __init__(self, deliver: Callable[[str], None]) -> None:
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._texts: deque[str] = deque()
-        self._ringing = False
+        self._is_scheduled = False
 
     def write(self, text: str) -> None:
         """Add text and schedule its delivery."""
         self._texts.append(text)
-        # `print` writes a text and its newline: one delivery for both. The order of these lines needs no lock:
-        # `flush` lowers the flag before it looks, so what is added after its look finds the flag down.
-        if self._ringing:
+        # `print` writes a text and its newline: one delivery for both. No lock is needed: `flush` clears the flag
+        # before it takes the texts, so that a text which is added later schedules another delivery.
+        if self._is_scheduled:
             return
-        self._ringing = True
-        # A closed loop listens no more.
+        self._is_scheduled = True
+        # A closed loop accepts nothing.
         with contextlib.suppress(RuntimeError):
             if threading.get_ident() == self._loop_thread:
                 self._loop.call_soon(self.flush)
@@ -125,11 +125,11 @@ class TaskLog:
 
     def flush(self) -> None:
         """Deliver the text so far, on the loop's thread, or on another if the loop is blocked."""
-        self._ringing = False
+        self._is_scheduled = False
         waiting: list[str] = []
         with contextlib.suppress(IndexError):
             for _ in range(len(self._texts)):
-                waiting.append(self._texts.popleft())  # noqa: PERF401 - what was taken before the end is kept
+                waiting.append(self._texts.popleft())  # noqa: PERF401 - texts taken before an IndexError are kept
         for piece in split_text("".join(waiting)):
             self._deliver(piece)
 
@@ -174,7 +174,7 @@ class _TaskBytes:
         return len(written)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
 
 class _ToTaskLog(logging.Handler):
@@ -185,11 +185,10 @@ class _ToTaskLog(logging.Handler):
         if log is not None:
             try:
                 log.write(self.format(record) + "\n")
-            except Exception:  # noqa: BLE001 - as every handler of logging: a record never fails who made it
+            except Exception:  # noqa: BLE001 - like every logging handler: a record must not fail its caller
                 self.handleError(record)
             return
-        # Where nobody configured logging, warnings go to stderr by themselves. That this handler is there is not to
-        # end that.
+        # Without configured logging, Python writes warnings to stderr. This handler must not change that.
         last = logging.lastResort
         if last is not None and logging.getLogger().handlers == [self] and record.levelno >= last.level:
             last.handle(record)

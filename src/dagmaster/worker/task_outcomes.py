@@ -1,4 +1,4 @@
-"""What a handler did, as an outcome: what it returned, what it yielded, what it raised.
+"""Outcomes of handlers: from what a handler returned, yielded or raised.
 
 Pure: nothing here runs a handler or waits for one.
 """
@@ -39,9 +39,9 @@ MAX_FRAMES = 20
 MAX_FIELDS_SHOWN = 20
 
 NOTHING: Final[Any] = object()
-"""What `absorb` answers when what was yielded is no result."""
+"""Returned by `absorb` for an item that is no result."""
 
-# Frames in these folders lead to the handler and say nothing about it.
+# Frames in these directories only lead to the handler.
 _OURS = tuple(str(Path(file).parent) for file in (__file__, handler_decorator.__file__))
 _SIGNALS = frozenset(signal.Signals)
 _RESULT_KEYS = frozenset({"type", "output", "success", "error_message", "metrics"})
@@ -54,21 +54,21 @@ def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
         if not value.success:
             return failed("error", value.error_message or "the handler reported a failure")
         if value.metrics:
-            metrics = json_copy(value.metrics, kind="invalid_output", what="the metrics")
+            metrics = json_copy(value.metrics, kind="invalid_output", subject="the metrics")
         value = value.output
     if value is None:
         value = {}
     if spec.output_model is not None:
-        value = _as_promised(value, spec.output_model)
+        value = _validated_output(value, spec.output_model)
     elif isinstance(value, BaseModel):
         value = _dumped(value)
     if not isinstance(value, dict):
         raise PermanentError(_not_an_output(value), kind="invalid_output", path="")
-    return Succeeded(json_copy(value, kind="invalid_output", what="the output"), metrics)
+    return Succeeded(json_copy(value, kind="invalid_output", subject="the output"), metrics)
 
 
 def absorb(item: Any, context: HandlerContext) -> Any:
-    """Report what a generator yielded; give it back if it is a result, else NOTHING."""
+    """Report a yielded item; return it if it is a result, else NOTHING."""
     match item:
         case None:
             return NOTHING
@@ -107,7 +107,7 @@ def readable_progress(progress: Progress) -> Progress | None:
 
 
 def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a copy that nobody else changes. One that is not JSON is a PermanentError of kind `invalid_checkpoint`."""
+    """Return a copy; raise PermanentError of kind `invalid_checkpoint` if it is not JSON."""
     phase: Any = checkpoint.phase
     data: Any = checkpoint.data
     artifacts: Any = checkpoint.artifacts
@@ -115,14 +115,14 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
         raise PermanentError("a checkpoint has a phase, which is text, and data, a dict", kind="invalid_checkpoint")
     if not isinstance(artifacts, list | tuple) or not all(isinstance(one, str) for one in artifacts):
         raise PermanentError("the artifacts of a checkpoint are a list of texts", kind="invalid_checkpoint")
-    copied = json_copy(checkpoint.to_json(), kind="invalid_checkpoint", what="the checkpoint")
+    copied = json_copy(checkpoint.to_json(), kind="invalid_checkpoint", subject="the checkpoint")
     return Checkpoint(copied["phase"], copied["data"], tuple(copied["artifacts"]))
 
 
 def failure_of(error: BaseException, about: str | None = None) -> Failed:
-    """Return the outcome of a handler that raised, and what it was about.
+    """Return the outcome of a handler that raised; `about` is the subject of its work.
 
-    This raises nothing, whatever the handler's exception does when asked.
+    It raises nothing, whatever the attributes of the handler's exception do.
     """
     try:
         match error:
@@ -142,7 +142,7 @@ def failure_of(error: BaseException, about: str | None = None) -> Failed:
 
 
 def crash_of(returncode: int) -> Failed:
-    """Return the outcome of a task whose process died. `returncode` is as `subprocess` gives it."""
+    """Return the outcome of a task whose process died. `returncode` is that of `subprocess`."""
     if returncode >= 0:
         text = f"the handler ended its process with exit code {returncode} (os._exit?)"
         return failed("crashed", text, exit_code=returncode)
@@ -154,17 +154,17 @@ def crash_of(returncode: int) -> Failed:
 
 
 def undescribed(error: BaseException) -> Failed:
-    """Return the last resort: a failure about which nothing but the type is known."""
+    """Return a failure of which only the type is known, as a last resort."""
     name = type_name(error)
     return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
 
 
 def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:
-    """Return a failure with a message that fits into JSON and onto a page."""
+    """Return a failure; its message is truncated and storable."""
     return Failed({"kind": kind, "message": _short(message, MAX_MESSAGE), **details}, permanent)
 
 
-def _as_promised(value: Any, model: type[BaseModel]) -> Any:
+def _validated_output(value: Any, model: type[BaseModel]) -> Any:
     """Return the value, checked against the model of the return annotation."""
     if not isinstance(value, model):
         if isinstance(value, BaseModel):
@@ -172,11 +172,11 @@ def _as_promised(value: Any, model: type[BaseModel]) -> Any:
         try:
             value = model.model_validate(value)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
+            errors = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
             listed = "; ".join(
-                f"`{format_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in found
+                f"`{format_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in errors
             )
-            path = format_path(found[0]["loc"])
+            path = format_path(errors[0]["loc"])
             raise PermanentError(
                 f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
             ) from None
@@ -210,16 +210,16 @@ def _naming(message: str, about: str) -> str:
     place = without_keys(storable_text(describe(about)))
     if "://" in message or place.removeprefix("file://") in message:
         return message
-    # Its end tells more than its beginning.
+    # The end of a URI is more specific than its beginning.
     where = f" [{place}]" if len(place) <= MAX_PLACE else f" [{CUT}{place[-MAX_PLACE:]}]"
     return _short(message, MAX_MESSAGE - len(where)) + where
 
 
-def _attribute(error: BaseException, name: str, otherwise: Any) -> Any:
+def _attribute(error: BaseException, name: str, default: Any) -> Any:
     try:
-        return getattr(error, name, otherwise)
+        return getattr(error, name, default)
     except BaseException:  # noqa: BLE001 - a property of the handler's exception may raise anything
-        return otherwise
+        return default
 
 
 def _message_of(error: BaseException) -> str:
@@ -231,7 +231,7 @@ def _traceback_of(error: BaseException) -> str:
     try:
         frames = _handlers_own(error.__traceback__)
         lines = traceback.format_exception(type(error), error, frames, limit=-MAX_FRAMES)
-    except BaseException:  # noqa: BLE001 - the exception's own text, notes or causes failed; its frames may be sound
+    except BaseException:  # noqa: BLE001 - the exception's own text, notes or causes failed; its frames may be readable
         frames = _handlers_own(error.__traceback__)
         lines = [*traceback.format_tb(frames, limit=-MAX_FRAMES), type_name(error)]
     text = storable_text("".join(lines).rstrip()[-MAX_TRACEBACK - 1 :])
@@ -245,7 +245,7 @@ def _handlers_own(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _number(value: Any) -> float | None:
-    # float(): numpy's numbers, Decimal and Fraction are numbers too.
+    # float(): also for numpy's numbers, Decimal and Fraction.
     try:
         plain = value if type(value) in (int, float) else float(value)
         return plain if math.isfinite(plain) else None
@@ -253,6 +253,6 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _short(text: str, most: int) -> str:
-    # Cut first: cleaning makes no text shorter, and a huge one is not to be copied.
-    return truncate(storable_text(describe(text)[: most + 1]), most)
+def _short(text: str, max_characters: int) -> str:
+    # Truncated first: cleaning makes no text shorter, and a huge text should not be copied.
+    return truncate(storable_text(describe(text)[: max_characters + 1]), max_characters)

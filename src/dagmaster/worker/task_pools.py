@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from dagmaster.worker.task_runner import TaskRunner
 
 STALL_SECONDS: Final = 1.0
-"""What waits for a slot is handed back when none became free in this time: others may have one."""
+"""Tasks that wait for a slot are released if none becomes free in this time: other workers may have one."""
 
-MORE_SECONDS: Final = 0.5
-"""How long a loop may take to end after the last of its tasks was given up."""
+END_SECONDS: Final = 0.5
+"""How long a loop may take to end after its last task was abandoned."""
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 
@@ -52,11 +52,11 @@ class TaskPool:
         self._done = done
         self._stall_seconds = stall_seconds
         self._stall_timer: asyncio.TimerHandle | None = None
-        self._moved_at = 0.0
+        self._last_start_at = 0.0
         self.executor = runner.executor
         self._waiting: OrderedDict[str, ClaimedTask] = OrderedDict()
         self._slots: set[asyncio.Task[None]] = set()
-        # Slots that still look for tasks. A slot that found none ends a moment later.
+        # Slots that may take another task. A slot without one ends a moment later.
         self._open = 0
 
     def begun(self) -> dict[str, float]:
@@ -72,7 +72,7 @@ class TaskPool:
             self._slots.add(slot)
             slot.add_done_callback(self._slots.discard)
         if self._stall_timer is None:
-            self._moved_at = loop_time()
+            self._last_start_at = loop_time()
             self._check_stall_later()
 
     def stop(self, task_id: str) -> None:
@@ -91,7 +91,7 @@ class TaskPool:
 
     def _check_stall_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._stall_timer = loop.call_at(self._moved_at + self._stall_seconds, self._check_stall)
+        self._stall_timer = loop.call_at(self._last_start_at + self._stall_seconds, self._check_stall)
 
     def _check_stall(self) -> None:
         """Release waiting tasks when the running ones take long: other workers may be idle."""
@@ -99,7 +99,7 @@ class TaskPool:
         if not self._waiting:
             return
         # The same sum as above: a difference may round below it, forever with a virtual clock.
-        if loop_time() >= self._moved_at + self._stall_seconds:
+        if loop_time() >= self._last_start_at + self._stall_seconds:
             self.release_waiting()
         else:
             self._check_stall_later()
@@ -116,7 +116,7 @@ class TaskPool:
     async def _serve(self) -> None:
         while self._waiting:
             _, task = self._waiting.popitem(last=False)
-            self._moved_at = loop_time()
+            self._last_start_at = loop_time()
             try:
                 report = await self._runner.run(task)
             except Exception as error:
@@ -142,16 +142,16 @@ class ThreadedTaskPool:
         self._make_runner = make_runner
         self._limit = limit
         self._done = done
-        self._home = asyncio.get_running_loop()
+        self._service_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
         self._pool: TaskPool | None = None
         self._reports: deque[TaskReport] = deque()
-        self._is_told = False
+        self._is_delivery_scheduled = False
         self._tasks: dict[str, ClaimedTask] = {}
-        self._asked: set[str] = set()
-        self._is_left = False
+        self._stop_requested: set[str] = set()
+        self._is_abandoned = False
         self.answered = True
-        self._thread = threading.Thread(target=self._live, name="dagmaster-handlers", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="dagmaster-handlers", daemon=True)
         self._thread.start()
 
     def begun(self) -> dict[str, float]:
@@ -166,7 +166,7 @@ class ThreadedTaskPool:
     def stop(self, task_id: str) -> None:
         """Ask a task to stop, if it is in this pool."""
         if task_id in self._tasks:
-            self._asked.add(task_id)
+            self._stop_requested.add(task_id)
             self._loop.call_soon_threadsafe(self._on_loop, "stop", task_id)
 
     def release_waiting(self) -> None:
@@ -195,7 +195,7 @@ class ThreadedTaskPool:
 
     def is_stop_requested(self, task_id: str) -> bool:
         """Return whether a task was asked to stop and still runs."""
-        return task_id in self._asked
+        return task_id in self._stop_requested
 
     def abandon(self) -> list[ClaimedTask]:
         """Abandon the thread with its blocked loop; return its tasks.
@@ -203,7 +203,7 @@ class ThreadedTaskPool:
         Its reports are dropped. If the loop ever continues, its handlers are ended, and so is it.
         """
         self._deliver()
-        self._is_left = True
+        self._is_abandoned = True
         with contextlib.suppress(RuntimeError):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         return list(self._tasks.values())
@@ -212,13 +212,13 @@ class ThreadedTaskPool:
         """Close the pool; abandon a blocked loop."""
         with contextlib.suppress(TimeoutError, RuntimeError):
             closing = asyncio.run_coroutine_threadsafe(self._close(grace_seconds), self._loop)
-            await asyncio.wait_for(asyncio.wrap_future(closing), grace_seconds + MORE_SECONDS)
+            await asyncio.wait_for(asyncio.wrap_future(closing), grace_seconds + END_SECONDS)
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join, MORE_SECONDS)
+        await asyncio.to_thread(self._thread.join, END_SECONDS)
         self._deliver()
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._pool = TaskPool(self._make_runner(), self._limit, self._reported, self._stall_seconds)
         try:
@@ -243,19 +243,19 @@ class ThreadedTaskPool:
     def _reported(self, report: TaskReport) -> None:
         # Many reports, one wake-up: crossing threads costs more than a small task.
         self._reports.append(report)
-        if not self._is_told:
-            self._is_told = True
-            self._home.call_soon_threadsafe(self._deliver)
+        if not self._is_delivery_scheduled:
+            self._is_delivery_scheduled = True
+            self._service_loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._is_told = False
+        self._is_delivery_scheduled = False
         reports: list[TaskReport] = []
         while self._reports:
             reports.append(self._reports.popleft())
         for report in reports:
             self._tasks.pop(report.task_id, None)
-            self._asked.discard(report.task_id)
-        if reports and not self._is_left:
+            self._stop_requested.discard(report.task_id)
+        if reports and not self._is_abandoned:
             self._done(reports)
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dagmaster.worker.executor import Executor
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
-ELSEWHERE_SECONDS: Final = 1.0
-"""How long a worker keeps a task whose handler it does not have, before it hands it back for another."""
+UNKNOWN_HANDLER_SECONDS: Final = 1.0
+"""How long a worker keeps a task whose handler it does not have, before it releases it for another worker."""
 
 
 class TaskRunner:
@@ -43,7 +43,7 @@ class TaskRunner:
         other_worker_has_handler: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self.executor = executor
-        self._is_served_elsewhere = other_worker_has_handler
+        self._other_worker_has_handler = other_worker_has_handler
         self._telemetry = telemetry
         self._blobs = blobs
         self._secrets = secrets
@@ -51,8 +51,8 @@ class TaskRunner:
     async def run(self, task: ClaimedTask) -> TaskReport:
         """Run a task and return its report. Every error is in the report."""
         self._telemetry.begin(task.task_id, task.token)
-        if self.executor.version_of(task.handler) is None and self._is_served_elsewhere is not None:
-            return await self._unknown(task, self._is_served_elsewhere)
+        if self.executor.version_of(task.handler) is None and self._other_worker_has_handler is not None:
+            return await self._unknown(task, self._other_worker_has_handler)
         hidden: set[str] = set()
         try:
             message = self._message(task, hidden)
@@ -65,13 +65,13 @@ class TaskRunner:
     async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
         """Release a task to a worker that has its handler (during a deployment), or fail it."""
         try:
-            is_others = await is_served(task.task_id)
+            has_other = await is_served(task.task_id)
         except DagmasterError:
             # Unknown: the next worker that claims it checks again.
-            is_others = True
-        if is_others:
+            has_other = True
+        if has_other:
             # Not at once: a free worker claims it again, perhaps this one.
-            await asyncio.sleep(ELSEWHERE_SECONDS)
+            await asyncio.sleep(UNKNOWN_HANDLER_SECONDS)
             return await self._report(task, Released("another worker has its handler"))
         outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
         if isinstance(outcome, Failed):
@@ -84,8 +84,8 @@ class TaskRunner:
     def _message(self, task: ClaimedTask, hidden: set[str]) -> TaskMessage:
         params: Any = json.loads(task.params)
         if task.secrets is not None:
-            wanted = json.loads(task.secrets)
-            hidden.update(wanted["hide"])
+            references = json.loads(task.secrets)
+            hidden.update(references["hide"])
 
             def secret(name: str) -> str:
                 value = self._secrets(name)
@@ -95,7 +95,7 @@ class TaskRunner:
                 hidden.add(value)
                 return value
 
-            params = fill_secrets(attach_secrets(params, wanted["places"]), secret)
+            params = fill_secrets(attach_secrets(params, references["places"]), secret)
         checkpoint = None if task.checkpoint is None else Checkpoint(**json.loads(task.checkpoint))
         return TaskMessage(
             task_id=task.task_id,

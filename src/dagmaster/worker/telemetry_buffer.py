@@ -28,15 +28,15 @@ MAX_LOG_CHARACTERS: Final = 16 * 1024 * 1024
 _LOGGER = logging.getLogger("dagmaster.worker")
 
 
-class _Said:
+class _TaskTelemetry:
     """The buffered telemetry of one task."""
 
-    __slots__ = ("chunk", "kept", "partial_line", "secrets", "task", "token")
+    __slots__ = ("chunk", "partial_line", "secrets", "stored_characters", "task", "token")
 
     def __init__(self, token: int) -> None:
         self.token = token
         self.chunk = 0
-        self.kept = 0
+        self.stored_characters = 0
         self.secrets: Collection[str] = ()
         # For `on_log`: a line that may contain a partial secret.
         self.partial_line = ""
@@ -48,7 +48,7 @@ class TelemetryBuffer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: dict[str, _Said] = {}
+        self._tasks: dict[str, _TaskTelemetry] = {}
         self._logs: dict[str, list[str]] = {}
         self._progress: dict[str, tuple[int, str]] = {}
         self._checkpoints: dict[str, CheckpointWrite] = {}
@@ -61,13 +61,13 @@ class TelemetryBuffer:
     def begin(self, task_id: str, token: int) -> None:
         """Register a task that starts."""
         with self._lock:
-            self._tasks[task_id] = _Said(token)
+            self._tasks[task_id] = _TaskTelemetry(token)
 
     def renew(self, task_id: str, token: int) -> None:
         """Use the token of a newer claim."""
-        said = self._tasks.get(task_id)
-        if said is not None:
-            said.token = token
+        of_task = self._tasks.get(task_id)
+        if of_task is not None:
+            of_task.token = token
 
     def hide(self, task_id: str, secrets: Collection[str]) -> None:
         """Redact these secrets in the task's telemetry."""
@@ -86,25 +86,25 @@ class TelemetryBuffer:
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
         """Buffer progress; only the newest is kept."""
-        said = self._tasks.get(task.task_id)
-        if said is None:
+        of_task = self._tasks.get(task.task_id)
+        if of_task is None:
             return
-        if said.secrets:
-            progress = Progress(**redact_value(asdict(progress), said.secrets))
+        if of_task.secrets:
+            progress = Progress(**redact_value(asdict(progress), of_task.secrets))
         with self._lock:
-            self._progress[task.task_id] = (said.token, json.dumps(asdict(progress)))
+            self._progress[task.task_id] = (of_task.token, json.dumps(asdict(progress)))
         if self.on_progress is not None:
             self.on_progress(task, progress)
 
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
         """Buffer a checkpoint; only the newest is kept."""
-        said = self._tasks.get(task.task_id)
-        if said is None:
+        of_task = self._tasks.get(task.task_id)
+        if of_task is None:
             return
         # Redacted like everything stored: a resumed task gets its secrets again.
-        clean = redact_value(checkpoint.to_json(), said.secrets)
+        clean = redact_value(checkpoint.to_json(), of_task.secrets)
         written = CheckpointWrite(
-            task.task_id, said.token, clean["phase"], json.dumps(clean["data"]), tuple(clean["artifacts"])
+            task.task_id, of_task.token, clean["phase"], json.dumps(clean["data"]), tuple(clean["artifacts"])
         )
         with self._lock:
             self._checkpoints[task.task_id] = written
@@ -113,33 +113,37 @@ class TelemetryBuffer:
 
     def log(self, task: TaskMessage, text: str) -> None:
         """Buffer log text."""
-        said = self._tasks.get(task.task_id)
-        if said is None or said.kept > MAX_LOG_CHARACTERS:
+        of_task = self._tasks.get(task.task_id)
+        if of_task is None or of_task.stored_characters > MAX_LOG_CHARACTERS:
             return
         if self.on_log is not None:
-            self._pass_on(self.on_log, task, said, text)
-        self._keep(task.task_id, said, text)
+            self._forward(self.on_log, task, of_task, text)
+        self._keep(task.task_id, of_task, text)
 
-    def _pass_on(self, on_log: Callable[[TaskMessage, str], None], task: TaskMessage, said: _Said, text: str) -> None:
+    def _forward(
+        self, on_log: Callable[[TaskMessage, str], None], task: TaskMessage, of_task: _TaskTelemetry, text: str
+    ) -> None:
         """Pass log text on, redacted. A task with secrets is passed on by whole lines: a secret may come in pieces."""
-        if said.secrets:
-            lines, newline, partial_line = (said.partial_line + text).rpartition("\n")
-            said.task, said.partial_line = task, partial_line
-            text = redact_value(lines + newline, said.secrets)
+        if of_task.secrets:
+            lines, newline, partial_line = (of_task.partial_line + text).rpartition("\n")
+            of_task.task, of_task.partial_line = task, partial_line
+            text = redact_value(lines + newline, of_task.secrets)
         if text:
             on_log(task, text)
 
     def dump(self, task: TaskMessage, text: str) -> None:
         """Buffer a crash dump with the log, and log one line."""
-        _LOGGER.warning("handler %s killed its process (task %s): its log says where", task.handler, task.task_id)
-        said = self._tasks.get(task.task_id)
-        if said is not None:
-            self._keep(task.task_id, said, text)
+        _LOGGER.warning(
+            "handler %s killed its process (task %s): see its log for the traceback", task.handler, task.task_id
+        )
+        of_task = self._tasks.get(task.task_id)
+        if of_task is not None:
+            self._keep(task.task_id, of_task, text)
 
-    def _keep(self, task_id: str, said: _Said, text: str) -> None:
+    def _keep(self, task_id: str, of_task: _TaskTelemetry, text: str) -> None:
         with self._lock:
-            said.kept += len(text)
-            if said.kept > MAX_LOG_CHARACTERS:
+            of_task.stored_characters += len(text)
+            if of_task.stored_characters > MAX_LOG_CHARACTERS:
                 text += "\n[the log is longer than 16 MiB: the rest is not kept]\n"
             self._logs.setdefault(task_id, []).append(text)
 
@@ -148,24 +152,26 @@ class TelemetryBuffer:
     def __bool__(self) -> bool:
         return bool(self._logs or self._progress or self._checkpoints)
 
-    def take_logs(self, over: Collection[str] = ()) -> list[LogChunk]:
-        """Return the log chunks since the last call. For running tasks, a possible partial secret is held back."""
+    def take_logs(self, finished: Collection[str] = ()) -> list[LogChunk]:
+        """Return the log chunks since the last call. Of unfinished tasks, a possible partial secret is held back."""
         with self._lock:
             logs, self._logs = self._logs, {}
         chunks: list[LogChunk] = []
         for task_id, texts in logs.items():
-            said = self._tasks.get(task_id)
-            if said is None:
+            of_task = self._tasks.get(task_id)
+            if of_task is None:
                 continue
-            text = redact_value("".join(texts), said.secrets)
-            if said.secrets and task_id not in over:
-                text, rest = _cut(text, max(map(len, said.secrets)) - 1)
+            text = redact_value("".join(texts), of_task.secrets)
+            if of_task.secrets and task_id not in finished:
+                text, rest = _cut(text, max(map(len, of_task.secrets)) - 1)
                 if rest:
                     with self._lock:
                         self._logs[task_id] = [rest, *self._logs.get(task_id, [])]
             for start in range(0, len(text), MAX_CHUNK_CHARACTERS):
-                said.chunk += 1
-                chunks.append(LogChunk(task_id, said.token, said.chunk, text[start : start + MAX_CHUNK_CHARACTERS]))
+                of_task.chunk += 1
+                chunks.append(
+                    LogChunk(task_id, of_task.token, of_task.chunk, text[start : start + MAX_CHUNK_CHARACTERS])
+                )
         return chunks
 
     def take_checkpoints(self) -> list[CheckpointWrite]:

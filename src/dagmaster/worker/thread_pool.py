@@ -1,7 +1,7 @@
 """Daemon threads for blocking work, which can be interrupted but not killed.
 
 `concurrent.futures` waits at exit for every thread it ever started, so one function that hangs would hang the process.
-These threads are daemons, and one that is given up takes no place. Everything but `work` happens on the loop's thread.
+These threads are daemons, and an abandoned one uses no slot. Everything but `work` happens on the loop's thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DaemonThreads:
         self._closed = False
 
     def submit(self, job: Job) -> None:
-        """Run a job as soon as there is room."""
+        """Run a job as soon as a thread is free."""
         self._waiting.append((job, contextvars.copy_context()))
         self._assign()
 
@@ -79,7 +79,7 @@ class DaemonThreads:
             job, context = self._waiting.popleft()
             if job.begin():
                 self._threads[job] = thread
-                thread.take(_Errand(job, context, loop, self._returned))
+                thread.take(_Assignment(job, context, loop, self._returned))
             else:
                 self._idle.append(thread)
 
@@ -96,8 +96,8 @@ class DaemonThreads:
                 self._assign()
 
 
-class _Errand:
-    """A job on its way to a thread and back."""
+class _Assignment:
+    """A job with its context and the loop to which its end is delivered."""
 
     __slots__ = ("_context", "_job", "_loop", "_returned")
 
@@ -135,19 +135,19 @@ class _Errand:
 class _Thread:
     """One thread."""
 
-    __slots__ = ("_errands", "_thread", "is_interrupted")
+    __slots__ = ("_assignments", "_thread", "is_interrupted")
 
     def __init__(self) -> None:
-        self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._assignments: SimpleQueue[_Assignment | None] = SimpleQueue()
         self.is_interrupted = False
         self._thread = threading.Thread(target=self._serve, name="dagmaster-handler", daemon=True)
         self._thread.start()
 
-    def take(self, errand: _Errand) -> None:
-        self._errands.put(errand)
+    def take(self, assignment: _Assignment) -> None:
+        self._assignments.put(assignment)
 
     def shut_down(self) -> None:
-        self._errands.put(None)
+        self._assignments.put(None)
 
     def interrupt(self) -> None:
         thread_id = self._thread.ident
@@ -156,9 +156,9 @@ class _Thread:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(HandlerInterrupted))
 
     def _serve(self) -> None:
-        # An interrupt may arrive when the errand is done.
+        # An interrupt may arrive when the assignment is done.
         with contextlib.suppress(HandlerInterrupted):
-            while (errand := self._errands.get()) is not None:
-                errand.run(self)
+            while (assignment := self._assignments.get()) is not None:
+                assignment.run(self)
                 # Do not keep the finished job alive until the next one.
-                del errand
+                del assignment

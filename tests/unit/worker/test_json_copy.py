@@ -50,7 +50,7 @@ class Ratio(float): ...
 
 
 def copied(value: Any) -> Any:
-    return json_copy(value, kind="invalid_output", what="the output")
+    return json_copy(value, kind="invalid_output", subject="the output")
 
 
 def refused(value: Any) -> PermanentError:

@@ -126,7 +126,7 @@ def test_the_stack_of_who_looks_is_never_shown(scene: Scene, caplog: pytest.LogC
     for _ in range(10):
         scene.check()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("It is here:\nwhere nobody sees it")
+    assert caplog.messages[0].endswith("It is here:\nat an unknown place")
 
 
 def test_a_lane_is_idle_without_tasks_and_when_its_loop_is_over():

@@ -70,7 +70,7 @@ def test_a_handler_that_writes_into_our_socket_fails_its_attempt(said):
     data = (len(said).to_bytes(4, "big") + said).hex()
     error = failure(outcome_of(task("write_into_the_socket", data=data))[0])
     assert error["kind"] == "crashed"
-    assert "sent what cannot be read" in error["message"]
+    assert "sent an invalid message" in error["message"]
 
 
 def test_a_process_that_is_killed_while_it_rests_is_replaced():

@@ -64,7 +64,7 @@ def test_an_async_handler_that_refuses_to_stop_is_given_up(caplog):
         return outcome
 
     assert failure(with_executor(function, main, grace_seconds=0))["kind"] == "timeout"
-    assert "goes on after its end" in caplog.text
+    assert "is abandoned and continues" in caplog.text
 
 
 def test_a_plain_function_that_is_late_is_given_up_and_its_reports_are_dropped():
