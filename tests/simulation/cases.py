@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.simulation.world import Ask, Case
+from dagmaster.simulation.world import Case, ScheduledCommand
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
@@ -112,24 +112,26 @@ def graph(text: str) -> Graph:
 def cases() -> tuple[Case, ...]:
     chain, branches, tiles = graph(CHAIN), graph(BRANCHES), graph(FAN_OUT)
     answers = [
-        Ask(kind=CommandKind.SIGNAL, body={"name": "ready", "payload": 1}, after_seconds=3),
-        Ask(kind=CommandKind.APPROVE, body={"node": "release", "comment": ""}, after_seconds=4, again=True),
+        ScheduledCommand(kind=CommandKind.SIGNAL, body={"name": "ready", "payload": 1}, after_seconds=3),
+        ScheduledCommand(
+            kind=CommandKind.APPROVE, body={"node": "release", "comment": ""}, after_seconds=4, repeats=True
+        ),
     ]
-    resume = Ask(kind=CommandKind.RESUME, body={"nodes": []}, after_seconds=6)
+    resume = ScheduledCommand(kind=CommandKind.RESUME, body={"nodes": []}, after_seconds=6)
     return (
         Case(graphs=[chain]),
         Case(graphs=[chain, branches]),
         Case(graphs=[tiles]),
         Case(graphs=[graph(NESTED)]),
-        Case(graphs=[graph(PAUSES)], asks=answers),
+        Case(graphs=[graph(PAUSES)], commands=answers),
         Case(graphs=[graph(PARENT)], children=[chain]),
         Case(graphs=[graph(LATE)]),
-        Case(graphs=[tiles, chain], asks=[Ask(kind=CommandKind.CANCEL, after_seconds=3)]),
-        Case(graphs=[tiles], asks=[resume, resume]),
+        Case(graphs=[tiles, chain], commands=[ScheduledCommand(kind=CommandKind.CANCEL, after_seconds=3)]),
+        Case(graphs=[tiles], commands=[resume, resume]),
         Case(
             graphs=[graph(PARENT), tiles],
             children=[chain],
-            asks=[Ask(kind=CommandKind.CANCEL, after_seconds=4), resume],
+            commands=[ScheduledCommand(kind=CommandKind.CANCEL, after_seconds=4), resume],
         ),
         Case(graphs=[chain, branches, tiles, chain]),
     )

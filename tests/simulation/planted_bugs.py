@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.simulation.network import Breath
+from dagmaster.simulation.network import Yield
 from dagmaster.simulation.world import StoreFactories
 from dagmaster.store.memory import turn_writer
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
@@ -54,21 +54,21 @@ class PublishBeforeCommit(MemoryOrchestratorStore):
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         for turn in turns:
             turn_writer._dispatch(self._database, self._database.jobs[turn.job.id], turn, now)
-        await Breath(0.01)
+        await Yield(0.01)
         return await super().commit_turns([replace(turn, tasks=[]) for turn in turns], now)
 
 
 class ClaimWithoutLock(MemoryWorkerStore):
     """Tasks are selected, and claimed a moment later."""
 
-    async def claim(self, limit: int, apart: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
         database = self._database
         ready = {task_id: task for task_id, task in database.queue.items() if task.worker_id is None}
-        await Breath(0.005)
+        await Yield(0.005)
         for task_id, task in ready.items():
             if task_id in database.queue:
                 task.worker_id = None
-        return await super().claim(limit, apart, process_slots)
+        return await super().claim(limit, process_bound, process_slots)
 
 
 class LeaseByHostClock(MemoryOrchestratorStore):
@@ -85,11 +85,11 @@ class LostWakeUp(MemoryWorkerStore):
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         database = self._database
-        database.tell = lambda _channel, _payload="": None  # type: ignore[method-assign, assignment]
+        database.notify = lambda _channel, _payload="": None  # type: ignore[method-assign, assignment]
         try:
             return await super().report(reports)
         finally:
-            del database.tell
+            del database.notify
 
 
 class RetryThatDoubles(MemoryOrchestratorStore):
@@ -123,9 +123,9 @@ class ReportWithoutDeleting(MemoryWorkerStore):
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         before: dict[str, StoredTask] = dict(self._database.queue)
-        taken = await super().report(reports)
-        self._database.queue.update({task_id: before[task_id] for task_id in taken})
-        return taken
+        accepted = await super().report(reports)
+        self._database.queue.update({task_id: before[task_id] for task_id in accepted})
+        return accepted
 
 
 class DoubleExpansion(MemoryOrchestratorStore):

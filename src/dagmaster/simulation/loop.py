@@ -1,8 +1,8 @@
-"""An event loop without a machine: its time is a number, its order is chance from a seed, its hosts die and pause.
+"""A simulated event loop: its time is a number, its order is drawn from a seed, and its hosts may crash or pause.
 
-Every callback belongs to the host whose context it was made in. One host runs its callbacks in their order, as a
-process does; which host runs next is drawn. What a dead host still had to do is never done, and a host that sleeps does
-nothing until it is woken, while time passes. Nothing here waits for the real clock, a thread or a socket.
+Every callback belongs to the host in whose context it was created. One host runs its callbacks in their order, as a
+process does; which host runs next is drawn. Callbacks of a dead host never run, those of a paused host run after it is
+woken, while time passes. Nothing here uses the real clock, a thread or a socket.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
-from asyncio import _set_running_loop as set_running_loop  # documented, for those who write a loop
+from asyncio import _set_running_loop as set_running_loop  # documented for implementations of a loop
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ MAX_CALLBACKS: Final = 3_000_000
 
 
 class Host:
-    """A process: what runs in its context lives, pauses and dies with it."""
+    """A process: callbacks of its context pause and end with it."""
 
     __slots__ = ("is_dead", "is_paused", "name", "ready")
 
@@ -37,14 +37,14 @@ class Host:
         self.ready: deque[_Call] = deque()
 
     def context(self) -> contextvars.Context:
-        """Return a context whose callbacks are this host's."""
+        """Return a context for callbacks of this host."""
         context = contextvars.copy_context()
         context.run(HOST.set, self)
         return context
 
 
 class _Call:
-    """A callback that is to run, and its handle: asyncio asks no more of one than that it can be cancelled."""
+    """A scheduled callback, and its handle, of which asyncio only needs `cancel`."""
 
     __slots__ = ("args", "callback", "context", "host", "is_cancelled")
 
@@ -56,27 +56,27 @@ class _Call:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        # What it would have called is let go at once: its time may come much later.
+        # Its callback is released at once: it may be scheduled for much later.
         self.is_cancelled = True
         self.callback = self.args = None
 
 
 SERVER: Final = Host("server")
-"""Whoever is no host: the database, the network, the simulation itself."""
+"""The host of everything else: the database, the network, the simulation itself."""
 
 HOST: Final[contextvars.ContextVar[Host]] = contextvars.ContextVar("host", default=SERVER)
 
 
 class Stuck(AssertionError):
-    """Nobody has anything to do any more, and what was waited for has not happened."""
+    """No callback is scheduled, and the awaited future is not done."""
 
 
 class SimulatedLoop:
-    """Runs one simulation. It has what tasks, timers and events ask of a loop, and nothing that needs a machine."""
+    """Runs one simulation. It implements what asyncio needs of a loop for tasks, timers and events."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        # As asyncio's own types see it.
+        # Typed as asyncio expects it.
         self._loop: Any = self
         self._now = 0.0
         self._order = count()
@@ -91,11 +91,11 @@ class SimulatedLoop:
     # ── Time and callbacks ──
 
     def time(self) -> float:
-        """Seconds since the simulation started."""
+        """Return the seconds since the simulation started."""
         return self._now
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> _Call:
-        """Run it when its host is next."""
+        """Schedule a callback."""
         call = _Call(callback, args, contextvars.copy_context() if context is None else context)
         self._add(call)
         return call
@@ -105,13 +105,13 @@ class SimulatedLoop:
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> _Call:
-        """Run it after so many seconds."""
+        """Schedule a callback after a delay."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> _Call:
-        """Run it then."""
+        """Schedule a callback at a time."""
         call = _Call(callback, args, contextvars.copy_context() if context is None else context)
         heapq.heappush(self._timers, (when, next(self._order), call))
         return call
@@ -150,7 +150,7 @@ class SimulatedLoop:
     # ── Running ──
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until this is done."""
+        """Run until the future is done."""
         set_running_loop(self._loop)
         try:
             task = asyncio.ensure_future(future, loop=self._loop)
@@ -165,14 +165,14 @@ class SimulatedLoop:
         if not ready:
             self._pass_time()
             return
-        place = int(self._chance.random() * len(ready)) if len(ready) > 1 else 0
-        host = ready[place]
+        index = int(self._chance.random() * len(ready)) if len(ready) > 1 else 0
+        host = ready[index]
         call = host.ready.popleft()
         if not host.ready:
-            del ready[place]
+            del ready[index]
         self._calls += 1
         if self._calls > MAX_CALLBACKS:
-            raise Stuck(f"{MAX_CALLBACKS} callbacks ran, and there is no end: something runs in circles")
+            raise Stuck(f"{MAX_CALLBACKS} callbacks ran without an end: there is an endless loop")
         if not call.is_cancelled:
             call.context.run(call.callback, *call.args)
 
@@ -183,17 +183,17 @@ class SimulatedLoop:
                 continue
             self._now = max(self._now, when)
             self._add(call)
-            # All that is due at once is ready at once: chance puts it in order.
+            # Timers that are due at the same time are ready together: their order is drawn.
             while self._timers and self._timers[0][0] <= self._now:
                 _, _, more = heapq.heappop(self._timers)
                 if not more.is_cancelled:
                     self._add(more)
             if self._ready:
                 return
-        raise Stuck("nothing can happen any more: no timer is set")
+        raise Stuck("no callback is ready and no timer is set")
 
     def end(self) -> None:
-        """Let every task that is left come to its end: they are cancelled, the dead as well."""
+        """Cancel all remaining tasks, also those of dead hosts, and run them to their end."""
         for host in self.hosts:
             host.is_dead = host.is_paused = False
         self._ready = [host for host in (self._server, *self.hosts) if host.ready]
@@ -210,7 +210,7 @@ class SimulatedLoop:
         finally:
             set_running_loop(None)
 
-    # ── What asyncio asks of a loop ──
+    # ── The interface that asyncio uses ──
 
     def create_future(self) -> asyncio.Future[Any]:
         """Create a future of this loop."""
@@ -224,25 +224,25 @@ class SimulatedLoop:
         context: contextvars.Context | None = None,
         **_: Any,
     ) -> asyncio.Task[Any]:
-        """Create a task of this loop. It is kept until it is done: what the dead had begun must not end by itself."""
+        """Create a task of this loop. It is referenced until it is done: tasks of dead hosts must not be collected."""
         task = asyncio.Task(coro, loop=self._loop, name=name, context=context)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Something went wrong that nobody waits for."""
+        """Record an error that no task awaits."""
         error = context.get("exception")
         self.problems.append(f"{context.get('message')}: {error!r}")
 
     def get_debug(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def is_running(self) -> bool:
-        """While a simulation runs, always."""
+        """Return True."""
         return True
 
     def is_closed(self) -> bool:
-        """There is nothing to close."""
+        """Return False."""
         return False

@@ -1,7 +1,7 @@
-"""Handlers that do nothing, for workflows whose own are not to run.
+"""Mock handlers, which stand in for those of a workflow.
 
-They take a while, fail at times, and give something that fits what the workflow reads of them. What a node does is
-drawn from the seed and its name, so that it does the same in every schedule of that seed.
+They take some time, fail sometimes, and return an output that fits what the workflow reads of it. The behaviour of a
+node is drawn from the seed and its name, so that it is the same in every schedule of that seed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.errors import HandlerInvalid, PermanentError
 from dagmaster.simulation.output_inference import Shapes
-from dagmaster.simulation.value_schema import Kind, Shape, Wanted
+from dagmaster.simulation.value_schema import Kind, Requirement, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dagmaster.engine.graph import Graph, Spec
 
-TOO_OFTEN: Final = 9
-"""So many failures use up every usual policy."""
+EXHAUSTING_FAILURES: Final = 9
+"""More failures than the usual retry policies allow."""
 
 
 class MockHandlers:
-    """A mock for each handler of some workflows. `failures` tells how often a node of a job failed already.
+    """A mock for each handler of some workflows. `failures` returns how often a node of a job has failed.
 
-    In a share of the seeds, `failing`, a node may fail for good; in the others its retries are enough.
+    In the share `failing` of the seeds a node may fail permanently; in the others its retries suffice.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MockHandlers:
         static = ctx.node_id.split("__", 1)[0]
         task = self._tasks.get(static)
         seconds = chance.choice((0.0, 0.001, 0.01, 0.3, 2.0, 9.0))
-        fails = chance.choice((0, 0, 0, 0, 1, 1, 2, TOO_OFTEN))
+        fails = chance.choice((0, 0, 0, 0, 1, 1, 2, EXHAUSTING_FAILURES))
         phases = chance.choice((0, 0, 3))
         if task is not None and not self._is_failing:
             seconds = min(seconds, task.timeout_seconds / 4)
@@ -73,17 +73,17 @@ class MockHandlers:
         await asyncio.sleep(seconds)
         if self._failures(ctx.job_id, ctx.node_id) < fails:
             if chance.random() < 0.1 and self._is_failing:  # noqa: PLR2004
-                raise PermanentError("drawn to fail for good", kind="mock")
+                raise PermanentError("drawn to fail permanently", kind="mock")
             raise RuntimeError("drawn to fail")
-        given = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(chance)
-        return {**given, "node": ctx.node_id, "attempt": ctx.attempt}
+        output = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(chance)
+        return {**output, "node": ctx.node_id, "attempt": ctx.attempt}
 
 
 def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
     """Infer what mocks return. `known`: the real handlers, as far as they are installed; their models are exact."""
     shapes = Shapes(graphs)
     for node, task in _tasks_of(graphs).items():
-        shapes.of.setdefault(node, Shape()).want(Wanted(kind=Kind.OBJECT))
+        shapes.of.setdefault(node, Shape()).require(Requirement(kind=Kind.OBJECT))
         schema = _schema(known, task.handler)
         if schema is not None:
             shapes.typed(node, schema)
@@ -95,13 +95,13 @@ def _tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
 
 
 def _schema(known: Registry | None, name: str) -> dict[str, Any] | None:
-    """Return the JSON schema of what a handler gives, if it is here and says so."""
+    """Return the JSON schema of a handler's output, if it is installed and has a model."""
     try:
-        found = None if known is None else known.find(name)
+        spec = None if known is None else known.find(name)
     except HandlerInvalid:
-        # Its module cannot be imported here, which is no matter: it is not run.
+        # Its module cannot be imported here. It is not needed to run.
         return None
-    model = None if found is None else found.output_model
+    model = None if spec is None else spec.output_model
     return None if model is None else model.model_json_schema(mode="serialization")
 
 

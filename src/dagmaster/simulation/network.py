@@ -1,7 +1,7 @@
-"""The way between hosts and the database, which loses, delays, repeats nothing and promises nothing.
+"""The network between hosts and the database, with faults.
 
-Every operation of a store is a request and an answer. Either may be lost, and a request that its sender has given up
-may still be carried out, much later: so it is with a server that goes on with a statement when the client is gone.
+Every operation of a store is a request and a response. Either may be lost, and a request whose sender has timed out may
+still be executed much later: a server may continue a statement after its client has disconnected.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from dagmaster.simulation.loop import Host, SimulatedLoop
     from dagmaster.simulation.oracle import Oracle
 
-AWAY: Final = "the database cannot be reached"
-AMNESIACS: Final = 0.15
-STOPPERS: Final = 0.3
+UNREACHABLE: Final = "the database cannot be reached"
+AMNESIA_SHARE: Final = 0.15
+STOP_SHARE: Final = 0.3
 FLUSHED: Final = frozenset({"commit_turns", "load_owned", "claim", "release_stopped", "deregister", "submit", "send"})
-"""What an orchestrator or a client writes and waits for until it is on the disk, with all before it. What else is
-written may be taken back by a crash, and work is repeated."""
+"""Operations of orchestrators and clients that return when they, and all before them, are on disk. Other writes may be
+lost in a crash of the database, which repeats work."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """What goes wrong, and how often: a probability for each operation. `most`: so many times in all.
+    """The faults of a schedule: a probability for each operation, and `limit`, the number of all faults.
 
-    `amnesia`: in an outage the server forgets what it had not flushed. `stop`: services are stopped as operators do.
+    `amnesia`: in an outage the server loses what it had not flushed. `stop`: services are stopped like by an operator.
     """
 
     refused: float = 0.0
@@ -47,26 +47,36 @@ class Faults:
     crash: float = 0.0
     pause: float = 0.0
     slow: float = 0.0
-    deaf: float = 0.0
-    echo: float = 0.0
+    lost_notification: float = 0.0
+    repeated_notification: float = 0.0
     outage: float = 0.0
     amnesia: bool = False
     stop: bool = False
-    most: int = 0
+    limit: int = 0
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Faults:
-        """Draw some kinds of faults, not all: a fault that is always there hides what the others would show."""
+        """Draw some kinds of faults, not all: a fault in every schedule would hide the effects of others."""
         rate = chance.choice((0.005, 0.02, 0.06))
-        kinds = ("refused", "unanswered", "late", "crash", "pause", "slow", "deaf", "echo", "outage")
+        kinds = (
+            "refused",
+            "unanswered",
+            "late",
+            "crash",
+            "pause",
+            "slow",
+            "lost_notification",
+            "repeated_notification",
+            "outage",
+        )
         weights: dict[str, Any] = {kind: rate * chance.choice((0, 0.5, 1, 2)) for kind in kinds}
-        weights["deaf"] *= 5
-        weights["echo"] *= 5
+        weights["lost_notification"] *= 5
+        weights["repeated_notification"] *= 5
         weights["outage"] *= 0.1
-        faults = cls(**weights, most=chance.randint(1, 40))
-        faults.stop = chance.random() < STOPPERS
-        if chance.random() < AMNESIACS:
-            faults.amnesia, faults.outage, faults.most = True, 0.04, max(faults.most, 20)
+        faults = cls(**weights, limit=chance.randint(1, 40))
+        faults.stop = chance.random() < STOP_SHARE
+        if chance.random() < AMNESIA_SHARE:
+            faults.amnesia, faults.outage, faults.limit = True, 0.04, max(faults.limit, 20)
         return faults
 
 
@@ -77,7 +87,7 @@ class SimulatedClock(SystemClock):
         self._loop = loop
 
     def now(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return START + self._loop.time()
 
 
@@ -88,7 +98,7 @@ TABLES: Final = (
 
 
 class SimulatedDatabase(MemoryDatabase):
-    """The tables, with notifications that take a while, come in any order, and may be lost."""
+    """The database. Its notifications are delayed, arrive in any order, and may be lost."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(SimulatedClock(network.loop))
@@ -96,47 +106,47 @@ class SimulatedDatabase(MemoryDatabase):
         self._disk: bytes | None = None
 
     def flush(self, oracle: Oracle) -> None:
-        """Everything so far is on the disk."""
-        self._disk = pickle.dumps(([getattr(self, name) for name in TABLES], oracle.books()))
+        """Save the current state as the state on disk."""
+        self._disk = pickle.dumps(([getattr(self, name) for name in TABLES], oracle.state()))
 
     def crash(self, oracle: Oracle) -> None:
-        """Forget what is not on the disk. The oracle forgets with it: nobody was promised that."""
+        """Restore the state on disk. So does the oracle: what is lost was not guaranteed."""
         if self._disk is not None:
-            tables, books = pickle.loads(self._disk)  # noqa: S301 - our own
+            tables, state = pickle.loads(self._disk)  # noqa: S301 - our own
             for name, table in zip(TABLES, tables, strict=True):
                 setattr(self, name, table)
             self.is_queue_sorted = False
-            oracle.open_books(books)
+            oracle.restore(state)
 
-    def tell(self, channel: str, payload: str = "") -> None:
-        """Tell those who listen, later."""
-        for heard in tuple(self._listeners.get(channel, ())):
-            self._network.carry(heard, payload)
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Call the listeners of a channel later."""
+        for callback in tuple(self._listeners.get(channel, ())):
+            self._network.deliver_notification(callback, payload)
 
 
 class Network:
-    """Carries operations, and has them fail as the faults say, for as long as the storm lasts."""
+    """Executes operations, with faults until `calm` is called."""
 
     def __init__(self, loop: SimulatedLoop, chance: random.Random, faults: Faults) -> None:
         self.loop = loop
         self.faults = faults
         self.is_stormy = True
-        self.is_over = False
+        self.is_closed = False
         self.steps = 0
         self.trace: list[tuple[float, str, str]] = []
         self.crashed: Callable[[Host], None] = lambda _host: None
         self.database = SimulatedDatabase(self)
         self._chance = chance
         self._server = contextvars.copy_context()
-        self._away_until = 0.0
-        self._life = 0
+        self._down_until = 0.0
+        self._incarnation = 0
 
     # ── Faults ──
 
     def _happens(self, probability: float) -> bool:
-        if not self.is_stormy or self.faults.most <= 0 or self._chance.random() >= probability:
+        if not self.is_stormy or self.faults.limit <= 0 or self._chance.random() >= probability:
             return False
-        self.faults.most -= 1
+        self.faults.limit -= 1
         self.steps += 1
         return True
 
@@ -145,50 +155,50 @@ class Network:
             return self._chance.uniform(0.01, 4.0)
         return 0.0002 + 0.002 * self._chance.random() ** 3
 
-    def note(self, who: str, what: str) -> None:
-        """Remember what happened, for whoever looks into a broken promise."""
-        self.trace.append((self.loop.time(), who, what))
+    def note(self, host: str, text: str) -> None:
+        """Add an entry to the trace, which is printed for a violation."""
+        self.trace.append((self.loop.time(), host, text))
 
     def calm(self) -> None:
-        """From here on nothing goes wrong."""
+        """End all faults."""
         self.is_stormy = False
-        self._away_until = 0.0
+        self._down_until = 0.0
 
-    # ── Carrying ──
+    # ── Operations and notifications ──
 
-    def carry(self, heard: Callable[[str], None], payload: str) -> None:
-        """Carry a notification."""
-        if self.loop.time() < self._away_until or self._happens(self.faults.deaf):
+    def deliver_notification(self, callback: Callable[[str], None], payload: str) -> None:
+        """Deliver a notification after a delay; it may be lost or repeated."""
+        if self.loop.time() < self._down_until or self._happens(self.faults.lost_notification):
             self.note("network", f"a notification is lost: {payload}")
             return
-        times = 2 if self._happens(self.faults.echo) else 1
+        times = 2 if self._happens(self.faults.repeated_notification) else 1
         for _ in range(times):
-            self.loop.call_later(self._delay(), heard, payload, context=self._server)
+            self.loop.call_later(self._delay(), callback, payload, context=self._server)
 
-    def _go_away(self, oracle: Oracle) -> None:
-        """Take the server down, with everything that was under way, and bring it back after a while."""
+    def _start_outage(self, oracle: Oracle) -> None:
+        """Stop the server for a while. Operations in flight are aborted."""
         loop = self.loop
-        self._life += 1
-        self._away_until = loop.time() + self._chance.random() * self._chance.choice((0.5, 2.0, 15.0))
-        # Nobody could renew, so nobody is dead for one lease.
-        self.database.up_since = START + self._away_until
+        self._incarnation += 1
+        self._down_until = loop.time() + self._chance.random() * self._chance.choice((0.5, 2.0, 15.0))
+        # No service could renew its lease, so none expires within one lease.
+        self.database.up_since = START + self._down_until
         forgets = self.faults.amnesia and self._is_heads()
         if forgets:
             self.database.crash(oracle)
-        how = ", and forgets" if forgets else ""
-        self.note("network", f"the database is away for {self._away_until - loop.time():.1f} s{how}")
+        suffix = ", and loses data" if forgets else ""
+        self.note("network", f"the database is down for {self._down_until - loop.time():.1f} s{suffix}")
 
     async def call(self, request: Request) -> Any:
-        """Carry one operation there, and its answer back."""
-        if self.is_over:
+        """Send an operation to the database and return its response."""
+        if self.is_closed:
             raise asyncio.CancelledError
         loop, faults, host = self.loop, self.faults, request.host
         if self._happens(faults.outage):
-            self._go_away(request.oracle)
-        if loop.time() < self._away_until or self._happens(faults.refused):
+            self._start_outage(request.oracle)
+        if loop.time() < self._down_until or self._happens(faults.refused):
             await asyncio.sleep(self._delay())
             self.note(host.name, f"{request.name}: refused")
-            raise DatabaseUnavailable(AWAY)
+            raise DatabaseUnavailable(UNREACHABLE)
         if self._happens(faults.crash):
             is_sent = self._is_heads()
             self.note(host.name, f"{request.name}: crashes {'after' if is_sent else 'before'} it is sent")
@@ -202,20 +212,20 @@ class Network:
             loop.call_soon(self._pause, host, seconds, context=self._server)
             if self._is_heads():
                 await asyncio.sleep(0)
-        # Who registers has a new name each time: a late one would be nobody's.
+        # A registration has a new id each time: a late one would belong to no service.
         if request.name != "register" and self._happens(faults.late):
             self._send(request, after=self._chance.choice((0.05, 1.0, 5.0, 20.0)))
             await asyncio.sleep(self._delay())
-            self.note(host.name, f"{request.name}: given up, and carried out later")
-            raise DatabaseUnavailable(AWAY)
+            self.note(host.name, f"{request.name}: timed out, and executed later")
+            raise DatabaseUnavailable(UNREACHABLE)
         if self._happens(faults.unanswered):
             self._send(request)
             await asyncio.sleep(self._chance.uniform(0.005, 0.5))
-            self.note(host.name, f"{request.name}: its answer is lost")
-            raise DatabaseUnavailable(AWAY)
-        request.answer = loop.create_future()
+            self.note(host.name, f"{request.name}: its response is lost")
+            raise DatabaseUnavailable(UNREACHABLE)
+        request.response = loop.create_future()
         self._send(request)
-        return await request.answer
+        return await request.response
 
     def _is_heads(self) -> bool:
         return self._chance.getrandbits(1) == 1
@@ -226,17 +236,17 @@ class Network:
 
     def _send(self, request: Request, *, after: float = 0.0) -> None:
         delay = self._delay() + after * self._chance.random()
-        self.loop.call_later(delay, self._carry_out, request, self._life, context=self._server)
+        self.loop.call_later(delay, self._execute, request, self._incarnation, context=self._server)
 
-    def _carry_out(self, request: Request, life: int) -> None:
-        if life == self._life:
-            self._go_on(request, request.begin())
+    def _execute(self, request: Request, incarnation: int) -> None:
+        if incarnation == self._incarnation:
+            self._continue(request, request.begin())
         else:
-            # The server went down meanwhile: what was under way is not carried out.
-            self._answer(request, None, DatabaseUnavailable(AWAY))
+            # The server went down meanwhile: operations in flight are aborted.
+            self._respond(request, None, DatabaseUnavailable(UNREACHABLE))
 
-    def _go_on(self, request: Request, work: Coroutine[Any, Any, Any]) -> None:
-        """Carry out an operation: whole, unless it breathes."""
+    def _continue(self, request: Request, work: Coroutine[Any, Any, Any]) -> None:
+        """Execute an operation: atomically, unless it yields."""
         value, problem = None, None
         try:
             seconds = work.send(None)
@@ -244,52 +254,52 @@ class Network:
             value = end.value
         except Violation:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the host hears of it
+        except Exception as error:  # noqa: BLE001 - every error is sent to the host
             problem = error if isinstance(error, DagmasterError) else StatementFailed(f"{request.name}: {error!r}")
         else:
-            self.loop.call_later(seconds, self._go_on, request, work, context=self._server)
+            self.loop.call_later(seconds, self._continue, request, work, context=self._server)
             return
-        self.note(request.host.name, request.name if problem is None else f"{request.name} was refused: {problem}")
+        self.note(request.host.name, request.name if problem is None else f"{request.name} was rejected: {problem}")
         if problem is None:
             request.oracle.after(request.name, request.store, request.args, value)
             if self.faults.amnesia and request.is_flushed:
                 self.database.flush(request.oracle)
-        self._answer(request, value, problem)
+        self._respond(request, value, problem)
 
-    def _answer(self, request: Request, value: Any, problem: Exception | None) -> None:
-        if request.answer is not None:
-            self.loop.call_later(self._delay(), _settle, request.answer, value, problem, context=self._server)
+    def _respond(self, request: Request, value: Any, problem: Exception | None) -> None:
+        if request.response is not None:
+            self.loop.call_later(self._delay(), _set_response, request.response, value, problem, context=self._server)
 
 
 class Request:
-    """An operation of a store that somebody asked for. What was sent does not change any more."""
+    """An operation of a store with a copy of its arguments: what was sent does not change any more."""
 
-    __slots__ = ("answer", "args", "host", "name", "options", "oracle", "store")
+    __slots__ = ("args", "host", "name", "options", "oracle", "response", "store")
 
     def __init__(self, remote: RemoteStore, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.host = remote.host
         self.oracle = remote.oracle
         self.name = name
-        # Whatever becomes of the sender: neither its words nor its name.
-        self.store = remote.store if name == "register" else _as_it_is(remote.store)
-        self.args = tuple(_copied(each) for each in args)
+        # A copy, so that later changes of the sender have no effect, not even a new id.
+        self.store = remote.store if name == "register" else _snapshot(remote.store)
+        self.args = tuple(_copied(argument) for argument in args)
         self.options = options
-        self.answer: asyncio.Future[Any] | None = None
+        self.response: asyncio.Future[Any] | None = None
 
     @property
     def is_flushed(self) -> bool:
-        """Return whether it is on the disk when it is answered."""
+        """Return whether it is on disk when it returns."""
         return self.name in FLUSHED and not hasattr(self.store, "worker_id")
 
     def begin(self) -> Coroutine[Any, Any, Any]:
-        """Begin to carry it out."""
+        """Start the operation."""
         self.oracle.before(self.name, self.args)
         work: Coroutine[Any, Any, Any] = getattr(self.store, self.name)(*self.args, **self.options)
         return work
 
 
-class Breath:
-    """A pause inside an operation, in which others are served. No operation that is right has one."""
+class Yield:
+    """A pause inside an operation, in which others are executed. No correct operation has one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -298,17 +308,17 @@ class Breath:
         yield self._seconds
 
 
-def _settle(answer: asyncio.Future[Any], value: Any, problem: Exception | None) -> None:
-    if answer.done():
+def _set_response(response: asyncio.Future[Any], value: Any, problem: Exception | None) -> None:
+    if response.done():
         return
     if problem is None:
-        answer.set_result(value)
+        response.set_result(value)
     else:
-        answer.set_exception(problem)
+        response.set_exception(problem)
 
 
 class RemoteStore:
-    """A store as a host sees it: its operations cross the network, its events and its clock are at hand."""
+    """A store as a host sees it: its operations cross the network; its events and its clock are local."""
 
     def __init__(self, network: Network, host: Host, store: Any, oracle: Oracle) -> None:
         self.host = host
@@ -317,25 +327,25 @@ class RemoteStore:
         self._network = network
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.store, name)
-        if not callable(found) or not asyncio.iscoroutinefunction(found):
-            return found
+        attribute = getattr(self.store, name)
+        if not callable(attribute) or not asyncio.iscoroutinefunction(attribute):
+            return attribute
 
-        async def cross(*args: Any, **options: Any) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
             return await self._network.call(Request(self, name, args, options))
 
-        self.__dict__[name] = cross
-        return cross
+        self.__dict__[name] = call
+        return call
 
 
-def _as_it_is(store: Any) -> Any:
+def _snapshot(store: Any) -> Any:
     """Return a shallow copy of a store. `copy.copy` takes five times as long, for each request."""
-    same = object.__new__(type(store))
-    same.__dict__.update(store.__dict__)
-    return same
+    copied = object.__new__(type(store))
+    copied.__dict__.update(store.__dict__)
+    return copied
 
 
 def _copied(argument: Any) -> Any:
     if not isinstance(argument, list):
         return argument
-    return [replace(each) if isinstance(each, TaskReport) else each for each in argument]
+    return [replace(item) if isinstance(item, TaskReport) else item for item in argument]

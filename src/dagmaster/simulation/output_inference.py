@@ -1,7 +1,7 @@
-"""What a workflow reads of its nodes, and so what their outputs have to be like: a text, a number, a list of objects.
+"""Infer the shapes of node outputs from what a workflow reads of them: a text, a number, a list of objects.
 
-A filter says it, an operator, a literal beside it, the input of a child workflow; a model of the handler's output says
-it best. Where nothing does, anything will do. This module does not know handlers, nor which value is drawn.
+Filters, operators, literals and the inputs of child workflows require a shape; a model of the handler's output is the
+most certain. Without any of them, every value fits. This module does not know handlers, nor which value is drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from jinja2 import nodes as ast
 
 from dagmaster.engine.expressions.parser import parse
 from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, TaskSpec, WaitSpec, WorkflowSpec
-from dagmaster.simulation.value_schema import GUESS, LONG_AGO, SAID, Kind, Shape, Wanted, kind_of, learn, wanted_by
+from dagmaster.simulation.value_schema import (
+    GUESSED,
+    PAST_TIME,
+    REQUIRED,
+    Kind,
+    Requirement,
+    Shape,
+    kind_of,
+    learn,
+    requirement_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,29 +34,29 @@ if TYPE_CHECKING:
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import Graph, Spec
 
-_TEXT, _NUMBER, _LIST = Wanted(kind=Kind.TEXT), Wanted(kind=Kind.NUMBER), Wanted(kind=Kind.LIST)
-_SOME = Wanted(kind=Kind.LIST, least=1)
-_ANY: Final = Wanted()
-_TAKES: Final[Mapping[str, Wanted]] = {
-    "length": Wanted(kind=Kind.TEXT, sure=GUESS),
+_TEXT, _NUMBER, _LIST = Requirement(kind=Kind.TEXT), Requirement(kind=Kind.NUMBER), Requirement(kind=Kind.LIST)
+_NONEMPTY = Requirement(kind=Kind.LIST, min_items=1)
+_ANY: Final = Requirement()
+_FILTER_INPUTS: Final[Mapping[str, Requirement]] = {
+    "length": Requirement(kind=Kind.TEXT, certainty=GUESSED),
     **dict.fromkeys(("lower", "upper", "trim", "replace", "basename"), _TEXT),
     **dict.fromkeys(("round", "abs"), _NUMBER),
-    **dict.fromkeys(("int", "float"), Wanted(kind=Kind.NUMBER, sure=GUESS)),
+    **dict.fromkeys(("int", "float"), Requirement(kind=Kind.NUMBER, certainty=GUESSED)),
     **dict.fromkeys(("sum", "join", "sort", "unique"), _LIST),
-    **dict.fromkeys(("first", "last", "min", "max"), _SOME),
+    **dict.fromkeys(("first", "last", "min", "max"), _NONEMPTY),
 }
-_GIVES: Final[Mapping[str, Kind]] = {
+_FILTER_OUTPUTS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("lower", "upper", "trim", "replace", "basename", "join", "string", "tojson"), Kind.TEXT),
     **dict.fromkeys(("length", "int", "float", "round", "abs", "sum"), Kind.NUMBER),
     **dict.fromkeys(("sort", "unique"), Kind.LIST),
 }
-_OF_NUMBERS: Final = ("sum", "min", "max", "sort")
+_NUMERIC_FILTERS: Final = ("sum", "min", "max", "sort")
 _ENVIRONMENT: Final = Environment()  # noqa: S701 - it parses; it never renders
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where an expression stands: its node, what `value` is there, and the lists of the fan-outs around it."""
+    """The scope of an expression: its node, its `value`, and the items of the fan-outs around it."""
 
     graph: Graph
     spec: Spec | None = None
@@ -59,7 +69,7 @@ class Shapes:
 
     def __init__(self, graphs: Sequence[Graph]) -> None:
         self.of: dict[str, Shape] = {}
-        self._alike: list[tuple[Any, Any, _Scope]] = []
+        self._same_kind: list[tuple[Any, Any, _Scope]] = []
         self._children: dict[str, int] = {}
         self._graphs = {graph.workflow_id: graph for graph in graphs}
         for graph in graphs:
@@ -68,16 +78,16 @@ class Shapes:
             if graph.outputs is not None:
                 self._value(graph.outputs.source, _ANY, _Scope(graph))
             self._count_children(graph)
-        # What one learns the other is told, which may tell another.
+        # What one shape learns may be passed on to another, and from there to a third one.
         for _ in range(3):
-            self._tell_alike()
-            self._tell_children(graphs)
+            self._unify_operands()
+            self._propagate_to_children(graphs)
 
     def typed(self, node: str, schema: Mapping[str, Any]) -> None:
         """Learn the JSON schema of a node's output."""
         learn(self.of.setdefault(node, Shape()), schema)
 
-    # ── Where expressions stand ──
+    # ── Specs ──
 
     def _spec(self, spec: Spec, scope: _Scope) -> None:
         match spec:
@@ -89,117 +99,117 @@ class Shapes:
                 self._spec(spec.child, _Scope(scope.graph, scope.spec, None, (*scope.items, inside)))
             case WorkflowSpec():
                 child = self._graphs.get(spec.workflow_id)
-                given = spec.inputs.source if isinstance(spec.inputs.source, dict) else {}
-                for name, value in given.items():
-                    # An input that does not say its type is a string.
-                    accepted = None if child is None else child.inputs.get(name)
-                    schema = {} if accepted is None else {"type": "string", **accepted}
-                    self._value(value, wanted_by(schema), scope)
+                inputs = spec.inputs.source if isinstance(spec.inputs.source, dict) else {}
+                for name, value in inputs.items():
+                    # An input without a type is a string.
+                    declared = None if child is None else child.inputs.get(name)
+                    schema = {} if declared is None else {"type": "string", **declared}
+                    self._value(value, requirement_of(schema), scope)
             case WaitSpec():
                 if spec.seconds is not None:
                     self._value(spec.seconds.source, _NUMBER, scope)
                 if spec.until is not None:
-                    self._value(spec.until.source, Wanted(kind=Kind.TEXT, choices=(LONG_AGO,), only=True), scope)
+                    self._value(spec.until.source, Requirement(kind=Kind.TEXT, choices=(PAST_TIME,), only=True), scope)
             case ConditionalSpec():
                 if spec.condition_field is not None:
                     self._value(spec.condition_field.source, _ANY, scope)
                 inside_it = _Scope(scope.graph, spec, spec.condition_field)
                 for branch in spec.branches:
                     if branch.condition is not None:
-                        self._expression(parse(branch.condition.text), Wanted(sure=GUESS), inside_it)
+                        self._expression(parse(branch.condition.text), Requirement(certainty=GUESSED), inside_it)
             case _:
                 return
 
-    def _value(self, value: Any, wanted: Wanted, scope: _Scope) -> None:
+    def _value(self, value: Any, requirement: Requirement, scope: _Scope) -> None:
         if isinstance(value, dict | list):
-            for each in value.values() if isinstance(value, dict) else value:
-                self._value(each, _ANY, scope)
+            for item in value.values() if isinstance(value, dict) else value:
+                self._value(item, _ANY, scope)
             return
-        found = _expressions(value)
-        for each in found:
-            self._expression(each, wanted if _is_whole(value, found) else _ANY, scope)
+        expressions = _expressions(value)
+        for expression in expressions:
+            self._expression(expression, requirement if _is_whole(value, expressions) else _ANY, scope)
 
-    # ── What expressions ask for ──
+    # ── Requirements of expressions ──
 
-    def _expression(self, node: Any, wanted: Wanted, scope: _Scope) -> None:  # noqa: PLR0912, C901 - one for each kind
+    def _expression(self, node: Any, requirement: Requirement, scope: _Scope) -> None:  # noqa: PLR0912, C901 - one for each kind
         match node:
             case ast.Name() | ast.Getattr() | ast.Getitem():
                 for shape in self._paths(node, scope):
-                    shape.want(wanted)
+                    shape.require(requirement)
                 root = _root(node)
                 if not isinstance(root, ast.Name):
                     self._expression(root, _ANY, scope)
                 elif root.name == "value" and scope.value is not None:
-                    self._value(scope.value.source, wanted if node is root else _ANY, scope)
+                    self._value(scope.value.source, requirement if node is root else _ANY, scope)
             case ast.Filter():
-                self._filter(node, wanted, scope)
+                self._filter(node, requirement, scope)
             case ast.Compare():
                 self._compare(node, scope)
             case ast.BinExpr() if node.operator == "+":
-                kind = _kind(node.left) or _kind(node.right) or wanted.kind
+                kind = _kind(node.left) or _kind(node.right) or requirement.kind
                 for side in (node.left, node.right):
-                    self._expression(side, Wanted(kind=kind), scope)
+                    self._expression(side, Requirement(kind=kind), scope)
                 if kind is None:
-                    self._alike.append((node.left, node.right, scope))
+                    self._same_kind.append((node.left, node.right, scope))
             case ast.BinExpr():
                 self._expression(node.left, _NUMBER, scope)
                 is_divided = node.operator in ("/", "//", "%")
-                self._expression(node.right, Wanted(kind=Kind.NUMBER, nonzero=is_divided), scope)
+                self._expression(node.right, Requirement(kind=Kind.NUMBER, nonzero=is_divided), scope)
             case ast.Neg() | ast.Pos():
                 self._expression(node.node, _NUMBER, scope)
             case ast.CondExpr():
-                self._expression(node.test, Wanted(kind=Kind.BOOLEAN, sure=GUESS), scope)
-                self._expression(node.expr1, wanted, scope)
-                self._expression(node.expr2, wanted, scope)
+                self._expression(node.test, Requirement(kind=Kind.BOOLEAN, certainty=GUESSED), scope)
+                self._expression(node.expr1, requirement, scope)
+                self._expression(node.expr2, requirement, scope)
             case ast.And() | ast.Or():
                 for side in (node.left, node.right):
-                    self._expression(side, Wanted(kind=Kind.BOOLEAN, sure=GUESS), scope)
+                    self._expression(side, Requirement(kind=Kind.BOOLEAN, certainty=GUESSED), scope)
             case ast.Not():
-                self._expression(node.node, Wanted(kind=Kind.BOOLEAN, sure=GUESS), scope)
+                self._expression(node.node, Requirement(kind=Kind.BOOLEAN, certainty=GUESSED), scope)
             case _:
                 for inner in node.iter_child_nodes():
                     self._expression(inner, _ANY, scope)
 
-    def _filter(self, node: ast.Filter, wanted: Wanted, scope: _Scope) -> None:
-        asked: Any = node.node
+    def _filter(self, node: ast.Filter, requirement: Requirement, scope: _Scope) -> None:
+        operand: Any = node.node
         if node.name == "default":
-            fallback = next((each for each in node.args if isinstance(each, ast.Const)), None)
-            if wanted.kind is None and fallback is not None:
-                wanted = Wanted(kind=_kind(fallback), sure=GUESS)
+            fallback = next((argument for argument in node.args if isinstance(argument, ast.Const)), None)
+            if requirement.kind is None and fallback is not None:
+                requirement = Requirement(kind=_kind(fallback), certainty=GUESSED)
         else:
-            wanted = _TAKES.get(node.name, _ANY)
-        self._expression(asked, wanted, scope)
-        if node.name in _OF_NUMBERS:
-            for shape in self._denoted(asked, scope):
-                shape.inside().want(Wanted(kind=Kind.NUMBER, sure=GUESS))
+            requirement = _FILTER_INPUTS.get(node.name, _ANY)
+        self._expression(operand, requirement, scope)
+        if node.name in _NUMERIC_FILTERS:
+            for shape in self._denoted(operand, scope):
+                shape.inside().require(Requirement(kind=Kind.NUMBER, certainty=GUESSED))
         for argument in node.args:
-            self._expression(argument, _TAKES.get(node.name, _ANY) if node.name == "replace" else _ANY, scope)
+            self._expression(argument, _FILTER_INPUTS.get(node.name, _ANY) if node.name == "replace" else _ANY, scope)
 
     def _compare(self, node: ast.Compare, scope: _Scope) -> None:
         sides = [node.expr, *(operand.expr for operand in node.ops)]
         for operand, (left, right) in zip(node.ops, pairwise(sides), strict=True):
             if operand.op in ("in", "notin"):
-                named = [each.value for each in getattr(right, "items", ()) if isinstance(each, ast.Const)]
-                kind = kind_of(named[0]) if named else None
-                self._expression(left, Wanted(kind=kind, sure=GUESS, choices=tuple(named)), scope)
-                self._expression(right, Wanted(kind=Kind.LIST, sure=GUESS), scope)
+                literals = [item.value for item in getattr(right, "items", ()) if isinstance(item, ast.Const)]
+                kind = kind_of(literals[0]) if literals else None
+                self._expression(left, Requirement(kind=kind, certainty=GUESSED, choices=tuple(literals)), scope)
+                self._expression(right, Requirement(kind=Kind.LIST, certainty=GUESSED), scope)
                 continue
             kind = _kind(left) or _kind(right)
             if kind is None and operand.op not in ("eq", "ne"):
-                self._alike.append((left, right, scope))
+                self._same_kind.append((left, right, scope))
             for side, other in ((left, right), (right, left)):
                 choices = _choices(other.value, operand.op) if isinstance(other, ast.Const) else ()
-                sure = GUESS if operand.op in ("eq", "ne") else SAID
-                self._expression(side, Wanted(kind=kind, sure=sure, choices=choices), scope)
+                certainty = GUESSED if operand.op in ("eq", "ne") else REQUIRED
+                self._expression(side, Requirement(kind=kind, certainty=certainty, choices=choices), scope)
 
-    # ── Which shapes expressions name ──
+    # ── Shapes of expressions ──
 
     def _named(self, value: Any, scope: _Scope) -> list[Shape]:
-        found = _expressions(value)
-        return self._denoted(found[0], scope) if _is_whole(value, found) else []
+        expressions = _expressions(value)
+        return self._denoted(expressions[0], scope) if _is_whole(value, expressions) else []
 
     def _denoted(self, node: Any, scope: _Scope) -> list[Shape]:
-        """Return the shapes whose value an expression gives, or a part of it."""
+        """Return the shapes whose values an expression may have."""
         match node:
             case ast.Name() | ast.Getattr() | ast.Getitem():
                 return self._paths(node, scope)
@@ -213,7 +223,7 @@ class Shapes:
                 return []
 
     def _paths(self, node: Any, scope: _Scope) -> list[Shape]:
-        """Return the shapes at a path; at one whose key is computed, none."""
+        """Return the shapes at a path; none if a key is computed."""
         keys: list[str | int] = []
         while isinstance(node, ast.Getattr | ast.Getitem):
             key: Any = node.attr if isinstance(node, ast.Getattr) else node.arg
@@ -231,33 +241,33 @@ class Shapes:
 
     def _at(self, path: list[str | int], scope: _Scope) -> list[Shape]:
         match path:
-            case ["nodes", str(name), "output" | "outputs" as what, *keys]:
-                found, keys = self._of_node(name, str(what), keys, scope.graph)
-            case ["upstream", "output" | "outputs" as what, *keys]:
+            case ["nodes", str(name), "output" | "outputs" as field, *keys]:
+                shapes, keys = self._of_node(name, str(field), keys, scope.graph)
+            case ["upstream", "output" | "outputs" as field, *keys]:
                 requires = None if scope.spec is None else scope.spec.requires
                 leaves = [] if requires is None else requires.leaves()
-                found = [self.of.setdefault(leaf.node, Shape()) for leaf in leaves] if what == "output" else []
+                shapes = [self.of.setdefault(leaf.node, Shape()) for leaf in leaves] if field == "output" else []
             case ["item", *keys] if scope.items:
-                found = scope.items[-1]
+                shapes = scope.items[-1]
             case ["outer", *_]:
                 level = next((number for number, key in enumerate(path) if key != "outer"), len(path))
                 is_item = level < min(len(path), len(scope.items)) and path[level] == "item"
-                found, keys = (scope.items[-1 - level], path[level + 1 :]) if is_item else ([], [])
+                shapes, keys = (scope.items[-1 - level], path[level + 1 :]) if is_item else ([], [])
             case ["value", *keys] if scope.value is not None:
-                found = self._named(scope.value.source, _Scope(scope.graph, scope.spec))
+                shapes = self._named(scope.value.source, _Scope(scope.graph, scope.spec))
             case _:
                 return []
         for key in keys:
-            found = [shape.at(key) for shape in found]
-        return found
+            shapes = [shape.at(key) for shape in shapes]
+        return shapes
 
     def _of_node(
-        self, name: str, what: str, keys: list[str | int], graph: Graph
+        self, name: str, field: str, keys: list[str | int], graph: Graph
     ) -> tuple[list[Shape], list[str | int]]:
         spec = graph.specs.get(name)
         if isinstance(spec, FanInSpec) and spec.over is not None and keys[:1] == ["results"]:
-            name, what, keys = spec.over, "outputs", keys[1:]
-        if what == "output":
+            name, field, keys = spec.over, "outputs", keys[1:]
+        if field == "output":
             return [self.of.setdefault(name, Shape())], keys
         if not keys or not isinstance(keys[0], int):
             return [], []
@@ -265,26 +275,28 @@ class Shapes:
         self._children[name] = max(self._children.get(name, 0), keys[0] + 1, -keys[0])
         return [self.of.setdefault(name, Shape())], keys[1:]
 
-    # ── What one place tells another ──
+    # ── Propagation ──
 
     def _count_children(self, graph: Graph) -> None:
-        """Return where the third child is read, there are three."""
-        for name, least in self._children.items():
+        """Require as many items of a fan-out as its readers index."""
+        for name, min_items in self._children.items():
             spec = graph.specs.get(name)
             if isinstance(spec, FanOutSpec):
                 for shape in self._named(spec.source.source, _Scope(graph, spec)):
-                    shape.want(Wanted(least=least))
+                    shape.require(Requirement(min_items=min_items))
 
-    def _tell_alike(self) -> None:
-        """Two sides of a sum, and of a comparison, are of one kind; if nobody says which, they are numbers."""
-        for left, right, scope in self._alike:
+    def _unify_operands(self) -> None:
+        """Give both operands of a sum or a comparison the same kind; without any requirement they are numbers."""
+        for left, right, scope in self._same_kind:
             both = [*self._denoted(left, scope), *self._denoted(right, scope)]
-            surest = max(both, key=lambda shape: shape.sure, default=Shape())
+            most_certain = max(both, key=lambda shape: shape.certainty, default=Shape())
             for shape in both:
-                shape.want(Wanted(kind=surest.kind or Kind.NUMBER, sure=surest.sure or GUESS))
+                shape.require(
+                    Requirement(kind=most_certain.kind or Kind.NUMBER, certainty=most_certain.certainty or GUESSED)
+                )
 
-    def _tell_children(self, graphs: Sequence[Graph]) -> None:
-        """Pass what is read of a child job on to the nodes that its outputs are made of."""
+    def _propagate_to_children(self, graphs: Sequence[Graph]) -> None:
+        """Pass requirements on a child job's outputs on to the nodes that these are computed from."""
         for spec in [spec for graph in graphs for spec in graph.specs.values()]:
             inner = spec.child if isinstance(spec, FanOutSpec) else spec
             child = self._graphs.get(inner.workflow_id) if isinstance(inner, WorkflowSpec) else None
@@ -302,7 +314,7 @@ def _expressions(value: Any) -> list[Any]:
         return []
     with suppress(TemplateSyntaxError):
         body: Iterable[Any] = _ENVIRONMENT.parse(value).body
-        return [each for output in body for each in getattr(output, "nodes", ()) if not _is_blank(each)]
+        return [node for output in body for node in getattr(output, "nodes", ()) if not _is_blank(node)]
     return []
 
 
@@ -310,9 +322,9 @@ def _is_blank(node: Any) -> bool:
     return isinstance(node, ast.TemplateData) and not node.data.strip()
 
 
-def _is_whole(value: Any, found: list[Any]) -> bool:
-    """Return whether a text is one expression, whose value it has."""
-    return isinstance(value, str) and len(found) == 1 and not isinstance(found[0], ast.TemplateData)
+def _is_whole(value: Any, expressions: list[Any]) -> bool:
+    """Return whether a text is a single expression."""
+    return isinstance(value, str) and len(expressions) == 1 and not isinstance(expressions[0], ast.TemplateData)
 
 
 def _root(node: Any) -> Any:
@@ -322,7 +334,7 @@ def _root(node: Any) -> Any:
 
 
 def _kind(node: Any) -> Kind | None:
-    """Return the kind that an expression has, whatever its paths hold."""
+    """Return the kind of an expression, if it does not depend on values."""
     match node:
         case ast.Const():
             return kind_of(node.value)
@@ -331,7 +343,7 @@ def _kind(node: Any) -> Kind | None:
         case ast.Dict():
             return Kind.OBJECT
         case ast.Filter():
-            return _GIVES.get(node.name)
+            return _FILTER_OUTPUTS.get(node.name)
         case ast.Getitem() if isinstance(node.arg, ast.Slice):
             return _kind(node.node)
         case ast.BinExpr() if node.operator == "+":
@@ -343,7 +355,7 @@ def _kind(node: Any) -> Kind | None:
 
 
 def _choices(value: Any, operator: str) -> tuple[Any, ...]:
-    """Values on both sides of a comparison."""
+    """Return values for which a comparison differs."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return (value,) if operator in ("eq", "ne") and value is not None else ()
     return (value - 1, value, value + 1)

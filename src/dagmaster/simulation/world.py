@@ -1,8 +1,8 @@
-"""A simulated world: real orchestrators, real workers, a database in memory, and everything that can go wrong.
+"""A simulated world: real orchestrators and workers, a database in memory, and faults.
 
-One seed is one schedule: which hosts there are, what they are asked to do, in which order they run, what is lost, who
-dies and who sleeps. The same seed gives the same schedule, always. After the storm comes a calm in which every job must
-come to its end. The oracle watches all the time.
+One seed is one schedule: the hosts, the commands, the order in which hosts run, and the faults: lost messages, crashes,
+pauses. The same seed always yields the same schedule. After the storm comes a calm in which every job must finish. The
+oracle checks every operation.
 """
 
 from __future__ import annotations
@@ -57,58 +57,58 @@ CALM_SECONDS: Final = 600.0
 """Longer than every lease, every retry and every poll together."""
 
 CALM_SHARE: Final = 0.15
-COMPARED: Final = 3
-"""One of so many schedules is compared with a calm one, which takes as long again."""
+COMPARED_EVERY: Final = 3
+"""One of so many schedules is compared with a calm one, which doubles its time."""
 
 _ATTEMPT: Final = re.compile(r'"attempt": \d+')
 MANY_LOSSES: Final = 40
 """More than the faults of any schedule."""
 
 PROMPT_SECONDS: Final = 900.0
-"""A poll that is so slow is noticed: without faults nothing has to wait for it."""
+"""The poll interval without faults: so long that a missing notification is noticed."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Ask:
-    """Something that is asked of a job and its children, after a while; `again`: and again, until the job is over."""
+class ScheduledCommand:
+    """A command to a job and its children, after a while; `repeats`: until the job has finished."""
 
     kind: CommandKind
     body: Mapping[str, Any] = field(default_factory=dict)
     after_seconds: float = 1.0
-    again: bool = False
+    repeats: bool = False
     by: str = "ada"
 
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """What is done in a simulation: workflows, their inputs, and what people ask on the way."""
+    """The case of a simulation: workflows, their inputs, and commands."""
 
     graphs: Sequence[Graph]
     inputs: Mapping[str, Any] = field(default_factory=dict)
     children: Sequence[Graph] = ()
-    asks: Sequence[Ask] = ()
+    commands: Sequence[ScheduledCommand] = ()
     failing: float = 1.0
-    """In which share of the schedules a handler may fail for good."""
+    """The share of the schedules in which a handler may fail permanently."""
     known: Registry | None = None
-    """The handlers themselves, which are not run: their models say what the mocks give."""
+    """The real handlers, which are not run: their models define the outputs of the mocks."""
     _shapes: Shapes | None = field(default=None, init=False, repr=False)
 
     @property
     def shapes(self) -> Shapes:
-        """Return what the mocks give: the same in every schedule, so it is found out once."""
+        """Return the shapes of the mocks' outputs: the same in every schedule, so inferred once."""
         if self._shapes is None:
             self._shapes = learn_shapes([*self.graphs, *self.children], self.known)
         return self._shapes
 
     @property
-    def is_left_alone(self) -> bool:
-        """Nothing but its handlers decides how it ends: neither people nor the clock."""
-        return not self.asks and not any(_asks_the_clock(graph) for graph in (*self.graphs, *self.children))
+    def is_deterministic(self) -> bool:
+        """Return whether only its handlers decide its outcome, neither commands nor time."""
+        return not self.commands and not any(_depends_on_time(graph) for graph in (*self.graphs, *self.children))
 
 
 @dataclass(slots=True, kw_only=True)
 class StoreFactories:
-    """How the stores of hosts are made. A planted bug is a store with a fault."""
+    """Factories of the hosts' stores. A planted bug is a store with a defect."""
 
     orchestrator: Callable[..., MemoryOrchestratorStore] = MemoryOrchestratorStore
     worker: Callable[..., MemoryWorkerStore] = MemoryWorkerStore
@@ -122,7 +122,7 @@ class Reason(NamedTuple):
 
 
 class SimulationReport(NamedTuple):
-    """One event of a schedule: when, of which workflow, and what."""
+    """One event of a schedule, with its time and workflow."""
 
     at: float
     workflow_id: str
@@ -131,7 +131,7 @@ class SimulationReport(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one schedule."""
+    """The outcome of one schedule."""
 
     seed: int
     violation: str | None
@@ -146,15 +146,15 @@ class Outcome:
 
 
 def simulate(seed: int, case: Case, *, faults: Faults | None = None, stores: StoreFactories | None = None) -> Outcome:
-    """Run one schedule. Without faults they are drawn from the seed, and some seeds have none.
+    """Run one schedule. By default its faults are drawn from the seed, and some seeds have none.
 
-    What completes when nothing goes wrong must complete with the same outputs, whatever goes wrong.
+    What completes without faults must complete with the same outputs with them.
     """
-    chance = random.Random(seed)  # noqa: S311 - a schedule is to be drawn again
+    chance = random.Random(seed)  # noqa: S311 - a schedule must be reproducible
     if faults is None:
         faults = Faults() if chance.random() < CALM_SHARE else Faults.drawn(chance)
     outcome = _schedule(seed, chance, case, faults, stores or StoreFactories())
-    if outcome.violation is None and outcome.steps and case.is_left_alone and seed % COMPARED == 0:
+    if outcome.violation is None and outcome.steps and case.is_deterministic and seed % COMPARED_EVERY == 0:
         undisturbed = calm(seed, case)
         outcome.violation = undisturbed.violation or _difference(undisturbed, outcome)
     return outcome
@@ -164,18 +164,18 @@ def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, stor
     loop = SimulatedLoop(chance)
     world = World(loop, chance, case, faults, stores, seed)
     violation: str | None = None
-    silenced = logging.root.manager.disable
+    disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        loop.run_until_complete(world.live())
+        loop.run_until_complete(world.run())
     except (Violation, Stuck) as error:
         violation = str(error)
     finally:
-        world.network.is_over = True
+        world.network.is_closed = True
         loop.end()
-        logging.disable(silenced)
+        logging.disable(disabled)
     if violation is None and loop.problems:
-        violation = f"something failed that nobody waited for: {loop.problems[0]}"
+        violation = f"an error was not awaited: {loop.problems[0]}"
     network = world.network
     statuses = {job_id: job.row.status.value for job_id, job in network.database.jobs.items()}
     ends = {
@@ -188,18 +188,18 @@ def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, stor
     story = [
         SimulationReport(event.at - START, job.new.workflow_id, event) for job in jobs.values() for event in job.events
     ]
-    story.sort(key=lambda told: told.at)
+    story.sort(key=lambda report: report.at)
     trace = network.trace
     return Outcome(seed, violation, network.steps, loop.time(), len(trace), statuses, ends, trace, reasons, story)
 
 
 def calm(seed: int, case: Case) -> Outcome:
-    """Run a schedule in which nothing goes wrong but what handlers do."""
-    return _schedule(seed, random.Random(seed), case, Faults(), StoreFactories())  # noqa: S311 - to be drawn again
+    """Run a schedule without faults; only handlers may fail."""
+    return _schedule(seed, random.Random(seed), case, Faults(), StoreFactories())  # noqa: S311 - reproducible
 
 
 def _reason(job: StoredJob) -> Reason:
-    """Return the first node that failed permanently; else what the job itself says."""
+    """Return the first node that failed permanently; else the error of the job."""
     failed = [event for event in job.events if event.type == EventType.NODE_FAILED]
     if failed:
         return Reason(failed[0].node, failed[0].data.get("error") or {})
@@ -214,17 +214,17 @@ def _difference(calm: Outcome, stormy: Outcome) -> str | None:
         for node_id, end in nodes.items():
             other = stormy.ends[key].get(node_id)
             if other is None or _without_attempts(other) != _without_attempts(end):
-                return f"{key}: without a storm node {node_id} ends as {end}, with it as {other}"
+                return f"{key}: without faults node {node_id} ends as {end}, with them as {other}"
     return None
 
 
 def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, Any]:
-    """Return how a node ended, whichever attempt it was."""
+    """Return how a node ended, without its attempt."""
     status, output = end
     return status, None if output is None else _ATTEMPT.sub("", output.text or "")
 
 
-def _asks_the_clock(graph: Graph) -> bool:
+def _depends_on_time(graph: Graph) -> bool:
     """Return whether the outcome may depend on timing, on races or on lost workers."""
     if graph.deadline_seconds is not None:
         return True
@@ -248,7 +248,7 @@ def _is_timed(spec: Spec) -> bool:
 class World:
     """The hosts of one schedule."""
 
-    def __init__(  # noqa: PLR0917 - all that a schedule is
+    def __init__(  # noqa: PLR0917 - the parts of a schedule
         self, loop: SimulatedLoop, chance: random.Random, case: Case, faults: Faults, stores: StoreFactories, seed: int
     ) -> None:
         self.network = Network(loop, chance, faults)
@@ -265,11 +265,11 @@ class World:
         self._starts: dict[Host, Callable[[], None]] = {}
         self._services: dict[Host, Orchestrator | Worker] = {}
         self._clients: dict[int, asyncio.Task[None]] = {}
-        # Where nothing goes wrong, whoever waits for the poll was not woken.
-        self._poll_seconds = PROMPT_SECONDS if faults.most == 0 else POLL_SECONDS
-        self._is_prompt = faults.most == 0
+        # Without faults, a service that waits for its poll missed a notification.
+        self._poll_seconds = PROMPT_SECONDS if faults.limit == 0 else POLL_SECONDS
+        self._is_prompt = faults.limit == 0
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Run the storm, then the calm, then check everything."""
         for graph in (*self._case.graphs, *self._case.children):
             await self._publish(graph)
@@ -280,21 +280,21 @@ class World:
         for number, graph in enumerate(self._case.graphs):
             self._start_client(graph, number)
         if self.network.faults.stop:
-            self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_somebody)
-        await self._until_over(STORM_SECONDS)
+            self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_service)
+        await self._until_finished(STORM_SECONDS)
         self._calm()
         limit = PROMPT_SECONDS * 0.7 if self._is_prompt else CALM_SECONDS
-        if not await self._until_over(limit):
-            raise Violation(self._not_over())
+        if not await self._until_finished(limit):
+            raise Violation(self._describe_open_jobs())
         for client in self._clients.values():
             await client
-        self.oracle.look_at_everything()
+        self.oracle.check_final_state()
 
-    async def _until_over(self, seconds: float) -> bool:
+    async def _until_finished(self, seconds: float) -> bool:
         end = self._loop.time() + seconds
-        while not self._is_over():
+        while not self._is_finished():
             if self._loop.time() >= end:
-                # A workflow that rests for hours takes hours.
+                # A workflow with long waits takes long.
                 end = self._last_timer() + seconds
                 if self._loop.time() >= end:
                     return False
@@ -302,14 +302,14 @@ class World:
         return True
 
     def _last_timer(self) -> float:
-        """Return when the last timer is due that is set for a time to come; if there is none, long ago."""
+        """Return when the last timer in the future is due; minus infinity if there is none."""
         jobs = [job for job in self.database.jobs.values() if job.is_open]
         timers = [node.row.wake_at for job in jobs for node in job.nodes.values() if node.row.wake_at is not None]
         now = self.database.clock.now()
         return max((at - START for at in timers if at > now), default=-inf)
 
-    def _is_over(self) -> bool:
-        """Everybody has asked, everything is answered, and no job is open."""
+    def _is_finished(self) -> bool:
+        """Return whether all clients are done, all rows are processed, and no job is open."""
         database = self.database
         if database.inbox or database.queue or database.results:
             return False
@@ -317,7 +317,7 @@ class World:
             job.is_open for job in database.jobs.values()
         )
 
-    def _not_over(self) -> str:
+    def _describe_open_jobs(self) -> str:
         lines = [
             f"job {job_id} ({job.new.workflow_id}) is {job.row.status.value}, owner {job.owner_id}: "
             + ", ".join(f"{node_id} {node.row.status.value}" for node_id, node in job.nodes.items())
@@ -326,7 +326,7 @@ class World:
         ]
         database = self.database
         left = f"{len(database.queue)} tasks, {len(database.results)} results and {len(database.inbox)} commands"
-        return f"not over in time, with {left} waiting. " + " | ".join(lines)
+        return f"not finished in time, with {left} waiting. " + " | ".join(lines)
 
     # ── Hosts ──
 
@@ -349,7 +349,7 @@ class World:
         )
         remote: Any = RemoteStore(self.network, host, store, self.oracle)
         service = Orchestrator(remote, blobs=self.database.blobs, redact=redact_value, timing=timing)
-        self._live(host, service)
+        self._run_service(host, service)
 
     def _start_worker(self) -> None:
         host = self._host("worker", self._start_worker)
@@ -366,13 +366,13 @@ class World:
             heartbeat_seconds=1.0,
             shares_loop=True,
         )
-        self._live(host, service)
+        self._run_service(host, service)
 
-    def _live(self, host: Host, service: Orchestrator | Worker) -> None:
+    def _run_service(self, host: Host, service: Orchestrator | Worker) -> None:
         self._services[host] = service
         self._loop.create_task(service.run(), context=host.context())
 
-    def _stop_somebody(self) -> None:
+    def _stop_service(self) -> None:
         """Stop a service as an operator does, and start another in its place."""
         if not self.network.is_stormy or not self._services:
             return
@@ -383,7 +383,7 @@ class World:
         start = self._starts.pop(host, None)
         if start is not None:
             self._loop.call_later(self._chance.uniform(0.0, 3.0), start)
-        self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_somebody)
+        self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_service)
 
     def _crashed(self, host: Host) -> None:
         self._loop.kill(host)
@@ -410,32 +410,32 @@ class World:
         self._clients[number] = self._loop.create_task(self._client(graph, number, host), context=host.context())
 
     async def _client(self, graph: Graph, number: int, host: Host) -> None:
-        """Submit a job, as people do who do not give up; then ask what is to be asked."""
+        """Submit a job, with retries; then send the commands of the case."""
         store = MemoryClientStore(self.database)
         remote: Any = RemoteStore(self.network, host, store, self.oracle)
         inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
         submission = Submission(graph=graph, inputs=inputs, idempotency_key=f"job-{number}")
-        intake = JobSubmitter(remote, store.ids)
-        accepted = await self._patiently(lambda: intake.submit([submission]))
+        submitter = JobSubmitter(remote, store.ids)
+        accepted = await self._retry(lambda: submitter.submit([submission]))
         job_id = accepted[0].job_id
         self.oracle.accepted.add(job_id)
-        asks = self._case.asks
-        while asks:
-            for ask in asks:
-                await asyncio.sleep(ask.after_seconds * self._chance.uniform(0.1, 2.0))
-                for each in self._family(job_id):
-                    await self._patiently(partial(remote.send, each, ask.kind, ask.body, ask.by))
-            asks = [ask for ask in asks if ask.again and self.database.jobs[job_id].is_open]
+        commands = self._case.commands
+        while commands:
+            for command in commands:
+                await asyncio.sleep(command.after_seconds * self._chance.uniform(0.1, 2.0))
+                for target_id in self._with_children(job_id):
+                    await self._retry(partial(remote.send, target_id, command.kind, command.body, command.by))
+            commands = [command for command in commands if command.repeats and self.database.jobs[job_id].is_open]
 
-    def _family(self, job_id: str) -> list[str]:
-        """Return a job, and those that were started for it."""
-        found = [job_id]
-        for each, job in self.database.jobs.items():
-            if job.new.parent is not None and job.new.parent.job_id in found and job.is_open:
-                found.append(each)
-        return found
+    def _with_children(self, job_id: str) -> list[str]:
+        """Return a job and its open child jobs."""
+        job_ids = [job_id]
+        for child_id, job in self.database.jobs.items():
+            if job.new.parent is not None and job.new.parent.job_id in job_ids and job.is_open:
+                job_ids.append(child_id)
+        return job_ids
 
-    async def _patiently(self, work: Callable[[], Any]) -> Any:
+    async def _retry(self, work: Callable[[], Any]) -> Any:
         while True:
             try:
                 return await work()

@@ -113,7 +113,7 @@ def storm(
     except (WorkflowInvalid, InputsInvalid) as error:
         print_rejection(error, f"{file} was not simulated", sys.stdout if as_json else None)
         return BAD_INPUT
-    case = Case(graphs=[graph], children=children, inputs=inputs, asks=answer_all([graph, *children]))
+    case = Case(graphs=[graph], children=children, inputs=inputs, commands=answer_all([graph, *children]))
     case.failing, case.known = FAILING, registry
     if seed is not None:
         return _replay(simulate(seed, case), as_json=as_json, is_traced=is_traced)
