@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dagmaster.authoring.suggestions import nearest
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
-from dagmaster.ports.storage import BlobUri, shown_place
+from dagmaster.ports.storage import BlobUri, shorten_uri
 from dagmaster.settings_aliases import ALIASES, Alias
 
 PREFIX: Final = "DAGMASTER_"
@@ -404,7 +404,7 @@ def _quote_raw(setting: str, origins: dict[str, str]) -> str:
 
 
 def _raw(setting: str, origins: dict[str, str]) -> str:
-    return MASK if setting in _SECRETS else shown_place(os.environ.get(origins[setting], ""))[:100]
+    return MASK if setting in _SECRETS else shorten_uri(os.environ.get(origins[setting], ""))[:100]
 
 
 def _shown(value: Any) -> Any:

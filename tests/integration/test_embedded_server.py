@@ -384,7 +384,7 @@ def test_a_socket_directory_of_someone_else_is_refused(house):
     shutil.rmtree(data_dir / "socket")
     (data_dir / "socket").mkdir()
     os.chown(data_dir / "socket", 1, 1)
-    with pytest.raises(DataDirectoryUnusable, match=r"guards the embedded PostgreSQL.*of user 1\. Remove it"):
+    with pytest.raises(DataDirectoryUnusable, match=r"protects the embedded PostgreSQL.*of user 1\. Remove it"):
         EmbeddedPostgres(data_dir).start()
 
 

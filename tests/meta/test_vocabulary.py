@@ -54,17 +54,9 @@ NAMES: Final = {
 """Names that no variable, argument or attribute has: they are fine in prose, and say nothing about a value."""
 
 NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
-    "src/dagmaster/adapters": frozenset(["somebody", "whoever"]),
     "src/dagmaster/application": frozenset(["somebody", "wanted", "whoever"]),
-    "src/dagmaster/authoring": frozenset(["said"]),
     # An output of catalog handlers is named `found`.
     "src/dagmaster/handlers": frozenset(["found"]),
-    "src/dagmaster/ports": frozenset(["found", "mended", "somebody", "wanted"]),
-    "src/dagmaster/simulation": frozenset(["found", "given", "heard", "said", "somebody", "told", "wanted", "whoever"]),
-    "src/dagmaster/store": frozenset(
-        ["anew", "buried", "bury", "found", "given", "heard", "onlooker", "said", "somebody", "wanted", "whoever"]
-    ),
-    "src/dagmaster/worker": frozenset(["anew", "found", "said", "somebody", "wanted", "whoever"]),
 }
 """Words and names that a directory still has. Remove them here as they go."""
 

@@ -57,8 +57,8 @@ class HandlerContext:
         """Return the log of this task. Its records carry task_id, job_id, node_id and attempt."""
         # Made when it is asked for: a fan-out of 100,000 children that log nothing pays nothing.
         if self._logger is None:
-            said = {name: getattr(self, name) for name in ("task_id", "job_id", "node_id", "attempt")}
-            self._logger = TaskLogger(_LOGGER, said)
+            fields = {name: getattr(self, name) for name in ("task_id", "job_id", "node_id", "attempt")}
+            self._logger = TaskLogger(_LOGGER, fields)
         return self._logger
 
     @property

@@ -1,1 +1,1 @@
-"""What the rooms above agree on: small protocols and the values that cross them."""
+"""The interfaces between packages: small protocols and the plain values that they exchange."""

@@ -1,4 +1,4 @@
-"""The catalog of what was made: STAC collections and items, as plain JSON."""
+"""The STAC catalog: collections and items as plain JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """What became of items: made, changed, or there already as they were."""
+    """How many items were created, updated, or already stored unchanged."""
 
     created: int = 0
     updated: int = 0
@@ -20,29 +20,29 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for. Empty or None: anything."""
+    """The conditions of a search. Empty or None: any."""
 
     collections: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     bbox: tuple[float, float, float, float] | None = None
-    """West, south, east, north. West beyond east: across the antimeridian."""
+    """West, south, east, north. West greater than east: across the antimeridian."""
     datetime: str | None = None
-    """As STAC writes it: a moment, or `from/to`, each end may be `..`."""
+    """As in STAC: a time, or `from/to`; each end may be `..`."""
     limit: int = 100
 
 
 class Catalog(Protocol):
-    """Collections and items. It blocks. An item is known by its collection and id: registered twice, it is there once.
+    """Collections and items. Its methods block. Items are identified by collection and id; registering is idempotent.
 
-    Many workers register at once, and nothing is lost or there twice. What comes out equals what went in, JSON for
-    JSON. `CatalogUnavailable`: it does not answer. `PermanentError` of kind `invalid_input`: a catalog cannot take
-    this (`geo/stac_items.py`), or its collection is not there.
+    Many workers may register concurrently without loss or duplicates. Items are returned as they were registered.
+    Methods raise `CatalogUnavailable` if it does not respond, and `PermanentError` of kind `invalid_input` if an item
+    is invalid (`geo/stac_items.py`) or its collection does not exist.
     """
 
     def ensure_collection(self, collection: dict[str, Any]) -> bool:
-        """Have this collection. True: it was made. One that is there stays as it is.
+        """Create a collection, unless it exists; return whether it was created. An existing one is not changed.
 
-        Its extent grows with the items that come, and does not shrink when they go.
+        Its extent grows with registered items, and does not shrink when items are removed.
         """
 
     def collection(self, collection_id: str) -> dict[str, Any] | None:
@@ -52,19 +52,19 @@ class Catalog(Protocol):
         """Return all collections, by id."""
 
     def counts(self) -> dict[str, int]:
-        """Return how many items each collection has; those that have none may be left out."""
+        """Return the number of items by collection; empty collections may be missing."""
 
     def register(self, items: Sequence[dict[str, Any]]) -> Registered:
-        """Have these items, all or none. The same id again replaces what was there."""
+        """Create or replace items by id, all or none."""
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
         """Return one item."""
 
-    def search(self, wanted: Search) -> list[dict[str, Any]]:
-        """Items whose geometry meets the box and whose time meets the span: the newest first, then by id."""
+    def search(self, search: Search) -> list[dict[str, Any]]:
+        """Return items that intersect the box and the time range, newest first, then by id."""
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
-        """Return all items of a collection, however many, by id."""
+        """Yield all items of a collection by id."""
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
-        """Take items away; how many were there."""
+        """Remove items; return how many existed."""

@@ -31,7 +31,7 @@ class Services(Protocol):
 
     @property
     def blobs(self) -> Storage:
-        """Data by URI."""
+        """Return the storage of blobs by URI."""
 
     @property
     def catalog(self) -> Catalog:
@@ -39,7 +39,7 @@ class Services(Protocol):
 
     @property
     def tables(self) -> Tables:
-        """Feature tables."""
+        """Return the feature tables."""
 
     @property
     def share(self) -> Share:

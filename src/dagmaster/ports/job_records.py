@@ -21,7 +21,7 @@ class NewJob:
     content_hash: str
     inputs: str
     name: str = ""
-    """What people call it; the id of its workflow if empty."""
+    """A display name; the id of its workflow if empty."""
     env: str = "{}"
     priority: int = 5
     idempotency_key: str | None = None
@@ -33,13 +33,13 @@ class NewJob:
     workflows: str = "{}"
     parent: ParentNode | None = None
     depth: int = 0
-    # The job whose results are used again where they fit; but none of these nodes, nor of what follows them.
+    # The job whose results are reused where they match; but not those of the nodes in `redo`, nor of their dependents.
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
 
 
 class ParentNode(NamedTuple):
-    """The node of another job that a job was started for."""
+    """The node of the parent job for which a child job was started."""
 
     job_id: str
     node_id: str
@@ -47,7 +47,7 @@ class ParentNode(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What became of a submit. `same`: an earlier job with this key has the same body."""
+    """The result of a submission. `same`: an earlier job with this key has the same body."""
 
     job_id: str
     is_new: bool
@@ -64,7 +64,7 @@ class StoredWorkflow(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ClaimedJob:
-    """A job that this orchestrator now owns, with everything that is stored of it."""
+    """A job that this orchestrator owns, with all its stored state but the values."""
 
     row: JobRow
     workflow_id: str
@@ -81,6 +81,6 @@ class ClaimedJob:
     parent: ParentNode | None
     nodes: Sequence[NodeRow] = ()
     tasks: Mapping[str, str] = field(default_factory=dict)
-    """Ids of the tasks that are out, by node."""
+    """Ids of the tasks in flight, by node."""
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Where the values of a job are read from: outputs, and the frozen sources of fan-outs."""
+"""Reads the values of a job: outputs, and the frozen sources of fan-outs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(StrEnum):
-    """What can be loaded."""
+    """The kinds of values."""
 
     OUTPUT = "output"
     OUTPUTS = "outputs"
@@ -30,11 +30,11 @@ class Values(Protocol):
     """Loads many values of a job at once."""
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Give the values that are there; what is missing is left out.
+        """Return the stored values; missing ones are left out.
 
         Outputs of children come in index order, with None for a child that has none; those of nested fan-outs are
         lists of lists.
         """
 
     async def resolve_value(self, value: JsonText) -> Any:
-        """Read a value that was reported and is stored by nobody yet."""
+        """Return the value of a reported output that is not committed yet."""

@@ -1,4 +1,4 @@
-"""Where large values are kept: outputs that are too long for a row."""
+"""The storage of large outputs, which are too long for a row."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-
 
 
 class OutputBlobs(Protocol):
-    """Keeps bytes by name. A name is a relative path of plain words; what is written there is whole, or not there."""
+    """Stores bytes by name. A name is a relative path of plain words; a blob is written completely or not at all."""
 
     async def write(self, name: str, data: bytes) -> None:
-        """Keep it, for good: when this returns, a loss of power does not lose it."""
+        """Store a blob durably: it survives a power failure after this returns."""
 
     async def read(self, name: str) -> bytes:
-        """Give it back. `BlobNotFound` if it is not there."""
+        """Return a blob; raise `BlobNotFound` if it does not exist."""
 
 
 def check_plain(name: str) -> str:
-    """Return the name, if it is a relative path of plain words. Nothing can be at another: `BlobNotFound`."""
+    """Return the name if it is a relative path of plain words; else raise `BlobNotFound`, as no blob can have it."""
     if not _NAME.fullmatch(name):
         raise BlobNotFound(
-            f"{name!r} is no name of a blob: it is words of letters, digits, '.', '_' and '-' between '/'"
+            f"{name!r} is not a valid blob name: use words of letters, digits, '.', '_' and '-', separated by '/'"
         )
     return name

@@ -27,7 +27,7 @@ Position = tuple[int | float | str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs. What is None or empty does not filter; everything given must match."""
+    """A filter of jobs. Fields that are None or empty do not filter; all others must match."""
 
     statuses: frozenset[JobStatus] = frozenset()
     workflow_id: str | None = None
@@ -117,7 +117,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFilter:
-    """Which nodes, across jobs or of one job."""
+    """A filter of nodes, across jobs or of one job."""
 
     job_id: str | None = None
     statuses: frozenset[NodeStatus] = frozenset()
@@ -130,7 +130,7 @@ class NodeFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """One node that has a row, with its task while that is in flight. A node nothing happened to has no row."""
+    """One node that has a row, with its task while that is in flight. A node that has not changed has no row."""
 
     node_id: str
     status: NodeStatus
@@ -200,7 +200,7 @@ class NodeValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
-    """Which tasks in flight."""
+    """A filter of tasks in flight."""
 
     queue: str | None = None
     worker_id: str | None = None
@@ -229,7 +229,7 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class WaitInfo:
-    """What a waiting node waits for: since when, an approval's message, a wait's end."""
+    """Why a node waits: since when, the message of an approval, the end of a wait."""
 
     since: float
     message: str = ""
@@ -338,7 +338,7 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorRecord:
-    """An orchestrator: alive, stopped or dead. `left`: what became of the jobs of one that is gone."""
+    """An orchestrator: alive, stopped or dead. `left`: where the jobs of a stopped or dead one are now."""
 
     owner_id: str
     host: str
@@ -357,7 +357,7 @@ class OrchestratorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRecord:
-    """A worker: alive, stopped or dead. `left`: what became of the tasks of one that is gone."""
+    """A worker: alive, stopped or dead. `left`: where the tasks of a stopped or dead one are now."""
 
     worker_id: str
     host: str
@@ -382,7 +382,7 @@ class WorkerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRecord:
-    """Who is alive, who left lately, what waits."""
+    """Live and recently stopped services, and queues."""
 
     orchestrators: Sequence[OrchestratorRecord]
     workers: Sequence[WorkerRecord]
@@ -390,15 +390,14 @@ class FleetRecord:
     unowned_jobs: int
 
 
-# ── What diagnosis needs ────────────────────────────────────────────────────────────────────────────────────────────
+# ── Diagnosis ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisFacts:
     """A job as its owner would load it, and the facts around it that `engine.diagnosis` explains it with.
 
-    Values are not among them: inputs come with `job`, outputs are asked for with `outputs`, and `application` redacts
-    both.
+    Values are not among them: inputs are read with `job`, outputs with `outputs`; `application` redacts both.
     """
 
     job: JobRow

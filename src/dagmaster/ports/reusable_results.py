@@ -1,4 +1,4 @@
-"""What is left of a job for the one that was resumed from it."""
+"""Reads of resumed jobs: the results that a new run or a new job can reuse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SourceNode(NamedTuple):
-    """A completed node of a job that another was resumed from."""
+    """A completed node of a job that another one resumes."""
 
     node_id: str
     fingerprint: bytes
@@ -23,7 +23,7 @@ class SourceNode(NamedTuple):
 
 @dataclass(slots=True)
 class SourceJob:
-    """What is left of a job for the one that was resumed from it."""
+    """The completed nodes of a job that another one resumes."""
 
     job_id: str
     nodes: Sequence[SourceNode] = ()
@@ -31,16 +31,16 @@ class SourceJob:
 
 @dataclass(slots=True)
 class KnownHandlers:
-    """What handlers are at a moment, as their workers say. It is old as soon as somebody deploys."""
+    """The handlers of the registered workers when it was read. A deployment makes it outdated."""
 
     versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Of each handler: its versions on live workers; of one that no live worker has, the last that was seen."""
+    """The versions of each handler on live workers; if no live worker has it, the last known version."""
 
     served: frozenset[str] = frozenset()
     """The handlers that live workers have."""
 
     def is_current(self, handler: str, version: str | None) -> bool:
-        """Return whether a result of this version is what the handler would give now, as far as anybody knows."""
+        """Return whether this version of the handler is the current one, as far as is known."""
         known = self.versions.get(handler)
         return known is None or known == {version}
 

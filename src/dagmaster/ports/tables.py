@@ -1,4 +1,4 @@
-"""Tables of features: where vector data goes, chunk by chunk."""
+"""Feature tables for vector data, written in chunks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 COLUMN_TYPES: Final = ("text", "integer", "number", "boolean", "date", "timestamp", "json")
-"""Integers have 64 bits, numbers are doubles, a timestamp is a moment in UTC."""
+"""Integers have 64 bits, numbers are doubles, timestamps are in UTC."""
 SINGLE: Final = ("Point", "LineString", "Polygon")
 GEOMETRY_TYPES: Final = (*SINGLE, *(f"Multi{one}" for one in SINGLE), "GeometryCollection", "Geometry")
 CHUNK_COLUMN: Final = "_chunk"
 MAX_IDENTIFIER: Final = 63
-"""In bytes: PostgreSQL cuts longer names without a word."""
+"""In bytes: PostgreSQL truncates longer names silently."""
 
 _TABLE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}")
 _CHUNK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -25,16 +25,16 @@ _CHUNK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """What a table holds. `columns` maps a name to text, integer, number, boolean, date, timestamp or json."""
+    """The columns of a table. `columns` maps a name to text, integer, number, boolean, date, timestamp or json."""
 
     name: str
     columns: Mapping[str, str]
     geometry_type: str = "Geometry"
-    """One of the simple features' names, or Geometry for any; with ` Z` behind it where there are heights."""
+    """One of the simple features' names, or Geometry for any; with the suffix ` Z` if there are heights."""
     srid: int = 4326
     geometry_column: str = "geometry"
     source: str = ""
-    """What it is made of: an href without a version, perhaps a layer. Empty: nobody says."""
+    """The source of the data: an href without a version, with an optional layer. Empty: unknown."""
 
     def __post_init__(self) -> None:
         check_table(self.name)
@@ -51,7 +51,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """What is in a table. The bbox is in its own coordinate system."""
+    """The content of a table. The bbox is in its own coordinate system."""
 
     name: str
     href: str
@@ -66,40 +66,41 @@ class TableInfo:
 
 
 class Tables(Protocol):
-    """Tables of features. It blocks. A chunk is replaced as a whole, in one step: twice is once.
+    """Feature tables. Its methods block. A chunk is replaced atomically, so writing it again is idempotent.
 
-    `rows` is an Arrow table whose geometry column is WKB. `TablesUnavailable`: it does not answer, and trying again may
-    help. `PermanentError` of kind `invalid_input`: these rows do not fit this table, or nobody may have this name.
+    `rows` is an Arrow table whose geometry column is WKB. Methods raise `TablesUnavailable` if the storage does not
+    respond: a retry may help; and `PermanentError` of kind `invalid_input` if rows do not fit the table, or a name is
+    invalid.
     """
 
     def create(self, spec: TableSpec, *, replace: bool = False) -> bool:
-        """Have this table. True: it was made. One that is there and differs is a PermanentError.
+        """Create a table, unless it exists; return whether it was created.
 
-        So is one that is made of another source, unless that is to be replaced.
+        Raise PermanentError if it exists with other columns, or from another source without `replace`.
         """
 
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
-        """Put these rows in the place of those that this chunk had; how many."""
+        """Replace the rows of a chunk; return how many it has."""
 
     def keep_only(self, table: str, chunks: Sequence[str]) -> int:
-        """Take away the chunks of earlier runs; how many rows went."""
+        """Remove the chunks of earlier runs; return how many rows were removed."""
 
     def describe(self, table: str) -> TableInfo | None:
-        """Return its content."""
+        """Describe a table."""
 
     def read(self, table: str) -> Any:
-        """Return all of it, as an Arrow table, in any order, without the columns that the storage added."""
+        """Return all rows as an Arrow table, in any order, without internal columns."""
 
     def drop(self, table: str) -> bool:
-        """Take it away."""
+        """Drop a table."""
 
 
 def check_table(name: str) -> str:
     """Check the name of a table, with an optional schema."""
     if not _TABLE.fullmatch(name):
         raise _invalid(
-            f"{name[:100]!r} is no name of a table: letters, digits and '_', at most {MAX_IDENTIFIER}, not a digit"
-            " first, and perhaps a schema before it, as in geo.countries"
+            f"{name[:100]!r} is not a valid table name: use letters, digits and '_', at most {MAX_IDENTIFIER}, no digit"
+            " first, and optionally a schema, as in geo.countries"
         )
     return name
 
@@ -107,16 +108,16 @@ def check_table(name: str) -> str:
 def check_chunk(name: str) -> str:
     """Check the name of a chunk: it may become a file name."""
     if not _CHUNK.fullmatch(name):
-        raise _invalid(f"{name[:100]!r} is no name of a chunk: letters, digits, '_' and '-', at most 100")
+        raise _invalid(f"{name[:100]!r} is not a valid chunk name: use letters, digits, '_' and '-', at most 100")
     return name
 
 
 def check_column(name: str) -> str:
-    """Any text names a column that PostgreSQL would not cut or take for its own."""
+    """Check the name of a column: any text that PostgreSQL neither truncates nor reserves."""
     if not name or len(name.encode(errors="replace")) > MAX_IDENTIFIER or not name.isprintable():
-        raise _invalid(f"{name[:100]!r} is no name of a column: 1 to {MAX_IDENTIFIER} bytes, all printable")
+        raise _invalid(f"{name[:100]!r} is not a valid column name: use 1 to {MAX_IDENTIFIER} printable bytes")
     if name in (CHUNK_COLUMN, *SYSTEM_COLUMNS):
-        raise _invalid(f"the name {name!r} is taken: every table has a column of that name already")
+        raise _invalid(f"the column name {name!r} is reserved")
     return name
 
 

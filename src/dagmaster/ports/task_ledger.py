@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.engine.status import AttemptStatus
     from dagmaster.ports.json_text import JsonText
 
 
@@ -22,7 +23,7 @@ class TaskReport:
 
     task_id: str
     token: int
-    status: str
+    status: AttemptStatus
     permanent: bool = False
     output: JsonText | None = None
     error: str | None = None
@@ -33,7 +34,7 @@ class TaskReport:
 
 
 class TaskLedger(Protocol):
-    """Who works, and what became of the tasks."""
+    """The registration of a worker, and the reports of its tasks."""
 
     stops: asyncio.Event
     """Set when a held task has to stop; the next heartbeat returns which."""
@@ -65,4 +66,4 @@ class TaskLedger(Protocol):
         """
 
     async def deregister(self) -> None:
-        """Release what is still held and register as stopped."""
+        """Release all claimed tasks and deregister."""

@@ -1,4 +1,4 @@
-"""The task message that a worker gets, and the outcomes that it gives back.
+"""The task message for a worker, and the outcomes that it returns.
 
 The message is a public, versioned JSON document: other programs may write and read it.
 """
@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(slots=True)
 class TaskMessage:
-    """One attempt at a node, for a worker. `params` may hold secrets, so no repr shows them."""
+    """One attempt at a node, for a worker. `params` may contain secrets: they are not in the repr."""
 
     task_id: str
     job_id: str
@@ -33,7 +33,7 @@ class TaskMessage:
     dispatched_at: str | None = None
     trace_parent: str | None = None
     workflow: str = ""
-    # The params were made for this message alone, from JSON: a handler may have them as they are. Not part of the JSON.
+    # The params are JSON and not shared: a handler may get them without a copy. Not part of the JSON.
     own_params: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -56,24 +56,22 @@ class TaskMessage:
 
     @classmethod
     def from_json(cls, data: Any) -> TaskMessage:
-        """Read a message. One that cannot be read is a PermanentError of kind `invalid_message`."""
+        """Parse a message; raise PermanentError of kind `invalid_message` if it is invalid."""
         try:
-            read = _Message.model_validate(data)
+            message = _Message.model_validate(data)
         except ValidationError as error:
-            wrong = [f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}" for one in error.errors()[:20]]
-            raise PermanentError(
-                f"the task message cannot be read: {'; '.join(wrong)}", kind="invalid_message"
-            ) from None
-        values = {name: getattr(read, name) for name in _Message.model_fields if name != "version"}
-        values["attempt"] = read.attempt or read.retry_count + 1
-        values["checkpoint"] = read.checkpoint and Checkpoint(**read.checkpoint.model_dump())
-        values["dispatched_at"] = read.dispatched_at and read.dispatched_at.isoformat()
+            errors = [f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}" for one in error.errors()[:20]]
+            raise PermanentError(f"the task message is invalid: {'; '.join(errors)}", kind="invalid_message") from None
+        values = {name: getattr(message, name) for name in _Message.model_fields if name != "version"}
+        values["attempt"] = message.attempt or message.retry_count + 1
+        values["checkpoint"] = message.checkpoint and Checkpoint(**message.checkpoint.model_dump())
+        values["dispatched_at"] = message.dispatched_at and message.dispatched_at.isoformat()
         return cls(**values)
 
 
 @dataclass(slots=True)
 class Succeeded:
-    """The handler gave an output: JSON, and nobody else's."""
+    """The handler returned an output: JSON, not shared."""
 
     output: dict[str, Any]
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -89,18 +87,18 @@ class Failed:
 
 @dataclass(slots=True)
 class Released:
-    """The attempt was not finished, through nobody's fault. It uses up no retry."""
+    """The attempt was not finished, and has not failed. It uses up no retry."""
 
     reason: str
 
 
 Outcome = Succeeded | Failed | Released
 
-# Ids are decimal strings in our JSON; a number from another writer means the same.
+# Ids are decimal strings in our JSON; numbers of other writers are accepted.
 _Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]
 
 
-class _Saved(BaseModel):
+class _CheckpointModel(BaseModel):
     """A checkpoint in a message."""
 
     phase: str
@@ -109,7 +107,7 @@ class _Saved(BaseModel):
 
 
 class _Message(BaseModel):
-    """The door: what a message has to look like."""
+    """The schema of a message."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -121,9 +119,9 @@ class _Message(BaseModel):
     params: dict[str, Any] = {}
     timeout_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retry_count: int = Field(default=0, ge=0)
-    # Older writers know retry_count only.
+    # Older writers set retry_count only.
     attempt: int | None = Field(default=None, ge=1)
-    checkpoint: _Saved | None = None
+    checkpoint: _CheckpointModel | None = None
     dispatched_at: AwareDatetime | None = None
     trace_parent: str | None = None
     workflow: str = ""

@@ -1,4 +1,4 @@
-"""What a turn reads (results, commands) and what it commits, as plain values."""
+"""The input of a turn (results, commands) and its commit, as plain values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from dagmaster.ports.json_text import JsonText
 if TYPE_CHECKING:
     from dagmaster.engine.decisions import FinishJob
     from dagmaster.engine.model import Job, Node
+    from dagmaster.engine.status import AttemptStatus
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.job_records import NewJob, ParentNode
 
 
 @dataclass(slots=True)
 class TaskResult:
-    """What a worker reported of an attempt; LOST is reported by an orchestrator on behalf of a dead worker."""
+    """The reported result of an attempt; LOST is reported by an orchestrator for a dead worker."""
 
     id: int
     job_id: str
     node_id: str
     attempt: int
-    status: str
+    status: AttemptStatus
     permanent: bool
     output: JsonText | None
     error: str | None
@@ -32,16 +33,16 @@ class TaskResult:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """Return what stands in its row, in order."""
+        """Return the columns of its row, in order."""
         output = self.output or JsonText()
-        where = (self.id, int(self.job_id), self.node_id, self.attempt)
-        what = (self.status, self.permanent, output.text, output.ref, self.error)
-        return (*where, *what, self.claimed_at, self.reported_at, self.handler_version)
+        key = (self.id, int(self.job_id), self.node_id, self.attempt)
+        outcome = (self.status, self.permanent, output.text, output.ref, self.error)
+        return (*key, *outcome, self.claimed_at, self.reported_at, self.handler_version)
 
 
 @dataclass(slots=True)
 class Command:
-    """What somebody asked of a job."""
+    """A command to a job."""
 
     id: int
     job_id: str
@@ -53,7 +54,7 @@ class Command:
 
 @dataclass(slots=True)
 class NewTask:
-    """A task for a worker. `secrets`: which places of the params a secret is to be put in, and what is to be hidden."""
+    """A task for a worker. `secrets`: the places of secrets in the params, and the values to redact."""
 
     task_id: str
     node_id: str
@@ -67,30 +68,29 @@ class NewTask:
 
 @dataclass(slots=True)
 class Withdrawal:
-    """A task to take back, if no worker holds it. Then `status` and `error` are its result."""
+    """A task to withdraw if it is unclaimed. Then `status` and `error` are its result."""
 
     task_id: str
-    status: str
+    status: AttemptStatus
     error: str | None = None
 
 
 @dataclass(slots=True)
 class TurnCommit:
-    """One job's part of a turn. It is written as a whole, and only while (owner, epoch) still hold the job."""
+    """The commit of one job's turn. It is atomic, and rejected if the owner or the epoch does not match."""
 
     job: Job
     epoch: int
     event_seq: int
     priority: int
     results: list[int] = field(default_factory=list)
-    # Those of them that were pushed: the turn is written only if they are stored as they were said.
+    # Those of them that came in notifications: the turn is rejected unless the same results are stored.
     notified_results: list[TaskResult] = field(default_factory=list)
     commands: list[int] = field(default_factory=list)
     added: list[Node] = field(default_factory=list)
     changed: list[Node] = field(default_factory=list)
     outputs: dict[str, JsonText] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    # Nodes that were opened again.
     reopened: list[str] = field(default_factory=list)
     started: dict[str, float] = field(default_factory=dict)
     task_ids: dict[str, str] = field(default_factory=dict)

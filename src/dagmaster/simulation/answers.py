@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.simulation.world import Ask
+from dagmaster.simulation.world import ScheduledCommand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
 
 
-def answer_all(graphs: Iterable[Graph]) -> list[Ask]:
+def answer_all(graphs: Iterable[Graph]) -> list[ScheduledCommand]:
     """Return commands that approve every approval and send every signal of graphs, repeated until the job ends."""
     return [ask for graph in graphs for spec in graph.specs.values() if (ask := _answer(spec)) is not None]
 
 
-def _answer(spec: object) -> Ask | None:
+def _answer(spec: object) -> ScheduledCommand | None:
     if isinstance(spec, WaitSpec) and spec.signal is not None:
         body = {"name": spec.signal, "payload": None}
-        return Ask(kind=CommandKind.SIGNAL, body=body, after_seconds=3, again=True)
+        return ScheduledCommand(kind=CommandKind.SIGNAL, body=body, after_seconds=3, repeats=True)
     if isinstance(spec, ApprovalSpec):
         user = spec.approvers[0] if spec.approvers else "ada"
-        return Ask(
-            kind=CommandKind.APPROVE, body={"node": spec.id, "comment": ""}, after_seconds=4, again=True, by=user
+        return ScheduledCommand(
+            kind=CommandKind.APPROVE, body={"node": spec.id, "comment": ""}, after_seconds=4, repeats=True, by=user
         )
     return None

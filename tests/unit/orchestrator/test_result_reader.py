@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from dagmaster.engine.status import AttemptStatus
 from dagmaster.orchestrator.result_reader import MANY_RESULTS, READS_AHEAD, REMEMBERED, ResultReader
 from dagmaster.ports.turn_records import TaskResult
 from dagmaster.testing.clock import FakeClock
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def a_result(number: int) -> TaskResult:
-    return TaskResult(number, "1", "a", 1, "COMPLETED", permanent=False, output=None, error=None, claimed_at=None, reported_at=0.0)  # fmt: skip
+    return TaskResult(number, "1", "a", 1, AttemptStatus.COMPLETED, permanent=False, output=None, error=None, claimed_at=None, reported_at=0.0)  # fmt: skip
 
 
 class Store:

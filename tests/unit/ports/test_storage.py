@@ -50,8 +50,8 @@ def test_a_uri_that_can_be_read_is_written_as_it_was(text):
         ("VSIZIP/x.zip", "GDAL"),
         ("", "1 to 1,024 bytes, not 0"),
         ("ü" * 513, "1 to 1,024 bytes, not 1,026"),
-        ("a\ud800", "half of a character"),
-        (".publishing-0/x", "half written"),
+        ("a\ud800", "lone surrogate"),
+        (".publishing-0/x", "unfinished files"),
     ],
 )
 def test_a_name_that_leads_elsewhere_is_refused_with_its_reason(name, said):

@@ -72,13 +72,13 @@ def test_keys_that_came_later_are_ignored_and_ids_may_be_numbers():
     ],
 )
 def test_a_message_that_cannot_be_read_is_refused_with_the_reason(changed, sentence):
-    with pytest.raises(PermanentError, match=f"cannot be read: {sentence}") as caught:
+    with pytest.raises(PermanentError, match=f"is invalid: {sentence}") as caught:
         TaskMessage.from_json({**OLD, **changed})
     assert caught.value.kind == "invalid_message"
 
 
 def test_what_is_no_message_at_all_is_refused():
-    with pytest.raises(PermanentError, match="cannot be read: message"):
+    with pytest.raises(PermanentError, match="is invalid: message"):
         TaskMessage.from_json("hello")
 
 

@@ -209,7 +209,7 @@ class BlobStores:
     def _published(self, uri: BlobUri, passing: Passing) -> BlobInfo:
         info = self.find(uri)
         if info is None or info.size != passing.done:
-            raise BlobsUnavailable(f"{uri} was written, and then changed or taken away by somebody")
+            raise BlobsUnavailable(f"{uri} was changed or deleted by another client after it was written")
         return replace(info, sha256=passing.sha256, created=True)
 
     def _described(self, uri: BlobUri) -> BlobInfo:
@@ -223,7 +223,7 @@ class BlobStores:
         try:
             meta = self._stream(uri, drain)
         except BlobNotFound as error:
-            raise BlobsUnavailable(f"{uri} was taken away by somebody while it was published") from error
+            raise BlobsUnavailable(f"{uri} was deleted by another client while it was published") from error
         return _info(uri, meta, sha256=passing.sha256)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────

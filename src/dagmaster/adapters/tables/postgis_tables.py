@@ -32,7 +32,7 @@ MAX_COLUMNS: Final = 1600
 """Of a table of PostgreSQL."""
 LOCK_SECONDS: Final = 300
 MADE_OF: Final = "dagmaster made this of "
-"""The comment of a table: whoever looks at it in psql or QGIS sees it."""
+"""The comment of a table, which psql and QGIS show."""
 
 _TYPES: Final = {
     "text": "text",
