@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def answer_all(graphs: Iterable[Graph]) -> list[ScheduledCommand]:
     """Return commands that approve every approval and send every signal of graphs, repeated until the job ends."""
-    return [ask for graph in graphs for spec in graph.specs.values() if (ask := _answer(spec)) is not None]
+    return [command for graph in graphs for spec in graph.specs.values() if (command := _answer(spec)) is not None]
 
 
 def _answer(spec: object) -> ScheduledCommand | None:

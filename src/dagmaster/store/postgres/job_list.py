@@ -116,7 +116,9 @@ def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, status
     branches = [branch for match in matches for branch in _branches(match, statuses)]
     # One job may match by its name and by its submitter.
     union = "\nUNION\n" if len(matches) > 1 else "\nUNION ALL\n"
-    return compile_query("job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values="")))
+    return compile_query(
+        "job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values=""))
+    )
 
 
 @cache
