@@ -9,6 +9,8 @@ from dagmaster.store.postgres.named_queries import queries
 if TYPE_CHECKING:
     import asyncpg
 
+    from dagmaster.store.postgres.named_queries import Query
+
     PgConnection = asyncpg.Connection[asyncpg.Record]
 
 _SQL = queries("doctor")
@@ -16,7 +18,7 @@ _SQL = queries("doctor")
 
 async def server(connection: PgConnection) -> asyncpg.Record:
     """Return the version of the server, and the user with its rights."""
-    return await _one_row(connection, "server", {})
+    return await _one_row(connection, _SQL["server"], {})
 
 
 async def clock_time(connection: PgConnection) -> float:
@@ -28,7 +30,7 @@ async def clock_time(connection: PgConnection) -> float:
 async def live_services(connection: PgConnection, lease_seconds: float, worker_lease_seconds: float) -> asyncpg.Record:
     """Count live orchestrators and workers, with the queues that the workers serve."""
     leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
-    return await _one_row(connection, "live_services", leases)
+    return await _one_row(connection, _SQL["live_services"], leases)
 
 
 async def waiting_tasks(connection: PgConnection) -> list[tuple[str, int]]:
@@ -36,8 +38,7 @@ async def waiting_tasks(connection: PgConnection) -> list[tuple[str, int]]:
     return [(row["queue"], row["tasks"]) for row in await connection.fetch(_SQL["waiting_tasks"].sql)]
 
 
-async def _one_row(connection: PgConnection, name: str, params: dict[str, float]) -> asyncpg.Record:
-    query = _SQL[name]
+async def _one_row(connection: PgConnection, query: Query, params: dict[str, float]) -> asyncpg.Record:
     row = await connection.fetchrow(query.sql, *query.arguments(params))
     assert row is not None  # noqa: S101 - an aggregate always returns a row
     return row
