@@ -1,4 +1,4 @@
-"""A task of twenty phases whose worker ends at the thirteenth: it goes on there, on another worker."""
+"""A task of twenty phases whose worker ends in the thirteenth: another worker continues there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from tests.acceptance.test_services import Place
+from tests.acceptance.test_services import Sandbox
 from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ HANDLERS = """
 import asyncio, pathlib, time
 from dagmaster import HandlerContext, handler
 
-def begin(ctx, place, phase):
-    with pathlib.Path(place, "ran").open("a") as file:
+def begin(ctx, sandbox, phase):
+    with pathlib.Path(sandbox, "ran").open("a") as file:
         file.write(f"{ctx.attempt}:{phase}\\n")
 
 def phases(ctx):
     return range((ctx.checkpoint_data or {}).get("next", 1), 21)
 
 @handler("plain", queue="light")
-def plain(ctx: HandlerContext, place: str) -> dict:
+def plain(ctx: HandlerContext, sandbox: str) -> dict:
     for phase in phases(ctx):
-        begin(ctx, place, phase)
+        begin(ctx, sandbox, phase)
         while ctx.attempt == 1 and phase == 13:
             if ctx.cancelled:
                 ctx.checkpoint("asked", {"next": 13, "asked": True})
@@ -44,9 +44,9 @@ def plain(ctx: HandlerContext, place: str) -> dict:
     return {"asked": ctx.checkpoint_data["asked"]}
 
 @handler("coroutine", queue="light")
-async def coroutine(ctx: HandlerContext, place: str) -> dict:
+async def coroutine(ctx: HandlerContext, sandbox: str) -> dict:
     for phase in phases(ctx):
-        begin(ctx, place, phase)
+        begin(ctx, sandbox, phase)
         if ctx.attempt == 1 and phase == 13:
             try:
                 await asyncio.Event().wait()
@@ -64,62 +64,62 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def place(server: str) -> Iterator[Place]:
-    """Provide a place with a migrated database, an orchestrator, and no worker yet."""
+def sandbox(server: str) -> Iterator[Sandbox]:
+    """Provide a sandbox with a migrated database, an orchestrator, and no worker yet."""
     folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     folder.chmod(0o755)
-    found = Place(folder)
+    sandbox = Sandbox(folder)
     (folder / "held.py").write_text(HANDLERS)
     database = asyncio.run(take_database(server))
-    found.env |= {"DAGMASTER_DATABASE_URL": dsn_of(server, database), "DAGMASTER_DRAIN_SECONDS": "30"}
-    found.start("orchestrator").until("is ready")
-    yield found
-    for process in found.processes:
+    sandbox.env |= {"DAGMASTER_DATABASE_URL": dsn_of(server, database), "DAGMASTER_DRAIN_SECONDS": "30"}
+    sandbox.start("orchestrator").until("is ready")
+    yield sandbox
+    for process in sandbox.processes:
         process.end()
     asyncio.run(release_database(server, database))
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def ran(place: Place) -> list[str]:
-    file = place.folder / "ran"
+def phases_run(sandbox: Sandbox) -> list[str]:
+    file = sandbox.folder / "ran"
     return file.read_text().split() if file.exists() else []
 
 
-def saved(place: Place) -> Any:
-    async def look() -> Any:
-        connection = await asyncpg.connect(place.env["DAGMASTER_DATABASE_URL"])
+def checkpoint_phase(sandbox: Sandbox) -> Any:
+    async def query() -> Any:
+        connection = await asyncpg.connect(sandbox.env["DAGMASTER_DATABASE_URL"])
         try:
             return await connection.fetchval("SELECT phase FROM dagapp.dag_checkpoints")
         finally:
             await connection.close()
 
-    return asyncio.run(look())
+    return asyncio.run(query())
 
 
 @pytest.mark.parametrize("name", ["plain", "coroutine"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_goes_on_where_it_was_on_another_worker(place: Place, name: str, number: signal.Signals):
-    first = place.start("worker", "--queue", "light")
+def test_another_worker_continues_at_the_checkpoint(sandbox: Sandbox, name: str, number: signal.Signals):
+    first = sandbox.start("worker", "--queue", "light")
     first.until("is ready")
-    flow = place.write(
-        f"{{name: n, nodes: {{a: {{handler: {name}, retry: none, params: {{place: {place.folder}}}}}}}}}"
+    flow = sandbox.write(
+        f"{{name: n, nodes: {{a: {{handler: {name}, retry: none, params: {{sandbox: {sandbox.folder}}}}}}}}}"
     )
-    done = place.run("submit", flow, "--json")
+    done = sandbox.run("submit", flow, "--json")
     job = json.loads(done.stdout)["job_id"]
-    place.until(lambda: "1:13" in ran(place))
-    # It is stored a moment after it was said.
-    place.until(lambda: saved(place) == "phase_12")
-    place.start("worker", "--queue", "light").until("is ready")
+    sandbox.until(lambda: "1:13" in phases_run(sandbox))
+    # Checkpoints are stored with a delay.
+    sandbox.until(lambda: checkpoint_phase(sandbox) == "phase_12")
+    sandbox.start("worker", "--queue", "light").until("is ready")
     os.kill(first.pid, number)
-    assert first.over() == (0 if number == signal.SIGTERM else -signal.SIGKILL), first.text
+    assert first.wait() == (0 if number == signal.SIGTERM else -signal.SIGKILL), first.text
 
-    done = place.run("jobs", "watch", job)
+    done = sandbox.run("jobs", "watch", job)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ran(place) == [f"1:{phase}" for phase in range(1, 14)] + [f"2:{phase}" for phase in range(13, 21)]
-    node = json.loads(place.run("jobs", "show", job, "--json").stdout)
+    assert phases_run(sandbox) == [f"1:{phase}" for phase in range(1, 14)] + [f"2:{phase}" for phase in range(13, 21)]
+    node = json.loads(sandbox.run("jobs", "show", job, "--json").stdout)
     assert "COMPLETED" in json.dumps(node)
-    events = place.run("jobs", "events", job, "--json").stdout
-    # Neither uses up a retry; and who was asked had the time to say so.
+    events = sandbox.run("jobs", "events", job, "--json").stdout
+    # Neither uses up a retry; and a worker that shuts down saves another checkpoint.
     expected, other = ("AttemptReleased", "AttemptLost")[:: 1 if number == signal.SIGTERM else -1]
     assert (expected in events, other in events, "AttemptFailed" in events) == (True, False, False)
     assert ('"asked": true' in json.dumps(node)) is (number == signal.SIGTERM)

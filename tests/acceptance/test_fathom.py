@@ -32,8 +32,8 @@ BROKEN = "n50e009"
 GROUP = "fluvial-defended-2020-present"
 
 
-class Story:
-    """A database, zones beside it, and what commands said, one after the other."""
+class Scenario:
+    """A database with its zones, and the outputs of the commands of the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Story:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
         self.env = kept | {"DAGMASTER_DATA_DIR": str(folder / "data")}
 
-    def tell(self) -> None:
+    def play(self) -> None:
         synthetic_data.write_grid(self.blobs / "bronze" / "maps", GRID)
         broken = self.blobs / "bronze" / "maps" / GRID.file_name(BROKEN, 100)
         whole = broken.read_bytes()
@@ -54,7 +54,7 @@ class Story:
             self.planned = self.run("jobs", "resume", "last", "--from", "stack__3", "--dry-run")
             self.resumed = self.run("jobs", "resume", "last", "--from", "stack__3", "--wait")
             self.after_resume, self.registered = self.files(), self.items()
-            self.twin = self.run("submit", "workflows/fathom_flood.yaml", *INPUTS, "--wait")
+            self.second = self.run("submit", "workflows/fathom_flood.yaml", *INPUTS, "--wait")
 
     def dev(self) -> Any:
         process = subprocess.Popen(
@@ -74,16 +74,16 @@ class Story:
         return {str(path.relative_to(silver)): path.stat().st_mtime_ns for path in silver.rglob("*") if path.is_file()}
 
     def items(self) -> list[dict[str, Any]]:
-        found = ParquetCatalog(self.blobs / "catalog").search(Search(collections=("fathom-flood",)))
-        return sorted(found, key=lambda item: str(item["id"]))
+        items = ParquetCatalog(self.blobs / "catalog").search(Search(collections=("fathom-flood",)))
+        return sorted(items, key=lambda item: str(item["id"]))
 
-    def one(self, kind: str, name: str) -> Path:
-        (found,) = (self.blobs / "silver" / "fathom" / kind / GROUP).glob(f"{name}-*.tif")
-        return found
+    def raster(self, kind: str, name: str) -> Path:
+        (path,) = (self.blobs / "silver" / "fathom" / kind / GROUP).glob(f"{name}-*.tif")
+        return path
 
 
 class Dev:
-    """`dagmaster dev`, from when it is ready to its end."""
+    """`dagmaster dev`, from the moment when it is ready."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -98,7 +98,7 @@ class Dev:
         self.process.communicate(timeout=60)
 
 
-def made(files: Iterable[str]) -> list[str]:
+def short_names(files: Iterable[str]) -> list[str]:
     """Return the files without folders and fingerprints."""
     return sorted(re.sub(r".*/([^/]+)-\w+\.(\w+)", r"\1 \2", file) for file in files)
 
@@ -107,35 +107,35 @@ INPUTS = ("-i", "prefix=maps", "-i", "cell_degrees=2")
 
 
 @pytest.fixture(scope="module")
-def story():
-    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
+def scenario():
+    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
     folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
     folder.chmod(0o755)
-    told = Story(folder)
+    scenario = Scenario(folder)
     try:
-        told.tell()
-        yield told
+        scenario.play()
+        yield scenario
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# The story takes long, and tests of one module may run in several processes: so they are few.
+# The scenario takes long, and tests of one module may run in several processes: so there are few tests.
 
 
-def test_a_broken_tile_fails_alone_and_is_redone_alone_and_a_twin_changes_nothing(story):
-    a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(story)
-    the_repaired_tile_is_redone_alone_with_its_cell(story)
-    a_twin_finds_all_of_it_done_and_changes_nothing(story)
+def test_only_a_broken_tile_fails_and_is_redone_and_a_second_job_changes_nothing(scenario):
+    a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(scenario)
+    the_repaired_tile_is_redone_alone_with_its_cell(scenario)
+    a_second_job_finds_everything_done_and_changes_nothing(scenario)
 
 
-def test_what_came_of_it_is_true(story):
-    every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(story)
-    stacks_and_cells_are_cogs(story)
-    the_catalog_finds_the_cells_by_place_and_year_and_they_are_stac(story)
+def test_the_results_are_correct(scenario):
+    every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(scenario)
+    stacks_and_cells_are_cogs(scenario)
+    the_catalog_finds_the_cells_by_place_and_year_and_they_are_stac(scenario)
 
 
-def a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(story: Story) -> None:
-    result = story.first["result"]
+def a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(scenario: Scenario) -> None:
+    result = scenario.first["result"]
     (failed,) = result["failed_tiles"]
     assert failed["index"] == 3
     assert failed["error"]["kind"] == "invalid_input"
@@ -144,43 +144,45 @@ def a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(story: Story) 
     assert "See previous exception" not in failed["error"]["message"]
     assert "Traceback" not in json.dumps(failed)
     # It was tried once: no retry mends a file.
-    assert story.nodes["stack__3"]["attempt"] == 1
+    assert scenario.nodes["stack__3"]["attempt"] == 1
     assert result["held_cells"] == [{"cell": "n50e008_2deg", "group": GROUP, "lacking": [BROKEN]}]
     assert result["items"] == [f"{GROUP}-n48e008_2deg"]
-    assert made(story.after_first) == [
+    assert short_names(scenario.after_first) == [
         "n48e008_2deg json",
         "n48e008_2deg tif",
         *(f"{tile} tif" for tile in GRID.tiles[:3]),
     ]
 
 
-def the_repaired_tile_is_redone_alone_with_its_cell(story: Story) -> None:
-    assert story.planned["redone"][0]["children"] == {"reused": 3, "redone": 1}
-    new = set(story.after_resume) - set(story.after_first)
-    assert made(new) == ["n50e008_2deg json", "n50e008_2deg tif", f"{BROKEN} tif"]
-    assert {name: story.after_resume[name] for name in story.after_first} == story.after_first
-    assert story.resumed["result"]["failed_tiles"] == []
-    assert story.resumed["result"]["items"] == [f"{GROUP}-n48e008_2deg", f"{GROUP}-n50e008_2deg"]
+def the_repaired_tile_is_redone_alone_with_its_cell(scenario: Scenario) -> None:
+    assert scenario.planned["redone"][0]["children"] == {"reused": 3, "redone": 1}
+    new = set(scenario.after_resume) - set(scenario.after_first)
+    assert short_names(new) == ["n50e008_2deg json", "n50e008_2deg tif", f"{BROKEN} tif"]
+    assert {name: scenario.after_resume[name] for name in scenario.after_first} == scenario.after_first
+    assert scenario.resumed["result"]["failed_tiles"] == []
+    assert scenario.resumed["result"]["items"] == [f"{GROUP}-n48e008_2deg", f"{GROUP}-n50e008_2deg"]
 
 
-def a_twin_finds_all_of_it_done_and_changes_nothing(story: Story) -> None:
-    assert story.twin["result"]["tiles"]["done"] == 4
-    assert story.twin["result"]["tiles"]["to_do"] == story.twin["result"]["cells"]["to_do"] == 0
-    assert story.twin["result"]["items"] == story.resumed["result"]["items"]
-    assert story.files() == story.after_resume
-    assert story.items() == story.registered
+def a_second_job_finds_everything_done_and_changes_nothing(scenario: Scenario) -> None:
+    assert scenario.second["result"]["tiles"]["done"] == 4
+    assert scenario.second["result"]["tiles"]["to_do"] == scenario.second["result"]["cells"]["to_do"] == 0
+    assert scenario.second["result"]["items"] == scenario.resumed["result"]["items"]
+    assert scenario.files() == scenario.after_resume
+    assert scenario.items() == scenario.registered
 
 
-def every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(story: Story) -> None:
+def every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(scenario: Scenario) -> None:
     for number, (cell, south) in enumerate((("n48e008_2deg", 49), ("n50e008_2deg", 50))):
-        with rasterio.open(story.one("cells", cell)) as raster:
+        with rasterio.open(scenario.raster("cells", cell)) as raster:
             merged = raster.read()
             assert tuple(raster.bounds) == (8, south, 10, south + 1)
             assert raster.crs.to_epsg() == 4326
             assert raster.descriptions == tuple(map(band_name, RETURN_PERIODS))
         tiles = GRID.tiles[2 * number : 2 * number + 2]
         for band, period in enumerate(RETURN_PERIODS):
-            sources = [rasterio.open(story.blobs / "bronze" / "maps" / GRID.file_name(tile, period)) for tile in tiles]
+            sources = [
+                rasterio.open(scenario.blobs / "bronze" / "maps" / GRID.file_name(tile, period)) for tile in tiles
+            ]
             assert np.array_equal(merged[band], np.hstack([source.read(1) for source in sources]))
             for source in sources:
                 source.close()
@@ -188,25 +190,25 @@ def every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(st
         assert (np.diff(depths, axis=0) >= 0).all()
 
 
-def stacks_and_cells_are_cogs(story: Story) -> None:
-    files = list((story.blobs / "silver").rglob("*.tif"))
+def stacks_and_cells_are_cogs(scenario: Scenario) -> None:
+    files = list((scenario.blobs / "silver").rglob("*.tif"))
     assert len(files) == 6
     for file in files:
         assert cog_validate(str(file), strict=True) == (True, [], [])
 
 
-def the_catalog_finds_the_cells_by_place_and_year_and_they_are_stac(story: Story) -> None:
-    catalog = ParquetCatalog(story.blobs / "catalog")
+def the_catalog_finds_the_cells_by_place_and_year_and_they_are_stac(scenario: Scenario) -> None:
+    catalog = ParquetCatalog(scenario.blobs / "catalog")
     (found,) = catalog.search(Search(bbox=(8.2, 50.2, 8.3, 50.3), datetime="2020-01-01T00:00:00Z"))
     assert found["id"] == f"{GROUP}-n50e008_2deg"
     assert found["bbox"] == pytest.approx([8, 50, 10, 51])
-    assert found["assets"]["data"]["href"] == f"file://{story.one('cells', 'n50e008_2deg')}"
+    assert found["assets"]["data"]["href"] == f"file://{scenario.raster('cells', 'n50e008_2deg')}"
     assert [band["name"] for band in found["assets"]["data"]["bands"]] == [band_name(one) for one in RETURN_PERIODS]
     sources = {one["href"] for one in found["properties"]["dagmaster:sources"]}
-    assert sources == {f"file://{story.one('stacks', tile)}" for tile in ("n50e008", BROKEN)}
+    assert sources == {f"file://{scenario.raster('stacks', tile)}" for tile in ("n50e008", BROKEN)}
     assert found["properties"]["fathom:flood_type"] == "fluvial"
-    for item in story.registered:
+    for item in scenario.registered:
         Item.model_validate(item)
         # The core's schema comes with pystac. Those of the extensions are on the network.
         pystac.Item.from_dict({**item, "stac_extensions": []}).validate()
-    assert not list((story.blobs / "silver").rglob("parts/*/*"))
+    assert not list((scenario.blobs / "silver").rglob("parts/*/*"))

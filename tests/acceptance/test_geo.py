@@ -1,6 +1,6 @@
-"""The raster workflows that ship, on real data, with results checked for truth. No process is started here.
+"""The shipped raster workflows on real data, with verified results, in this process.
 
-What a death in between changes is tried by examples/landsat.py, with real processes: see the last test.
+The last test runs examples/landsat.py, which kills a worker of a real fleet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCENE = ROOT / "examples" / "data" / "landsat7_olinda.tif"
 HANDLERS = find_handlers(settings=Settings())
 
 
-class Place:
+class Sandbox:
     """A folder with zones, catalog and tables, and the scene in bronze."""
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class Place:
         self.services = LazyServices(handler_services_config(self.settings, folder))
 
     def run(self, file: str, **inputs):
-        """Run a workflow to its end, in this process."""
+        """Run a workflow in this process."""
         path = ROOT / file
         compiled, children = compile_with_children(path, HANDLERS)
         services = LazyServices(handler_services_config(self.settings, processes=2))
@@ -56,14 +56,14 @@ class Place:
         return Path(url.removeprefix("file://"))
 
     def item(self, collection: str, item_id: str) -> dict[str, Any]:
-        found = self.services.catalog.item(collection, item_id)
-        assert found is not None
-        return found
+        item = self.services.catalog.item(collection, item_id)
+        assert item is not None
+        return item
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return Place(tmp_path_factory.mktemp("geo") / "blobs")
+def sandbox(tmp_path_factory):
+    return Sandbox(tmp_path_factory.mktemp("geo") / "blobs")
 
 
 def is_cog(path: Path) -> bool:
@@ -71,70 +71,72 @@ def is_cog(path: Path) -> bool:
     return valid and not errors and not warnings
 
 
-def test_a_tiled_raster_is_put_together_pixel_by_pixel_and_found_where_it_lies(place):
-    result = place.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=100).result
-    path = place.path(result["cog_url"])
-    with rasterio.open(SCENE) as scene, rasterio.open(path) as made:
-        assert np.array_equal(scene.read(), made.read())
-        assert made.crs == scene.crs
-        assert made.transform.almost_equals(scene.transform)
+def test_a_tiled_raster_is_mosaicked_pixel_by_pixel_and_found_by_its_extent(sandbox):
+    result = sandbox.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=100).result
+    path = sandbox.path(result["cog_url"])
+    with rasterio.open(SCENE) as scene, rasterio.open(path) as result_raster:
+        assert np.array_equal(scene.read(), result_raster.read())
+        assert result_raster.crs == scene.crs
+        assert result_raster.transform.almost_equals(scene.transform)
         west, south, east, north = rasterio.warp.transform_bounds(scene.crs, "OGC:CRS84", *scene.bounds)
     assert is_cog(path)
     assert result["tiles"] == 16
-    (found,) = place.services.catalog.search(Search(bbox=(west, south, east, north), collections=("rasters",)))
-    assert found["id"] == result["item_id"]
-    assert box(west, south, east, north).buffer(1e-5).contains(shape(found["geometry"]))
-    assert found["bbox"] == pytest.approx([west, south, east, north], abs=1e-5)
+    (item,) = sandbox.services.catalog.search(Search(bbox=(west, south, east, north), collections=("rasters",)))
+    assert item["id"] == result["item_id"]
+    assert box(west, south, east, north).buffer(1e-5).contains(shape(item["geometry"]))
+    assert item["bbox"] == pytest.approx([west, south, east, north], abs=1e-5)
 
 
-def test_a_second_run_makes_nothing_new(place):
-    first = place.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=128).result
-    before = sorted(path for path in place.settings.blob_dir.rglob("*.tif"))
-    second = place.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=128).result
+def test_a_second_run_creates_no_files(sandbox):
+    first = sandbox.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=128).result
+    before = sorted(path for path in sandbox.settings.blob_dir.rglob("*.tif"))
+    second = sandbox.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=128).result
     assert second == first
-    assert sorted(path for path in place.settings.blob_dir.rglob("*.tif")) == before
+    assert sorted(path for path in sandbox.settings.blob_dir.rglob("*.tif")) == before
 
 
 @pytest.mark.parametrize("file", ["workflows/process_raster.yaml", "examples/sources/process_raster.yaml"])
-def test_a_raster_is_brought_to_degrees_as_gdal_does_it(place, file):
-    place_of = {"container_name": "bronze", "file_name": "landsat7_olinda.tif", "dataset_id": "olinda"}
+def test_a_raster_is_reprojected_to_degrees_as_by_gdal(sandbox, file):
+    source = {"container_name": "bronze", "file_name": "landsat7_olinda.tif", "dataset_id": "olinda"}
     when = {"datetime": "2001-07-13T10:00:00Z"} if file.startswith("workflows") else {}
-    report = place.run(file, **place_of, **when)
-    path = place.path(report.nodes["cog_translate"]["output"]["cog_path"])
-    with rasterio.open(SCENE) as scene, rasterio.open(path) as made:
-        assert made.crs.to_epsg() == 4326
-        expected = rasterio.warp.transform_bounds(scene.crs, made.crs, *scene.bounds, densify_pts=21)
-        assert made.bounds == pytest.approx(expected, abs=2 * max(made.res))
-        assert made.count == scene.count
+    report = sandbox.run(file, **source, **when)
+    path = sandbox.path(report.nodes["cog_translate"]["output"]["cog_path"])
+    with rasterio.open(SCENE) as scene, rasterio.open(path) as result_raster:
+        assert result_raster.crs.to_epsg() == 4326
+        expected = rasterio.warp.transform_bounds(scene.crs, result_raster.crs, *scene.bounds, densify_pts=21)
+        assert result_raster.bounds == pytest.approx(expected, abs=2 * max(result_raster.res))
+        assert result_raster.count == scene.count
     assert is_cog(path)
     registered = report.nodes["update_stac"]["output"]
     # The source's listing names no collection.
     assert registered["collection_id"] == ("olinda" if file.startswith("workflows") else "default-collection")
-    item = place.item(registered["collection_id"], registered["item_id"])
+    item = sandbox.item(registered["collection_id"], registered["item_id"])
     data = [asset for asset in item["assets"].values() if "data" in asset.get("roles", ())]
-    assert [place.path(asset["href"]) for asset in data] == [path]
+    assert [sandbox.path(asset["href"]) for asset in data] == [path]
     if file.startswith("workflows"):
         assert item["properties"]["datetime"] == "2001-07-13T10:00:00Z"
         assert "dagmaster:datetime_assumed" not in item["properties"]
         thumbnails = [asset["href"] for asset in item["assets"].values() if "thumbnail" in asset.get("roles", ())]
-        assert [place.path(href).read_bytes()[:8] for href in thumbnails] == [b"\x89PNG\r\n\x1a\n"]
+        assert [sandbox.path(href).read_bytes()[:8] for href in thumbnails] == [b"\x89PNG\r\n\x1a\n"]
 
 
 @pytest.mark.parametrize("file", ["workflows/raster_processing.yaml", "examples/sources/raster_processing_v1.yaml"])
-def test_a_small_raster_takes_the_small_path(place, file):
+def test_a_small_raster_takes_the_branch_for_small_rasters(sandbox, file):
     when = {"datetime": "2001-07-13T10:00:00Z"} if file.startswith("workflows") else {}
-    report = place.run(file, container_name="bronze", blob_name="landsat7_olinda.tif", collection_id="by-size", **when)
+    report = sandbox.run(
+        file, container_name="bronze", blob_name="landsat7_olinda.tif", collection_id="by-size", **when
+    )
     statuses = {name: report.nodes[name]["status"] for name in ("process_fa", "process_docker_memory")}
     assert statuses == {"process_fa": "COMPLETED", "process_docker_memory": "SKIPPED"}
-    made = report.nodes["process_fa"]["output"]
-    with rasterio.open(SCENE) as scene, rasterio.open(place.path(made["cog_url"])) as cog:
+    result_raster = report.nodes["process_fa"]["output"]
+    with rasterio.open(SCENE) as scene, rasterio.open(sandbox.path(result_raster["cog_url"])) as cog:
         assert np.array_equal(scene.read(), cog.read())
-    item = place.item("by-size", report.nodes["register_stac"]["output"]["item_id"])
-    assert made["cog_url"] in [asset["href"] for asset in item["assets"].values()]
+    item = sandbox.item("by-size", report.nodes["register_stac"]["output"]["item_id"])
+    assert result_raster["cog_url"] in [asset["href"] for asset in item["assets"].values()]
     assert item["properties"]["datetime"] == when.get("datetime", item["properties"]["datetime"])
 
 
-def test_the_sum_of_zones_is_the_sum_of_their_pixels(place):
+def test_the_sum_of_zones_is_the_sum_of_their_pixels(sandbox):
     west, south, east, north = -34.90, -8.03, -34.84, -7.97
     middle = (west + east) / 2
     zones = [("west", (west, south, middle, north)), ("east", (middle, south, east, north))]
@@ -146,13 +148,13 @@ def test_the_sum_of_zones_is_the_sum_of_their_pixels(place):
         }
         for name, bounds in zones
     ]
-    report = place.run(
+    report = sandbox.run(
         "workflows/user_pipeline.yaml",
         href="landsat7_olinda.tif",
         aoi=[west, south, east, north],
         zones=features,
     )
-    with rasterio.open(place.path(report.result["clipped"])) as clipped:
+    with rasterio.open(sandbox.path(report.result["clipped"])) as clipped:
         band = clipped.read(1, masked=True)
         inside = rasterio.warp.transform_bounds("OGC:CRS84", clipped.crs, west, south, east, north)
         assert box(*clipped.bounds).intersection(box(*inside)).area == pytest.approx(box(*inside).area, rel=0.02)

@@ -18,8 +18,8 @@ HANDLERS = """
 import ctypes, os
 from dagmaster import HandlerContext, handler
 
-@handler("falls")
-def falls() -> None:
+@handler("crashes")
+def crashes() -> None:
     ctypes.string_at(0)
 
 @handler("endless")
@@ -27,7 +27,7 @@ def endless() -> None:
     while True:
         pass
 
-def _says(ctx):
+def _report(ctx):
     print("printed")
     ctx.logger.info("logged")
     ctx.progress(1, 3, "one")
@@ -36,36 +36,36 @@ def _says(ctx):
 
 @handler("plain")
 def plain(ctx: HandlerContext) -> dict:
-    return _says(ctx)
+    return _report(ctx)
 
 @handler("coroutine")
 async def coroutine(ctx: HandlerContext) -> dict:
-    return _says(ctx)
+    return _report(ctx)
 """
 
 
-def tried(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+def run_handler(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
     file = folder / "mine.py"
     file.write_text(HANDLERS)
     return run_command("handlers", "test", name, "--handlers", str(file), *options, env=dict(os.environ))
 
 
-def test_a_function_that_takes_its_process_with_it_fails_and_says_where(tmp_path: Path):
-    done = tried(tmp_path, "falls")
+def test_a_function_that_crashes_its_process_fails_with_its_location(tmp_path: Path):
+    done = run_handler(tmp_path, "crashes")
     assert done.returncode == 1, done.stderr
     assert "FAILED (crashed): the handler's process died of signal 11 (SIGSEGV)" in done.stderr
-    assert "in falls" in done.stderr
+    assert "in crashes" in done.stderr
 
 
-def test_a_function_that_goes_on_after_its_timeout_is_killed(tmp_path: Path):
-    done = tried(tmp_path, "endless", "--timeout", "0.2", "--json")
+def test_a_function_that_exceeds_its_timeout_is_killed(tmp_path: Path):
+    done = run_handler(tmp_path, "endless", "--timeout", "0.2", "--json")
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["error"]["kind"] == "timeout"
 
 
 @pytest.mark.parametrize("name", ["plain", "coroutine"])
-def test_what_a_handler_says_is_shown_apart_from_its_output(tmp_path: Path, name: str):
-    done = tried(tmp_path, name)
+def test_reports_of_a_handler_are_printed_apart_from_its_output(tmp_path: Path, name: str):
+    done = run_handler(tmp_path, name)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout).keys() == {"pid"}
     assert done.stderr == "printed\nINFO dagmaster.task: logged\nprogress: 1 of 3 one\ncheckpoint: first\n"

@@ -1,4 +1,4 @@
-"""A canary secret stands wherever a secret can, and is searched in everything that comes out.
+"""Canary secrets are in every place where a secret may be, and are searched in every output.
 
 What may contain a secret input is named in ADR 0015: the inputs of jobs, the params of queued tasks, and the frozen
 list of a fan-out. Everything else is searched: every table, every command with and without `--json`, the terminal.
@@ -151,16 +151,16 @@ nodes:
   after: {{handler: echo, queue: default}}
 """
 
-STEERED = f"""
-workflow_id: canary_steered
+CONTROLLED = f"""
+workflow_id: canary_controlled
 version: 1
 {INPUTS}
 nodes:
-  ask: {{type: approval, message: "Use {{{{ inputs.key }}}}?", next: hear}}
-  hear: {{type: wait, signal: go, next: work}}
-  work: {{handler: leak.fails, params: {{value: "{{{{ inputs.key }}}} {{{{ nodes.hear.output }}}} {{{{ secrets.CANARY }}}}"}}, next: after}}
+  ask: {{type: approval, message: "Use {{{{ inputs.key }}}}?", next: receive}}
+  receive: {{type: wait, signal: go, next: work}}
+  work: {{handler: leak.fails, params: {{value: "{{{{ inputs.key }}}} {{{{ nodes.receive.output }}}} {{{{ secrets.CANARY }}}}"}}, next: after}}
   after: {{handler: echo, queue: default}}
-outputs: {{heard: "{{{{ nodes.hear.output }}}}"}}
+outputs: {{received: "{{{{ nodes.receive.output }}}}"}}
 """
 TILES = f"""
 workflow_id: canary_tiles
@@ -185,7 +185,7 @@ DOCUMENTED = {
 }
 
 
-class Place:
+class Sandbox:
     """A folder with the workflows, and the commands that run there. Everything that a command prints is searched."""
 
     def __init__(self, folder: Path, dsn: str) -> None:
@@ -196,7 +196,7 @@ class Place:
             ("canary_child", CHILD),
             ("canary_open", OPEN),
             ("canary_failing", FAILING),
-            ("canary_steered", STEERED),
+            ("canary_controlled", CONTROLLED),
             ("canary_tiles", TILES),
         ):
             (folder / f"{name}.yaml").write_text(text)
@@ -296,14 +296,14 @@ class Place:
         return asyncio.run(read())
 
 
-def assert_clean(text: str, place: str) -> None:
+def assert_clean(text: str, source: str) -> None:
     for secret in SECRETS:
         at = text.find(secret)
-        assert at < 0, f"{place}: …{text[max(0, at - 200) : at + 100]}…"
+        assert at < 0, f"{source}: …{text[max(0, at - 200) : at + 100]}…"
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
+def sandbox() -> Iterator[Sandbox]:
     with (
         tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as folder,
         pytest.MonkeyPatch.context() as patch,
@@ -313,107 +313,107 @@ def place() -> Iterator[Place]:
         patch.setenv("DAGMASTER_SECRET_CANARY", TOKEN)
         patch.setenv("DAGMASTER_HANDLERS", f"{folder}/leaks.py")
         with EmbeddedPostgres(Path(folder) / "postgres") as server:
-            yield Place(Path(folder), server.dsn)
+            yield Sandbox(Path(folder), server.dsn)
 
 
 @pytest.mark.parametrize("store", [[], ["--ephemeral"]], ids=["stored", "ephemeral"])
 @pytest.mark.parametrize("display", [["--plain"], ["--json"], ["--watch"]], ids=["plain", "json", "watch"])
-def test_a_run_shows_no_secret(place: Place, store: list[str], display: list[str]):
-    printed = place.run("canary", *store, *display, "--approve", "all", code=0)
+def test_a_run_shows_no_secret(sandbox: Sandbox, store: list[str], display: list[str]):
+    printed = sandbox.run("canary", *store, *display, "--approve", "all", code=0)
     if display == ["--json"]:
         document = json.loads(printed)
         assert document["status"] == "COMPLETED"
         assert document["result"]["echo"]["echo"] == "***"
         assert document["result"]["pin"] == "***"
-    place.run("canary_failing", *store, *display, code=1)
+    sandbox.run("canary_failing", *store, *display, code=1)
 
 
 @pytest.mark.parametrize("store", [[], ["--ephemeral"]], ids=["stored", "ephemeral"])
-def test_inputs_that_do_not_fit_are_refused_without_their_values(place: Place, store: list[str]):
+def test_inputs_that_do_not_fit_are_refused_without_their_values(sandbox: Sandbox, store: list[str]):
     for pair in (f"pin={KEY}", f"box={NESTED}"):
-        place.dagmaster("run", "canary.yaml", "-I", "inputs.json", "-i", pair, "--json", *store, codes=(2,))
+        sandbox.dagmaster("run", "canary.yaml", "-I", "inputs.json", "-i", pair, "--json", *store, codes=(2,))
 
 
-def test_no_command_and_no_table_shows_a_secret(place: Place):
-    place.run("canary", "--approve", "all", code=0)
-    place.run("canary_failing", code=1)
-    canary, child, failed = (place.last_job(name) for name in ("canary", "canary_child", "canary_failing"))
+def test_no_command_and_no_table_shows_a_secret(sandbox: Sandbox):
+    sandbox.run("canary", "--approve", "all", code=0)
+    sandbox.run("canary_failing", code=1)
+    canary, child, failed = (sandbox.last_job(name) for name in ("canary", "canary_child", "canary_failing"))
     for command in ("show", "why", "events", "logs"):
         for job in (canary, child, failed):
-            place.read("jobs", command, job)
-            place.read("jobs", command, job, "--json")
+            sandbox.read("jobs", command, job)
+            sandbox.read("jobs", command, job, "--json")
     for node in ("key", "pin", "token", "fan", "fan__0", "child", "exposed__0", "route", "ask", "fails", "expression"):
-        place.read("jobs", "show", canary, node)
-        place.read("jobs", "show", canary, node, "--json")
-        place.read("jobs", "why", canary, node)
-    place.read("jobs", "show", canary, "--json", "--all")
-    place.read("jobs", "list")
-    place.read("jobs", "list", "--json")
+        sandbox.read("jobs", "show", canary, node)
+        sandbox.read("jobs", "show", canary, node, "--json")
+        sandbox.read("jobs", "why", canary, node)
+    sandbox.read("jobs", "show", canary, "--json", "--all")
+    sandbox.read("jobs", "list")
+    sandbox.read("jobs", "list", "--json")
     for arguments in (("resume", failed), ("retry", failed, "work")):
-        place.read("jobs", *arguments, "--dry-run")
-        place.read("jobs", *arguments, "--dry-run", "--json")
-    place.read("fleet")
+        sandbox.read("jobs", *arguments, "--dry-run")
+        sandbox.read("jobs", *arguments, "--dry-run", "--json")
+    sandbox.read("fleet")
     # Nothing serves it: it is stored, and shown while it waits.
-    place.read("submit", str(place.folder / "canary.yaml"), "-I", str(place.folder / "inputs.json"), "--json")
+    sandbox.read("submit", str(sandbox.folder / "canary.yaml"), "-I", str(sandbox.folder / "inputs.json"), "--json")
     for command in ("show", "why"):
-        place.read("jobs", command, "last")
-        place.read("jobs", command, "last", "--json")
-    assert leaks(place) == []
-    # A secret that a worker fills in is nowhere, and the other canaries did sing.
-    values = place.rows()
+        sandbox.read("jobs", command, "last")
+        sandbox.read("jobs", command, "last", "--json")
+    assert leaks(sandbox) == []
+    # A secret that a worker resolves is stored nowhere; the other canaries are where they may be.
+    values = sandbox.rows()
     assert not any(TOKEN in value for _, _, value in values)
     assert any(KEY in value for table, column, value in values if (table, column) == ("dag_jobs", "inputs"))
-    blobs = [file for file in place.folder.glob("postgres-blobs/**/*") if file.is_file()]
+    blobs = [file for file in sandbox.folder.glob("postgres-blobs/**/*") if file.is_file()]
     for file in blobs:
         assert_clean(file.read_text(errors="replace"), str(file))
 
 
-def leaks(place: Place) -> list[tuple[str, str, str]]:
+def leaks(sandbox: Sandbox) -> list[tuple[str, str, str]]:
     """Return every stored value that has a secret and is not documented to have one."""
     return [
         (table, column, value[:300])
-        for table, column, value in place.rows()
+        for table, column, value in sandbox.rows()
         if (table, column) not in DOCUMENTED and any(secret in value for secret in SECRETS)
     ]
 
 
-def test_no_command_that_steers_a_job_and_no_table_shows_a_secret(place: Place):
-    place.read("workflows", "push", str(place.folder))
-    with place.services():
-        job = place.submit("canary_steered")
-        watchers = [place.start("jobs", "watch", job, *more) for more in ([], ["--json"])]
-        followers = [place.start("jobs", "events", job, "-f", *more) for more in ([], ["--json"])]
-        place.until(job, "ask", "WAITING")
-        place.dagmaster("jobs", "approve", job, "ask", "--comment", f"with {KEY}", "--json")
-        place.until(job, "hear", "WAITING")
+def test_no_command_that_controls_a_job_and_no_table_shows_a_secret(sandbox: Sandbox):
+    sandbox.read("workflows", "push", str(sandbox.folder))
+    with sandbox.services():
+        job = sandbox.submit("canary_controlled")
+        watchers = [sandbox.start("jobs", "watch", job, *more) for more in ([], ["--json"])]
+        followers = [sandbox.start("jobs", "events", job, "-f", *more) for more in ([], ["--json"])]
+        sandbox.until(job, "ask", "WAITING")
+        sandbox.dagmaster("jobs", "approve", job, "ask", "--comment", f"with {KEY}", "--json")
+        sandbox.until(job, "receive", "WAITING")
         payload = json.dumps({"key": KEY, "pin": PIN, "nested": [{NESTED: LISTED}]})
-        place.dagmaster("jobs", "signal", job, "go", payload, "--json")
+        sandbox.dagmaster("jobs", "signal", job, "go", payload, "--json")
         for process in (*watchers, *followers):
             assert_clean(process.communicate(timeout=60)[0], str(process.args))
         for arguments in (("resume", job), ("retry", job, "work"), ("resume", job, "--from", "work")):
             for more in ((), ("--json",)):
-                place.dagmaster("jobs", *arguments, *more)
-                place.dagmaster("jobs", "watch", job, *more, codes=(1,))
-        new = json.loads(place.dagmaster("jobs", "resume", job, "-i", f"pin={PIN + 1}", "--json"))["job_id"]
-        place.until(new, "ask", "WAITING")
-        place.dagmaster("jobs", "reject", new, "ask", "--comment", f"not with {KEY} and {NESTED}")
-        place.dagmaster("jobs", "watch", new, codes=(1,))
-        place.until(cancelled := place.submit("canary_steered"), "ask", "WAITING")
-        place.dagmaster("jobs", "cancel", cancelled, "--wait", "--json")
-        tiles = place.submit("canary_tiles")
-        place.dagmaster("jobs", "watch", tiles, codes=(0, 1))
-        place.read("fleet")
-        place.read("fleet", "--json")
+                sandbox.dagmaster("jobs", *arguments, *more)
+                sandbox.dagmaster("jobs", "watch", job, *more, codes=(1,))
+        new = json.loads(sandbox.dagmaster("jobs", "resume", job, "-i", f"pin={PIN + 1}", "--json"))["job_id"]
+        sandbox.until(new, "ask", "WAITING")
+        sandbox.dagmaster("jobs", "reject", new, "ask", "--comment", f"not with {KEY} and {NESTED}")
+        sandbox.dagmaster("jobs", "watch", new, codes=(1,))
+        sandbox.until(cancelled := sandbox.submit("canary_controlled"), "ask", "WAITING")
+        sandbox.dagmaster("jobs", "cancel", cancelled, "--wait", "--json")
+        tiles = sandbox.submit("canary_tiles")
+        sandbox.dagmaster("jobs", "watch", tiles, codes=(0, 1))
+        sandbox.read("fleet")
+        sandbox.read("fleet", "--json")
     for job_id in (job, new, cancelled, tiles):
         for command in ("show", "why", "events", "logs", "audit"):
-            place.read("jobs", command, job_id)
-            place.read("jobs", command, job_id, "--json")
-    place.read("jobs", "show", job, "hear", "--json")
-    place.read("jobs", "show", tiles, "tiles__0", "--json")
-    assert len(json.loads(place.dagmaster("jobs", "footprints", tiles))["features"]) == 2
-    place.read("jobs", "map", tiles, "-o", str(place.folder / "map.png"))
-    assert not any(secret.encode() in (place.folder / "map.png").read_bytes() for secret in SECRETS)
-    for page in (("list",), ("show", "canary_steered")):
-        place.read("workflows", *page)
-        place.read("workflows", *page, "--json")
-    assert leaks(place) == []
+            sandbox.read("jobs", command, job_id)
+            sandbox.read("jobs", command, job_id, "--json")
+    sandbox.read("jobs", "show", job, "receive", "--json")
+    sandbox.read("jobs", "show", tiles, "tiles__0", "--json")
+    assert len(json.loads(sandbox.dagmaster("jobs", "footprints", tiles))["features"]) == 2
+    sandbox.read("jobs", "map", tiles, "-o", str(sandbox.folder / "map.png"))
+    assert not any(secret.encode() in (sandbox.folder / "map.png").read_bytes() for secret in SECRETS)
+    for page in (("list",), ("show", "canary_controlled")):
+        sandbox.read("workflows", *page)
+        sandbox.read("workflows", *page, "--json")
+    assert leaks(sandbox) == []
