@@ -1,14 +1,10 @@
-"""Hypothesis profiles (HYPOTHESIS_PROFILE is `ci`, the default, `quick`, `dev` or `soak`), and the planted bug, if any."""
+"""Hypothesis profiles: HYPOTHESIS_PROFILE is `ci`, the default, `quick`, `dev` or `soak`."""
 
 from __future__ import annotations
 
 import os
 
 from hypothesis import HealthCheck, settings
-
-from tests.planted_bugs import plant
-
-plant()
 
 # A slow machine is not a failure: no deadlines, no health check for slow data.
 SLOW = [HealthCheck.too_slow]

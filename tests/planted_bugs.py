@@ -1,30 +1,31 @@
 """Twelve bugs to plant in the SQL: a piece of a named query, its replacement, and the test that must fail.
 
-`DAGMASTER_PLANTED_BUG` names one of them for a test run (see conftest.py); `tests/integration/test_planted_bugs.py` runs
-the tests that must fail then. The same bugs are planted in the memory store, for the simulation to find.
+`tests/integration/test_planted_bugs.py` plants each and runs its test. The same bugs are planted in the memory store, for
+the simulation to find.
 """
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Final, NamedTuple
+import contextlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from unittest import mock
 
-from dagmaster.store.postgres import named_queries
+from dagmaster.store.postgres import named_queries, turn_statement, worker_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-NAME: Final = "DAGMASTER_PLANTED_BUG"
+    from collections.abc import Iterator, Mapping
 
 
 class PlantedBug(NamedTuple):
-    """A bug: in this file and query, `right` becomes `wrong`, and this test fails."""
+    """A bug: in this file and query, `right` becomes `wrong`, and this test fails. `options`: its arguments."""
 
     file: str
     query: str
     right: str
     wrong: str
     test: str
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 PLANTED: Final = {
@@ -69,6 +70,7 @@ PLANTED: Final = {
         "count(pg_notify('dagmaster_owner_' || o.owner_id,",
         "count(concat('dagmaster_owner_' || o.owner_id,",
         "conformance/test_claimed_tasks.py::test_a_result_wakes_the_owner_of_its_job",
+        {"how": "report"},
     ),
     "retry that doubles": PlantedBug(
         "turn",
@@ -115,21 +117,24 @@ PLANTED: Final = {
 }
 
 
-def plant() -> None:
-    """Plant the bug that the environment names, if any."""
-    name = os.environ.get(NAME)
-    if name is None:
-        return
-    bug, read = PLANTED[name], named_queries._sections
-
-    def sections(file: str) -> Iterable[tuple[str, str, str]]:
-        for query, description, text in read(file):
-            if (file, query) == (bug.file, bug.query):
-                assert text.count(bug.right) == 1, f"{file}.sql: {query} has not {bug.right!r} once"
-                yield query, description, text.replace(bug.right, bug.wrong)
-            else:
-                yield query, description, text
-
-    named_queries._sections = sections
-    named_queries.queries.cache_clear()
-    named_queries.parts.cache_clear()
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant a bug until the block ends. Stores look queries up by name when they use them."""
+    bug = PLANTED[name]
+    texts = {query: text for query, _, text in named_queries._sections(bug.file)}
+    text = texts[bug.query]
+    assert text.count(bug.right) == 1, f"{bug.file}.sql: {bug.query} does not contain {bug.right!r} once"
+    wrong = text.replace(bug.right, bug.wrong)
+    # A turn is put together from the parts of its file; the other files have whole queries.
+    with (
+        mock.patch.dict(cast("dict[str, str]", named_queries.parts(bug.file)), {bug.query: wrong}),
+        mock.patch.dict(
+            cast("dict[str, named_queries.Query]", named_queries.queries(bug.file)),
+            {bug.query: named_queries.compiled(f"{bug.file}.{bug.query}", wrong)},
+        ),
+    ):
+        report_one = named_queries.of_one_row(named_queries.parts("worker")["report"])
+        turn_statement.statement.cache_clear()
+        with mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compiled("worker.report", report_one)):
+            yield
+    turn_statement.statement.cache_clear()
