@@ -130,11 +130,11 @@ def planted(name: str) -> Iterator[None]:
         mock.patch.dict(cast("dict[str, str]", named_queries.parts(bug.file)), {bug.query: wrong}),
         mock.patch.dict(
             cast("dict[str, named_queries.Query]", named_queries.queries(bug.file)),
-            {bug.query: named_queries.compiled(f"{bug.file}.{bug.query}", wrong)},
+            {bug.query: named_queries.compile_query(f"{bug.file}.{bug.query}", wrong)},
         ),
     ):
-        report_one = named_queries.of_one_row(named_queries.parts("worker")["report"])
+        report_one = named_queries.for_one_row(named_queries.parts("worker")["report"])
         turn_statement.statement.cache_clear()
-        with mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compiled("worker.report", report_one)):
+        with mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compile_query("worker.report", report_one)):
             yield
     turn_statement.statement.cache_clear()
