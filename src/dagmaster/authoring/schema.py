@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from dagmaster.engine.retry import RetryPolicy
+
 MAX_NODES: Final = 100_000
 ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 WORKFLOW_ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
@@ -25,6 +27,7 @@ _DEPENDS: Final = (
     "The nodes that it comes after: one, a list (all of them), `all_of: [...]` or `any_of: [...]`, also one inside the"
     " other. `node.branch` is a conditional that chose this branch."
 )
+_RETRY: Final = RetryPolicy()
 _RETRY_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "Retry"}
 _SOURCE_SCHEMA: Final[dict[str, Any]] = {"anyOf": [{"type": "string", "pattern": r"\{\{"}, {"type": "array"}]}
 _TOLERANCE_SCHEMA: Final[dict[str, Any]] = {
@@ -55,13 +58,21 @@ class FileModel(BaseModel):
 class RetryModel(FileModel):
     """How often a task is attempted, and the delay between attempts."""
 
-    max_attempts: int = Field(default=3, ge=1, le=1000, description="Attempts in total, including the first.")
-    backoff: Literal["exponential", "linear", "fixed"] = Field("exponential", description="How the delay grows.")
-    initial_delay_seconds: float = Field(default=5.0, ge=0, le=86_400, description="The delay after the first failure.")
-    max_delay_seconds: float = Field(default=300.0, ge=0, le=86_400, description="The longest delay.")
-    jitter: bool = Field(default=True, description="Randomise the delays, so that failures do not retry all at once.")
+    max_attempts: int = Field(
+        default=_RETRY.max_attempts, ge=1, le=1000, description="Attempts in total, including the first."
+    )
+    backoff: Literal["exponential", "linear", "fixed"] = Field(_RETRY.backoff.value, description="How the delay grows.")
+    initial_delay_seconds: float = Field(
+        default=_RETRY.initial_delay_seconds, ge=0, le=86_400, description="The delay after the first failure."
+    )
+    max_delay_seconds: float = Field(
+        default=_RETRY.max_delay_seconds, ge=0, le=86_400, description="The longest delay."
+    )
+    jitter: bool = Field(
+        default=_RETRY.jitter, description="Randomise the delays, so that failures do not retry all at once."
+    )
     max_lost: int = Field(
-        default=3, ge=0, le=1000, description="How many lost attempts (dead workers) before it fails."
+        default=_RETRY.max_lost, ge=0, le=1000, description="How many lost attempts (dead workers) before it fails."
     )
 
 

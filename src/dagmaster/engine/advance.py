@@ -1,6 +1,6 @@
 """The engine: `advance(job, event, now)` returns decisions.
 
-Pure. It mutates the in-memory `Job`; when the commit that follows fails, the shell drops that job and loads it again.
+Pure. It mutates the in-memory `Job`; when the commit that follows fails, the orchestrator drops that job and loads it again.
 The cost of an event is the edges it touches: a settled node notifies its dependents, a settled child its fan-out.
 """
 
@@ -39,7 +39,7 @@ def advance(job: Job, event: EngineEvent, now: float) -> list[Decision]:
 
 
 def pending_needs(job: Job) -> list[Decision]:
-    """Return the needs that are still unanswered. The shell calls this once, after it loaded a job."""
+    """Return the needs that are still unanswered. The orchestrator calls this once, after it loaded a job."""
     step = Step(job, 0.0, [])
     for node in job.nodes.values():
         if node.status is NodeStatus.READY and node.wake_at is None:

@@ -1,4 +1,4 @@
-"""The engine's decisions. The shell executes them in order, and decides nothing itself."""
+"""The engine's decisions. The orchestrator executes them in order, and decides nothing itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Reported:
         return "REPORTED"
 
 
-# The output is the one that the worker reported: the shell has it, the engine never sees it.
+# The output is the one that the worker reported: the orchestrator has it, the engine never sees it.
 REPORTED: Final = _Reported()
 
 

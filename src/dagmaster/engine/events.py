@@ -19,7 +19,7 @@ class JobStarted:
 
 @dataclass(slots=True)
 class TaskSucceeded:
-    """A worker reported an output, which stays with the shell. `version`: of the handler that produced it."""
+    """A worker reported an output, which stays with the orchestrator. `version`: of the handler that produced it."""
 
     node: str
     attempt: int

@@ -56,7 +56,7 @@ class Node:
         self.wake_at: float | None = None
         self.finished_seq: int | None = None
         self.error: dict[str, Any] | None = None
-        # Identifies what the result depends on: see `fingerprints`. The shell sets it, since it knows the values.
+        # Identifies what the result depends on: see `fingerprints`. The orchestrator sets it, since it knows the values.
         self.fingerprint: bytes | None = None
         self.handler_version: str | None = None
 
@@ -125,7 +125,7 @@ class FanOut(Node):
 
 
 class NodeRow(NamedTuple):
-    """The stored state of a node. Outputs are stored separately, by the shell."""
+    """The stored state of a node. Outputs are stored separately, by the orchestrator."""
 
     id: str
     status: NodeStatus
@@ -237,7 +237,7 @@ class Job:
         self.failed = 0
         self.finish_seq = 0
         self.children_made = 0
-        # Nodes touched since the shell last drained them, with repetitions.
+        # Nodes touched since the orchestrator last drained them, with repetitions.
         self.changed: list[Node] = []
 
     @classmethod

@@ -1,7 +1,7 @@
 """The plan of a resume: for each node whether its result would be reused, and if not, why.
 
 Pure. A new run of the same job is applied to the job itself, which is then discarded. For a resume as a new job the
-shell makes a dry run without workers; its outcome is compared here with the earlier job.
+orchestrator makes a dry run without workers; its outcome is compared here with the earlier job.
 """
 
 from __future__ import annotations

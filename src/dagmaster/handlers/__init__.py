@@ -1,4 +1,4 @@
-"""The built-in handlers: thin shells around plain functions. They see a context, never the store."""
+"""The built-in handlers: thin wrappers around ordinary functions. They see a context, never the store."""
 
 from typing import Final
 

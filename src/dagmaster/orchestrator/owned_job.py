@@ -1,4 +1,4 @@
-"""A job that an orchestrator owns: the engine's job, and what the shell keeps beside it."""
+"""A job that an orchestrator owns: the engine's job, and what the orchestrator keeps beside it."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ async def test_a_retry_tells_when_and_after_what(world: World):
         "{name: n, nodes: {a: {handler: fail, retry: {max_attempts: 3, initial_delay_seconds: 600, max_delay_seconds: 600, jitter: false}}}}"
     )
     said = await world.until_reason(job, "a", "retry")
-    assert said.startswith("waits for a retry: try 2 of 3 in ")
+    assert said.startswith("waits for a retry: attempt 2 of 3 in ")
     await world.send(job, "cancel", by="alice")
     await world.over(job)
     why = await world.why(job)

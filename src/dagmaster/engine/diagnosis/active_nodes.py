@@ -146,14 +146,14 @@ def waiting_for_slot(fan: FanOut) -> Reason:
 
 
 def waiting_for_retry(error: dict[str, Any], number: int, limit: int, *, wake_at: float, now: float) -> Reason:
-    """Return the reason of a node that waits for a retry. `number`: the next try; `limit`: its `max_attempts`."""
+    """Return the reason of a node that waits for a retry. `number`: of the next attempt; `limit`: its `max_attempts`."""
     left = wake_at - now
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
     return Reason(
         code=ReasonCode.RETRY,
-        sentence=f"waits for a retry: try {number} of {limit} {again}, after {format_error(error) or 'a failure'}",
+        sentence=f"waits for a retry: attempt {number} of {limit} {again}, after {format_error(error) or 'a failure'}",
         group_sentence=f"wait for a retry, after {error.get('type') or error.get('kind') or 'failures'}",
-        data={"try": number, "max_attempts": limit, "at": _time(wake_at), "error": error},
+        data={"attempt": number, "max_attempts": limit, "at": _time(wake_at), "error": error},
     )
 
 

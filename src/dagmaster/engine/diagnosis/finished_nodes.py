@@ -99,7 +99,7 @@ def _failed(node: Node, context: DiagnosisContext) -> Reason:
     because: tuple[str, ...] = ()
     if isinstance(spec, TaskSpec):
         policy = spec.retry
-        data |= {"tries": node.failed_attempts, "max_attempts": policy.max_attempts}
+        data |= {"failed_attempts": node.failed_attempts, "max_attempts": policy.max_attempts}
         data |= {"lost": node.lost_attempts, "max_lost": policy.max_lost}
         if code is ReasonCode.LOST:
             message = f"lost with its worker {_times(node.lost_attempts)} (max_lost {policy.max_lost})"
@@ -142,10 +142,10 @@ def _format_common(error: dict[str, Any], message: str) -> str:
     return kind.replace("_", " ")
 
 
-def _format_budget(tries: int, limit: int) -> str:
-    if tries >= limit:
-        return f" (try {tries} of {limit}, no retries left)" if limit > 1 else " (no retries configured)"
-    return f" (try {tries} of {limit}, not retried)" if tries else " (not retried)"
+def _format_budget(failed_attempts: int, limit: int) -> str:
+    if failed_attempts >= limit:
+        return f" (attempt {failed_attempts} of {limit}, no retries left)" if limit > 1 else " (no retries configured)"
+    return f" (attempt {failed_attempts} of {limit}, not retried)" if failed_attempts else " (not retried)"
 
 
 def _times(count: int) -> str:

@@ -327,4 +327,4 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 JINJA_NAMES: Mapping[str, str] = {"default_value": "value", "d": "separator"}
-"""Argument names of Jinja's own filters, by our names."""
+"""Our names of filter arguments, by the names that Jinja gives them."""

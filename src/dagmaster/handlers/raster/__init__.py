@@ -1,1 +1,1 @@
-"""Handlers for rasters. The shells are in `handlers`; each calls a plain function of a file beside it."""
+"""Handlers for rasters, in the files `*_handlers.py`: each calls an ordinary function of a file beside it."""

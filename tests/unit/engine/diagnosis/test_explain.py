@@ -186,7 +186,7 @@ def test_a_task_that_was_asked_to_stop():
 def test_a_task_between_two_tries_waits_for_a_retry():
     driver = started(a=task(retry=RetryPolicy(max_attempts=3, initial_delay_seconds=40, jitter=False)))
     driver.fail("a", message="Timeout")
-    assert said(driver, "a") == ("retry", "waits for a retry: try 2 of 3 in 40 s, after Timeout")
+    assert said(driver, "a") == ("retry", "waits for a retry: attempt 2 of 3 in 40 s, after Timeout")
 
 
 def test_an_approval_names_the_approvers_and_the_question():
@@ -270,8 +270,8 @@ def test_a_failure_says_the_error_and_the_tries():
     driver.fire_timer("a")
     driver.fail("a", message="no disk")
     driver.fail("b", permanent=True, message="bad file")
-    assert said(driver, "a") == ("failed", "failed: no disk (try 2 of 2, no retries left)")
-    assert said(driver, "b") == ("failed", "failed: bad file (try 1 of 3, not retried)")
+    assert said(driver, "a") == ("failed", "failed: no disk (attempt 2 of 2, no retries left)")
+    assert said(driver, "b") == ("failed", "failed: bad file (attempt 1 of 3, not retried)")
 
 
 def test_a_node_that_lost_too_many_workers():
