@@ -56,7 +56,7 @@ class Node:
         self.wake_at: float | None = None
         self.finished_seq: int | None = None
         self.error: dict[str, Any] | None = None
-        # Identifies what the result depends on: see `fingerprints`. The orchestrator sets it, since it knows the values.
+        # Identifies what the result depends on: see `fingerprints`. The orchestrator, which knows the values, sets it.
         self.fingerprint: bytes | None = None
         self.handler_version: str | None = None
 

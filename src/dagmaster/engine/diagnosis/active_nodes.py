@@ -146,7 +146,7 @@ def waiting_for_slot(fan: FanOut) -> Reason:
 
 
 def waiting_for_retry(error: dict[str, Any], number: int, limit: int, *, wake_at: float, now: float) -> Reason:
-    """Return the reason of a node that waits for a retry. `number`: of the next attempt; `limit`: its `max_attempts`."""
+    """Return the reason of a node that waits for a retry. `number`: of the next attempt; `limit`: `max_attempts`."""
     left = wake_at - now
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
     return Reason(
