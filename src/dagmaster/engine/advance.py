@@ -1,6 +1,6 @@
 """The engine: `advance(job, event, now)` returns decisions.
 
-Pure. It mutates the in-memory `Job`; when the commit that follows fails, the orchestrator drops that job and reloads it.
+Pure. It mutates the in-memory `Job`; if the commit that follows fails, the orchestrator drops that job and reloads it.
 The cost of an event is the edges it touches: a settled node notifies its dependents, a settled child its fan-out.
 """
 
