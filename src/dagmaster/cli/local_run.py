@@ -1,6 +1,6 @@
 """The job of `dagmaster run`: its services, its display, and Ctrl-C.
 
-The tasks of the job go to a queue of its own, which only this process serves while it is alive: other workers may not
+The tasks of the job go to a private queue, which only this process serves while it is alive: other workers may not
 have its handlers. When this process dies, a stored job waits; `dagmaster dev` picks it up.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LocalRun:
-    """One job from its inputs to its end."""
+    """One job, from its inputs to its result."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class LocalRun:
             self._runner.cancel()
 
     async def run_stored(
-        self, address: DatabaseConfig, blob_dir: pathlib.Path, inputs: Mapping[str, Any], signals: Mapping[str, Any]
+        self, config: DatabaseConfig, blob_dir: pathlib.Path, inputs: Mapping[str, Any], signals: Mapping[str, Any]
     ) -> JobDetailView:
         """Run the job in PostgreSQL and return its view."""
         from dagmaster.bootstrap import stored_services
 
         self._is_stored = True
         async with stored_services(
-            address,
+            config,
             self.settings,
             modules=self.modules,
             registry=self.registry,

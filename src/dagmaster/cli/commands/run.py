@@ -60,16 +60,16 @@ Display = LiveDisplay | PlainDisplay
 @click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
 @inputs_options
 @json_output_option("Print the job as `jobs show --json` prints it, and nothing else.")
-@click.option("-q", "--quiet", is_flag=True, help="Show the result only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option(
-    "--watch/--plain", "watch", default=None, help="The live tree, or lines.  [default: the tree on a terminal]"
+    "--watch/--plain", "watch", default=None, help="Show a live tree, or lines.  [default: the tree on a terminal]"
 )
 @handlers_option
-@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run at a time.  [default: 32]")
-@click.option("--approve", multiple=True, metavar="NODE", help="Say yes to this approval ('all': to every one).")
-@click.option("--reject", multiple=True, metavar="NODE", help="Say no to this approval ('all': to every one).")
-@click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal at the start.")
-@click.option("--ephemeral", is_flag=True, help="Keep the job in memory only: no database, nothing left behind.")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]")
+@click.option("--approve", multiple=True, metavar="NODE", help="Approve this approval ('all': every one). Repeatable.")
+@click.option("--reject", multiple=True, metavar="NODE", help="Reject this approval ('all': every one). Repeatable.")
+@click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal first. Repeatable.")
+@click.option("--ephemeral", is_flag=True, help="Keep the job in memory: no database, nothing is stored.")
 @data_dir_option
 def run(
     file: pathlib.Path,
@@ -87,11 +87,11 @@ def run(
     ephemeral: bool,
     data_dir: pathlib.Path | None,
 ) -> int:
-    """Run a workflow file to its end, here and now.
+    """Run a workflow file in this process, until the job has finished.
 
-    The file is checked first; then the job is stored (in the embedded PostgreSQL, or in DAGMASTER_DATABASE_URL) and its
-    nodes run in this process. On a terminal the nodes are shown live. Ctrl-C cancels the job and waits for what runs;
-    a second one leaves at once. If this process dies, the job is not lost: `dagmaster dev` goes on with it.
+    The file is validated first; then the job is stored (in the embedded PostgreSQL, or in DAGMASTER_DATABASE_URL) and
+    its nodes run in this process. On a terminal the nodes are shown live. Ctrl-C cancels the job and waits for running
+    tasks; a second Ctrl-C exits at once. If this process dies, the job is not lost: `dagmaster dev` continues it.
 
     \b
     Examples:
@@ -100,8 +100,8 @@ def run(
       dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
       dagmaster run flow.yaml --ephemeral
     """
-    # A run makes many objects that stay to its end, and looking for garbage among them is work for nothing: with the
-    # usual thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
+    # A run creates many long-lived objects, which frequent garbage collection would scan for nothing: with the default
+    # thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
     gc.set_threshold(50_000, 50, 50)
     with _stdout_for_the_result() as stdout:
         registry = load_registry(modules)
@@ -132,8 +132,8 @@ def run(
             if ephemeral:
                 view = run_service(job.run_ephemeral(blobs, inputs, _signals(signals)))
             else:
-                with open_database(settings, data_dir) as address:
-                    view = run_service(job.run_stored(address, blobs, inputs, _signals(signals)))
+                with open_database(settings, data_dir) as config:
+                    view = run_service(job.run_stored(config, blobs, inputs, _signals(signals)))
         except InputsInvalid as error:
             return _reject(error, stdout if as_json else None)
         except DagmasterError as error:
@@ -205,7 +205,7 @@ class _CommandLineAnswers:
 
 
 async def _ask(question: str) -> bool | None:
-    """Ask the person at the terminal, without a thread that blocks in a read: a job may be cancelled meanwhile."""
+    """Ask at the terminal, without a thread that blocks in a read: the job may be cancelled before the answer."""
     loop = asyncio.get_running_loop()
     while True:
         click.echo(f"{question} [y/N]: ", nl=False, err=True)

@@ -123,7 +123,7 @@ def check_settings(context: DoctorContext) -> Iterable[Finding]:
     for sentence in reading.problems.values():
         yield bad("settings", sentence, "correct it; `dagmaster config show` shows all settings")
     for sentence in reading.typos:
-        # The suggestion stands behind a colon.
+        # The suggestion follows a colon.
         message, _, remedy = sentence.partition(": ")
         default = "remove it; `dagmaster config show` shows all settings"
         yield warning("settings", message.rstrip("."), remedy or default)

@@ -46,7 +46,7 @@ class LiveDisplay:
         self.actions = actions
         self.states = {node_id: _NodeState() for node_id in dependencies}
         self.last_turn: TurnUpdate | None = None
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self._live = self._new_live()
 
     def _new_live(self) -> Live:
@@ -102,7 +102,7 @@ class LiveDisplay:
             status=turn.status.value,
             finished=len(self.tree.finished),
             nodes=len(self.states),
-            seconds=now - self.began,
+            seconds=now - self.started_at,
         )
         return screen(line, self.tree, self._node_line, size=self.console.size, now=now)
 
@@ -142,7 +142,7 @@ class PlainDisplay:
     """A line for each decision."""
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self.job_id: str | None = None
         self._tenths: dict[str, int] = {}
         self._next_progress_at: dict[str, float] = {}
@@ -191,7 +191,7 @@ class PlainDisplay:
             self._print(f"{prefix}{fan_out}: {finished} of {children.total} children finished{failed}")
 
     def _print(self, sentence: str) -> None:
-        click.echo(f"{time.monotonic() - self.began:8.2f}s  {sentence}", err=True)
+        click.echo(f"{time.monotonic() - self.started_at:8.2f}s  {sentence}", err=True)
 
 
 class NoDisplay(PlainDisplay):
