@@ -1,6 +1,6 @@
 """COG outputs: the params they share, their names, and publishing them with facts and a STAC item.
 
-An existing result is not produced again: its name is a fingerprint of its sources, its params and the handler version.
+An existing result is not produced again: its name has a fingerprint of its sources, its params and the handler version.
 """
 
 from __future__ import annotations
