@@ -18,6 +18,7 @@ from dagmaster.errors import DatabaseUnavailable
 from dagmaster.local.turn_updates import TurnUpdate
 from dagmaster.orchestrator.turn import ApprovalRequest
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.run_queues import run_queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -122,7 +123,7 @@ class LocalRunner:
         """
         services = self.services
         submitter = JobSubmitter(services.application.client, services.ids)
-        queue = f"run:{services.ids.new()}"
+        queue = run_queue(services.ids.new())
         submission = Submission(
             graph=graph,
             inputs=inputs,

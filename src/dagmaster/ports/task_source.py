@@ -1,4 +1,4 @@
-"""Where a worker's tasks come from: wake-up, claim, rescan. A broker's consumer or a remote service implements this port.
+"""Where a worker's tasks come from: wake-up, claim, rescan. A broker or a remote service implements it.
 
 A source delivers tasks that are claimed already. The claim itself, which gives the task its lease token, is fenced in
 the store whatever delivers the message; the token then guards every later write (`task_ledger`, `task_journal`).

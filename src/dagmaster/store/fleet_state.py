@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
 from dagmaster.ports.read_store import OrchestratorRecord, WorkerRecord
+from dagmaster.ports.run_queues import is_served
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
 RECENT_SECONDS: Final = 3600.0
 """How long services that stopped or died are still listed."""
@@ -21,7 +22,6 @@ UNKNOWN_PLACE: Final = "unknown host"
 # A worker reports with each heartbeat which tasks have begun; one claimed just before is not among them.
 _JUST_CLAIMED_SECONDS: Final = 1.0
 _LATE_HEARTBEAT_SECONDS: Final = 10.0
-_RUN_QUEUE: Final = "run:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +115,10 @@ def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> Adv
 # ── Queues ──
 
 
-def serves(queues: Collection[str], queue: str) -> bool:
-    """Return whether a worker claims from a queue. One without queues serves all but the queues of `run`s."""
-    return queue in queues or (not queues and not queue.startswith(_RUN_QUEUE))
-
-
 def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
     """Return the capacity of the live workers that serve a queue."""
     alive = [row for row in workers if row.is_alive]
-    serving = [row for row in alive if serves(row.queues, queue)]
+    serving = [row for row in alive if is_served(queue, row.queues)]
     # The queue of a `run` falls to the workers that serve all queues, once its own worker is dead.
     serving = serving or [row for row in alive if not row.queues]
     return QueueState(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
 from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
+from dagmaster.ports.run_queues import is_served
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.ports.read_store import OrchestratorRecord, QueueRecord, WorkerRecord
-
-_RUN_QUEUE: Final = "run:"
 
 
 async def fleet(app: Application) -> FleetView:
@@ -42,13 +41,8 @@ async def list_queues(app: Application) -> tuple[QueueView, ...]:
     return (await fleet(app)).queues
 
 
-def serves_queue(queues: Collection[str], queue: str) -> bool:
-    """Return whether a worker claims from a queue. One without queues serves all but those of a `run`."""
-    return queue in queues or (not queues and not queue.startswith(_RUN_QUEUE))
-
-
 def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueView:
-    alive = [worker for worker in workers if worker.is_alive and serves_queue(worker.queues, record.queue)]
+    alive = [worker for worker in workers if worker.is_alive and is_served(record.queue, worker.queues)]
     claiming = sum(not worker.is_draining for worker in alive)
     note = None
     if record.waiting and not claiming:

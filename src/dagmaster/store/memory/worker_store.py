@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredLog
 from dagmaster.store.result_notifications import fits_notification
@@ -52,7 +53,7 @@ class MemoryWorkerStore:
         database.listen(f"worker {self.worker_id}", self._callbacks[1])
 
     def _on_tasks(self, queue: str) -> None:
-        if queue in self._queues or (not self._queues and not queue.startswith("run:")):
+        if is_served(queue, self._queues):
             self.wakeup.set()
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
@@ -125,7 +126,7 @@ class MemoryWorkerStore:
         workers = self._database.workers.values()
         served = {queue for worker in workers if worker.stopped_at is None for queue in worker.queues}
         queues = {task.queue for task in self._database.queue.values()}
-        return {queue for queue in queues if not (queue.startswith("run:") and queue in served)}
+        return {queue for queue in queues if not (is_run_queue(queue) and queue in served)}
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks; return the ids of the accepted reports."""

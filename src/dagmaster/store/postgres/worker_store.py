@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.run_queues import is_served
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -85,7 +86,7 @@ class PostgresWorkerStore:
         served = set(self._queues)
 
         def on_tasks(queue: str) -> None:
-            if queue in served or (not served and not queue.startswith("run:")):
+            if is_served(queue, served):
                 self._notified_queues.add(queue)
                 self.wakeup.set()
 
