@@ -34,21 +34,21 @@ PLANTED: Final = {
         "jobs",
         " AND j.owner_epoch = n.epoch",
         "",
-        "conformance/test_ownership.py::test_a_turn_of_before_a_job_was_loaded_again_writes_nothing",
+        "conformance/test_ownership.py::test_a_turn_from_before_the_job_was_loaded_again_writes_nothing",
     ),
     "no token check": PlantedBug(
         "worker",
         "report",
         " AND q.lease_token = n.token",
         "",
-        "conformance/test_tasks.py::test_a_report_with_a_wrong_token_is_refused_while_the_other_of_the_call_is_taken",
+        "conformance/test_tasks.py::test_a_report_with_a_wrong_token_is_rejected_and_the_other_of_the_call_is_accepted",
     ),
     "publish before commit": PlantedBug(
         "turn",
         "tasks",
         "    JOIN owned o ON o.id = n.job_id",
         "    JOIN dag_jobs o ON o.id = n.job_id",
-        "conformance/test_turn_commit.py::test_no_part_of_a_turn_is_written_that_is_not_held",
+        "conformance/test_turn_commit.py::test_no_part_of_a_turn_of_a_former_owner_is_written",
     ),
     "claim without SKIP LOCKED": PlantedBug(
         "worker",
@@ -84,14 +84,14 @@ PLANTED: Final = {
         "claim",
         "owner_epoch = j.owner_epoch + 1",
         "owner_epoch = greatest(j.owner_epoch, 1)",
-        "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_is_told",
+        "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_appends_an_event",
     ),
     "report without deleting": PlantedBug(
         "worker",
         "report",
         "    DELETE FROM dag_task_queue q USING reports n\n",
         "    UPDATE dag_task_queue q SET progress = q.progress FROM reports n\n",
-        "conformance/test_tasks.py::test_a_report_leaves_a_result_and_takes_the_task_away",
+        "conformance/test_tasks.py::test_a_report_moves_the_task_to_the_results",
     ),
     "double expansion": PlantedBug(
         "orchestrator",
@@ -112,7 +112,7 @@ PLANTED: Final = {
         "claim",
         "event_seq = j.event_seq + 1",
         "event_seq = j.event_seq",
-        "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_is_told",
+        "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_appends_an_event",
     ),
 }
 

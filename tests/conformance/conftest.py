@@ -1,4 +1,4 @@
-"""Every sentence is tried in each world. A test that is a coroutine lives in its world's loop."""
+"""Run every test in each world; coroutine tests run in the loop of their world."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conformance.server import OLDER, older_server, shared_server
-from tests.conformance.stores import MemoryWorld, PostgresWorld, lived
+from tests.conformance.stores import MemoryWorld, PostgresWorld, in_world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names: tuple[str, ...] = pyfuncitem._fixtureinfo.argnames
-    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
-    lived(pyfuncitem.obj)(**given)
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    in_world(pyfuncitem.obj)(**arguments)
     return True

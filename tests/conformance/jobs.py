@@ -71,7 +71,7 @@ def a_task(world: World, node: str = "a", *, attempt: int = 1, queue: str = "q",
 
 
 class Scene:
-    """A running job and its orchestrator. What its turns say is up to the test."""
+    """A running job and its orchestrator. The test defines its turns."""
 
     def __init__(self, world: World, client: ClientStore, orchestrator: OrchestratorStore, job_id: str) -> None:
         self.world = world
@@ -106,13 +106,13 @@ class Scene:
         return task.task_id
 
     async def results(self) -> list[tuple[str, int, str]]:
-        """Return the reported results that no turn has taken yet."""
-        found = await self.orchestrator.read_results(100)
-        return [(each.node_id, each.attempt, each.status) for each in found]
+        """Return the results that no turn has committed yet."""
+        results = await self.orchestrator.read_results(100)
+        return [(result.node_id, result.attempt, result.status) for result in results]
 
 
 class Played:
-    """A job that the engine decides, carried from door to door by hand as the services do."""
+    """A job that the engine decides, driven step by step through the stores as the services do."""
 
     def __init__(self, world: World, orchestrator: OrchestratorStore, worker: WorkerStore, held: OwnedJob) -> None:
         self.world = world
@@ -120,7 +120,7 @@ class Played:
         self.worker = worker
         self.held = held
         self.job_id = held.job.id
-        # Of the tasks that a test has claimed itself, by node.
+        # Lease tokens of the tasks that a test has claimed itself, by node.
         self.tokens: dict[str, int] = {}
 
     @classmethod
@@ -145,7 +145,7 @@ class Played:
         reported: dict[tuple[str, int], JsonText] | None = None,
         results: list[int] | None = None,
     ) -> TurnCommit:
-        """Take a turn and write it."""
+        """Run a turn and commit it."""
         held, now = self.held, self.orchestrator.clock.now()
         writes = await run_turn(
             held.job,
@@ -166,13 +166,13 @@ class Played:
         return turn
 
     async def gather(self) -> TurnCommit:
-        """Take every result, in one turn."""
-        found = await self.orchestrator.read_results(1000)
-        reported = {(each.node_id, each.attempt): each.output for each in found if each.output is not None}
-        return await self.turn(*map(result_event, found), reported=reported, results=[each.id for each in found])
+        """Commit every result in one turn."""
+        results = await self.orchestrator.read_results(1000)
+        reported = {(row.node_id, row.attempt): row.output for row in results if row.output is not None}
+        return await self.turn(*map(result_event, results), reported=reported, results=[row.id for row in results])
 
     async def work(self, outputs: dict[str, Any]) -> TurnCommit:
-        """Claim what is ready, report these outputs (an exception is a failure), and take the turn that follows."""
+        """Claim all tasks, report these outputs (an exception is a failure), and commit the next turn."""
         claimed = await self.worker.claim(1000)
         assert sorted(task.node_id for task in claimed) == sorted(outputs)
         reports = [_report(task, outputs[task.node_id]) for task in claimed]
@@ -182,7 +182,7 @@ class Played:
     async def stored(self) -> Job:
         """Rebuild the job from its rows alone."""
         (claimed,) = await self.orchestrator.load_owned([self.job_id])
-        # To load is to claim again.
+        # Loading raises the epoch.
         self.held.epoch = claimed.epoch
         return Job.rebuild(self.held.job.graph, claimed.row, claimed.nodes)
 
@@ -198,8 +198,8 @@ def _report(task: ClaimedTask, output: Any) -> TaskReport:
         error = {"kind": "error", "message": str(output)}
         permanent = isinstance(output, PermanentError)
         return TaskReport(task.task_id, task.token, AttemptStatus.FAILED, permanent, error=json.dumps(error))
-    said = JsonText(json.dumps(output))
-    return TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=said, handler_version="7")
+    text = JsonText(json.dumps(output))
+    return TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=text, handler_version="7")
 
 
 def rows_of(job: Job) -> list[NodeRow]:
@@ -216,7 +216,7 @@ def _near(at: float | None) -> Any:
     return None if at is None else pytest.approx(at, rel=0, abs=1e-5)
 
 
-async def heard(event: asyncio.Event) -> None:
-    """Wait until somebody is woken."""
+async def wait_for_event(event: asyncio.Event) -> None:
+    """Wait until an event is set."""
     async with asyncio.timeout(2):
         await event.wait()

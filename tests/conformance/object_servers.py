@@ -143,9 +143,9 @@ def installed_azurite() -> Path:
 
 def free_port() -> int:
     """Return a port that was free a moment ago."""
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
+    with socket.socket() as store:
+        store.bind(("127.0.0.1", 0))
+        return int(store.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
-"""The worlds in which every store has to behave alike: one in memory, one on a real PostgreSQL.
+"""The worlds of the conformance suite: one in memory, one on a real PostgreSQL. Stores must behave alike in both.
 
-A world opens doors, lets time pass, and looks at what no door shows: the trail, attempts, logs.
+A world opens stores, moves the clock, and reads what no port returns: stored jobs, attempts, logs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class SeenJob(NamedTuple):
-    """What is stored of a job."""
+    """A stored job."""
 
     status: str
     result: Any
@@ -55,7 +55,7 @@ class SeenJob(NamedTuple):
 
 
 class SeenAttempt(NamedTuple):
-    """An attempt that is over."""
+    """A finished attempt."""
 
     node: str
     attempt: int
@@ -69,16 +69,16 @@ class WorkerStore(TaskSource, TaskLedger, TaskJournal, Protocol):
 
 
 class World(Protocol):
-    """A store, its doors, its time, and what is in it."""
+    """A database with its stores, its clock and its rows."""
 
     blobs: MemoryBlobs
     ids: Snowflakes
 
     async def open(self) -> None:
-        """Make it."""
+        """Create the database."""
 
     async def close(self) -> None:
-        """End it, with every door that is still open."""
+        """Close every store and release the database."""
 
     async def client(self) -> ClientStore:
         """Return the store of a client."""
@@ -99,38 +99,38 @@ class World(Protocol):
         """Let time pass in the store."""
 
     async def silence(self, store: OrchestratorStore | WorkerStore, seconds: float) -> None:
-        """Let somebody's last heartbeat be so long ago, whatever the time is."""
+        """Set the last heartbeat of a service to so many seconds ago."""
 
-    async def settle(self) -> None:
-        """Let notifications arrive."""
+    async def deliver_notifications(self) -> None:
+        """Wait until all notifications have arrived."""
 
     async def job(self, job_id: str) -> SeenJob:
         """Return a stored job."""
 
     async def events(self, job_id: str) -> list[StoredEvent]:
-        """Its trail."""
+        """Return the events of a job."""
 
     async def attempts(self, job_id: str) -> list[SeenAttempt]:
-        """Its attempts that are over, in order."""
+        """Return the finished attempts of a job, in order."""
 
     async def log(self, task_id: str) -> list[str]:
-        """Return the pieces of a task's log, in order."""
+        """Return the chunks of a task's log, in order."""
 
     async def progress(self, task_id: str) -> Any:
-        """How far a task is that is out."""
+        """Return the progress of a task in flight."""
 
-    async def cut(self, worker: WorkerStore) -> None:
-        """Break the connection of a worker's claims."""
+    async def disconnect_worker(self, worker: WorkerStore) -> None:
+        """Terminate the connection of a worker's claims."""
 
-    async def say(self, owner: OrchestratorStore, text: str) -> None:
-        """Wake an orchestrator with these words, as anybody can."""
+    async def notify_owner(self, owner: OrchestratorStore, text: str) -> None:
+        """Send a notification to an orchestrator, as every client of the database can."""
 
     async def queued(self) -> set[str]:
-        """Return the tasks that wait or are claimed."""
+        """Return the ids of the tasks in flight."""
 
 
 class MemoryWorld:
-    """The doubles."""
+    """The stores in memory."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -175,7 +175,7 @@ class MemoryWorld:
             assert isinstance(store, MemoryWorkerStore)
             self.database.workers[store.worker_id].heartbeat_at = self.clock.now() - seconds
 
-    async def settle(self) -> None:
+    async def deliver_notifications(self) -> None:
         await asyncio.sleep(0)
 
     async def job(self, job_id: str) -> SeenJob:
@@ -205,10 +205,10 @@ class MemoryWorld:
     async def progress(self, task_id: str) -> Any:
         return _json(self.database.queue[task_id].progress)
 
-    async def cut(self, worker: WorkerStore) -> None:
+    async def disconnect_worker(self, worker: WorkerStore) -> None:
         return
 
-    async def say(self, owner: OrchestratorStore, text: str) -> None:
+    async def notify_owner(self, owner: OrchestratorStore, text: str) -> None:
         assert isinstance(owner, MemoryOrchestratorStore)
         self.database.notify(f"owner {owner.owner_id}", text)
 
@@ -217,15 +217,15 @@ class MemoryWorld:
 
 
 class PostgresWorld:
-    """A database that nobody else uses meanwhile, on a server that tests share."""
+    """A database of its own on a server that tests share."""
 
     def __init__(self, server: str) -> None:
         self.blobs = MemoryBlobs()
-        self.ids = Snowflakes(_Later(), 0)
+        self.ids = Snowflakes(_FixedClock(), 0)
         self._server = server
         self.name = ""
         self.dsn = ""
-        self._doors: list[
+        self._stores: list[
             PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore
         ] = []
         self._connections: list[asyncpg.Connection[asyncpg.Record]] = []
@@ -238,8 +238,8 @@ class PostgresWorld:
         self._admin = await self.connect()
 
     async def close(self) -> None:
-        for door in self._doors:
-            for session in _sessions(door):
+        for store in self._stores:
+            for session in _sessions(store):
                 await session.close()
         for connection in self._connections:
             await connection.close()
@@ -253,7 +253,7 @@ class PostgresWorld:
 
     async def client(self) -> PostgresClientStore:
         store = PostgresClientStore(DatabaseConfig(dsn=self.dsn))
-        self._doors.append(store)
+        self._stores.append(store)
         await store.open()
         return store
 
@@ -266,19 +266,19 @@ class PostgresWorld:
             lease_seconds=lease_seconds,
             worker_lease_seconds=worker_lease_seconds,
         )
-        self._doors.append(store)
+        self._stores.append(store)
         await store.register()
         return store
 
     async def worker(self, *queues: str) -> PostgresWorkerStore:
         store = PostgresWorkerStore(DatabaseConfig(dsn=self.dsn))
-        self._doors.append(store)
+        self._stores.append(store)
         await store.register(queues, 4)
         return store
 
     async def reader(self, *, is_pooled: bool = False, direct: str | None = None) -> PostgresReadStore:
         store = PostgresReadStore(DatabaseConfig(dsn=self.dsn, is_pooled=is_pooled, direct=direct))
-        self._doors.append(store)
+        self._stores.append(store)
         return store
 
     async def disconnect(self, connection: Connection) -> None:
@@ -294,10 +294,10 @@ class PostgresWorld:
 
     async def move(self, seconds: float) -> None:
         self._offset += seconds
-        # For connections to come, and for those that are there.
+        # For later connections, and for open ones.
         await self._admin.execute(f"ALTER DATABASE {self.name} SET dagapp.clock_offset = '{self._offset}'")
-        there = [session._connection for door in self._doors for session in _sessions(door)]
-        for connection in (*there, *self._connections):
+        open_connections = [session._connection for store in self._stores for session in _sessions(store)]
+        for connection in (*open_connections, *self._connections):
             if connection is not None and not connection.is_closed():
                 await connection.execute(f"SET dagapp.clock_offset = '{self._offset}'")
 
@@ -310,10 +310,10 @@ class PostgresWorld:
         sql = f"UPDATE {which} = $1".replace("$2", f"make_interval(secs => {seconds})")
         await self._admin.execute(sql, number)
 
-    async def settle(self) -> None:
-        # Notifications come in the order of their commits: who heard this one has heard all before it.
+    async def deliver_notifications(self) -> None:
+        # Notifications arrive in the order of their commits: after this one, all earlier ones have arrived.
         marks = []
-        for session in (each for door in self._doors for each in _sessions(door) if each._channels):
+        for session in (each for store in self._stores for each in _sessions(store) if each._channels):
             if session._connection is not None and not session._connection.is_closed():
                 mark = asyncio.Event()
                 await session.listen("settled", lambda _payload, mark=mark: mark.set())  # type: ignore[misc]
@@ -363,13 +363,13 @@ class PostgresWorld:
         sql = "SELECT progress FROM dag_task_queue WHERE task_id = $1"
         return _json(await self._admin.fetchval(sql, int(task_id)))
 
-    async def cut(self, worker: WorkerStore) -> None:
+    async def disconnect_worker(self, worker: WorkerStore) -> None:
         assert isinstance(worker, PostgresWorkerStore)
         connection = worker._tasks._connection
         assert connection is not None
         connection.terminate()
 
-    async def say(self, owner: OrchestratorStore, text: str) -> None:
+    async def notify_owner(self, owner: OrchestratorStore, text: str) -> None:
         assert isinstance(owner, PostgresOrchestratorStore)
         await self._admin.execute("SELECT pg_notify($1, $2)", f"dagmaster_owner_{owner.owner_id}", text)
 
@@ -377,8 +377,8 @@ class PostgresWorld:
         return {row["id"] for row in await self._admin.fetch("SELECT task_id::text AS id FROM dag_task_queue")}
 
 
-class _Later:
-    """Ids of tests are made with a fixed time, so that they grow by one and never clash with those of doors."""
+class _FixedClock:
+    """A fixed time for the ids of tests, so that they grow by one and never clash with those of stores."""
 
     def now(self) -> float:
         return 1_800_000_000.0
@@ -388,15 +388,15 @@ class _Later:
 
 
 def _sessions(
-    door: PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore,
+    store: PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore,
 ) -> list[Connection]:
-    if isinstance(door, PostgresReadStore):
-        return [*door.pool.connections, door.subscriptions.listener]
-    if isinstance(door, PostgresClientStore):
-        return [door.session]
-    if isinstance(door, PostgresOrchestratorStore):
-        return list(door.sessions)
-    return list(door.sessions)
+    if isinstance(store, PostgresReadStore):
+        return [*store.pool.connections, store.subscriptions.listener]
+    if isinstance(store, PostgresClientStore):
+        return [store.session]
+    if isinstance(store, PostgresOrchestratorStore):
+        return list(store.sessions)
+    return list(store.sessions)
 
 
 def _json(text: str | None) -> Any:
@@ -406,13 +406,13 @@ def _json(text: str | None) -> Any:
 # ── Tests that are coroutines ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def lived(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in a loop of its own, inside the world that it asks for."""
+def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a coroutine test in a loop of its own, in an open world."""
     assert inspect.iscoroutinefunction(test)
 
     @functools.wraps(test)
     def run(*, world: World, **given: Any) -> None:
-        async def live() -> None:
+        async def run_world() -> None:
             await world.open()
             try:
                 async with asyncio.timeout(30):
@@ -420,6 +420,6 @@ def lived(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
             finally:
                 await world.close()
 
-        asyncio.run(live())
+        asyncio.run(run_world())
 
     return run

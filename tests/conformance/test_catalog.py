@@ -129,7 +129,7 @@ def test_a_collection_grows_with_its_items(catalog):
     }
 
 
-def test_an_extent_that_was_told_is_kept_where_it_reaches_further(catalog):
+def test_a_given_extent_is_kept_where_it_is_larger(catalog):
     told = {
         "spatial": {"bbox": [[170.0, -25.0, -170.0, -10.0]]},
         "temporal": {"interval": [["2026-01-01T00:00:00Z", None]]},
@@ -401,7 +401,7 @@ def test_conditions_add_up_and_the_newest_comes_first_then_the_id(world):
         Search(ids=("a\x00",)),
     ],
 )
-def test_a_search_that_makes_no_sense_is_told(world, wrong):
+def test_an_invalid_search_is_rejected(world, wrong):
     with pytest.raises(PermanentError) as caught:
         world.search(wrong)
     assert caught.value.kind == "invalid_input"
@@ -463,7 +463,7 @@ def test_many_processes_register_at_once_and_nothing_is_lost_or_there_twice(plac
         ("postgresql://me:secret@hunter2@host/x", "is not a PostgreSQL URL"),
     ],
 )
-def test_a_server_that_is_not_there_is_told_without_its_password(address, said):
+def test_an_unreachable_server_is_reported_without_its_password(address, said):
     with pytest.raises(CatalogUnavailable, match=said) as caught:
         open_catalog(address).collections()
     told = "".join(traceback.format_exception(caught.value))
@@ -471,7 +471,7 @@ def test_a_server_that_is_not_there_is_told_without_its_password(address, said):
     assert "hunter2" not in told.replace(address, "")
 
 
-def test_a_database_without_pgstac_says_what_to_run(pgstac_server):
+def test_the_error_of_a_database_without_pgstac_names_the_remedy(pgstac_server):
     with pytest.raises(CatalogUnavailable, match="dagmaster stac init"):
         open_catalog(pgstac_server.replace("/geo?", "/postgres?")).search(Search())
 

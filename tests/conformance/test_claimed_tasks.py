@@ -11,7 +11,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
-from tests.conformance.jobs import Scene, a_task, heard
+from tests.conformance.jobs import Scene, a_task, wait_for_event
 
 COMPLETED = AttemptStatus.COMPLETED
 
@@ -19,7 +19,7 @@ COMPLETED = AttemptStatus.COMPLETED
 # ── Stopping and taking back ──
 
 
-async def test_a_stop_reaches_the_heartbeat_of_who_holds_the_task(world):
+async def test_a_stop_reaches_the_heartbeat_of_the_worker_of_the_task(world):
     scene = await Scene.begin(world)
     worker, other = await world.worker(), await world.worker()
     await scene.dispatch("a")
@@ -28,14 +28,14 @@ async def test_a_stop_reaches_the_heartbeat_of_who_holds_the_task(world):
     held = [one.task_id, two.task_id]
     assert await worker.heartbeat(held, {}) == set()
     await scene.write(stops=[one.task_id])
-    await heard(worker.stops)
+    await wait_for_event(worker.stops)
     assert await worker.heartbeat(held, {}) == {one.task_id}
     assert await other.heartbeat([], {}) == set()
     assert not other.stops.is_set()
     assert await worker.report([TaskReport(one.task_id, one.token, AttemptStatus.RELEASED)]) == {one.task_id}
 
 
-async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world):
+async def test_an_unclaimed_task_that_is_to_stop_cannot_be_claimed_and_is_released(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     task = await scene.dispatch("a")
@@ -47,7 +47,7 @@ async def test_a_task_that_is_to_stop_is_claimed_by_nobody_and_handed_back(world
     assert await world.queued() == set()
 
 
-async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_is_claimed_by_nobody(world):
+async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_cannot_be_claimed(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     task = a_task(world)
@@ -57,16 +57,16 @@ async def test_a_task_that_was_dispatched_and_stopped_in_one_turn_is_claimed_by_
     assert await scene.results() == [("a", 1, "RELEASED")]
 
 
-async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_result(world):
+async def test_a_released_task_that_never_started_keeps_its_position_and_has_no_result(world):
     scene = await Scene.begin(world)
     one, two = await world.worker(), await world.worker()
     first = await scene.dispatch("a")
     (task,) = await one.claim(5)
     last = await scene.dispatch("b")
-    await world.settle()
+    await world.deliver_notifications()
     two.wakeup.clear()
     assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)]) == {first}
-    await heard(two.wakeup)
+    await wait_for_event(two.wakeup)
     assert await scene.results() == []
     # It is nobody's now.
     assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
@@ -77,7 +77,7 @@ async def test_what_never_began_is_let_go_stays_where_it_was_and_leaves_no_resul
     assert await scene.results() == [("a", 1, COMPLETED)]
 
 
-async def test_what_another_holds_or_what_is_to_stop_is_not_let_go(world):
+async def test_a_task_of_another_worker_or_one_that_is_to_stop_is_not_released(world):
     scene = await Scene.begin(world)
     one, two = await world.worker(), await world.worker()
     await scene.dispatch("a")
@@ -112,7 +112,7 @@ async def test_only_the_owner_of_its_job_stops_or_takes_back_a_task(world):
     assert await world.queued() == {task}
 
 
-async def test_a_task_is_taken_back_only_if_nobody_holds_it(world):
+async def test_only_an_unclaimed_task_is_withdrawn(world):
     scene = await Scene.begin(world)
     worker = await world.worker("held")
     waiting = await scene.dispatch("a")
@@ -186,7 +186,7 @@ async def test_progress_is_kept_with_the_task_and_then_with_the_attempt(world):
     assert (attempt.progress, attempt.error) == ({"percent": 20}, {"kind": "error"})
 
 
-async def test_what_is_said_with_a_stale_token_is_not_kept(world):
+async def test_journal_entries_with_a_stale_token_are_ignored(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
@@ -206,7 +206,7 @@ async def test_what_is_said_with_a_stale_token_is_not_kept(world):
     assert again.checkpoint is None
 
 
-async def test_a_worker_is_told_to_stop_what_it_does_not_hold_any_more(world):
+async def test_a_worker_is_asked_to_stop_tasks_that_it_lost(world):
     scene = await Scene.begin(world)
     worker, other = await world.worker(), await world.worker("theirs")
     await scene.dispatch("a")
@@ -221,7 +221,7 @@ async def test_a_worker_is_told_to_stop_what_it_does_not_hold_any_more(world):
     assert await worker.heartbeat(held, {}) == {over.task_id, theirs}
 
 
-async def test_nothing_is_kept_of_what_a_worker_says_of_a_task_that_it_lost(world):
+async def test_journal_entries_of_a_lost_task_are_ignored(world):
     scene = await Scene.begin(world)
     dead, alive = await world.worker("q"), await world.worker("again")
     await scene.dispatch("a")
@@ -264,9 +264,9 @@ async def test_a_dispatch_wakes_the_workers_of_its_queue(world):
     scene = await Scene.begin(world)
     everybody, mine, other = await world.worker(), await world.worker("q"), await world.worker("other")
     await scene.dispatch("a")
-    await heard(everybody.wakeup)
-    await heard(mine.wakeup)
-    await world.settle()
+    await wait_for_event(everybody.wakeup)
+    await wait_for_event(mine.wakeup)
+    await world.deliver_notifications()
     assert not other.wakeup.is_set()
 
 
@@ -279,7 +279,7 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
     await scene.write(stops=[stopped])
     worker.rescan_queues()
     (task,) = await worker.claim(1)
-    await world.settle()
+    await world.deliver_notifications()
     owner.wakeup.clear()
     owner.pending_kinds.clear()
     if how == "report":
@@ -291,7 +291,7 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
         await worker.deregister()
     else:
         await owner.release_stopped()
-    await heard(owner.wakeup)
+    await wait_for_event(owner.wakeup)
     # What a worker says in few words comes with the wake-up.
     assert owner.pending_kinds == (set() if how == "report" else {"results"})
     assert len(owner.notified_results) == (how == "report")
@@ -300,7 +300,7 @@ async def test_a_result_wakes_the_owner_of_its_job(world, how):
 # ── A handler that is not here ──
 
 
-async def test_a_task_is_served_elsewhere_by_who_lives_has_its_queue_and_its_handler(world):
+async def test_another_worker_has_a_handler_if_it_is_alive_and_serves_the_queue(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")

@@ -41,7 +41,7 @@ def test_what_is_written_is_read_and_may_be_written_over(blobs):
 
 
 @pytest.mark.parametrize("name", ["nothing", "../x", "/x", "a//b", "", "a b", ".hidden", "a\x00", "ü"])
-def test_what_is_not_there_or_no_plain_name_is_missing(blobs, name):
+def test_a_missing_blob_or_an_invalid_name_is_not_found(blobs, name):
     with pytest.raises(BlobNotFound):
         asyncio.run(blobs.read(name))
 
@@ -76,7 +76,7 @@ def test_a_setting_decides_where_they_go(tmp_path):
         ("https://key:hunter2@bucket", "has to begin with one of"),
     ],
 )
-def test_an_address_that_is_none_is_refused_at_the_door(url, said, monkeypatch):
+def test_an_invalid_address_is_rejected_when_it_is_parsed(url, said, monkeypatch):
     from dagmaster.errors import SettingsInvalid
     from dagmaster.settings import load_settings
 

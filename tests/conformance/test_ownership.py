@@ -12,7 +12,7 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.json_text import JsonText
-from tests.conformance.jobs import Scene, a_job, a_turn, heard, submitted
+from tests.conformance.jobs import Scene, a_job, a_turn, submitted, wait_for_event
 
 
 async def finished(scene: Scene, result: str = '{"n": 1}') -> None:
@@ -58,7 +58,7 @@ async def test_two_orchestrators_claim_each_job_once(world):
     assert sorted(claimed) == sorted(jobs)
 
 
-async def test_each_claim_raises_the_epoch_and_is_told(world):
+async def test_each_claim_raises_the_epoch_and_appends_an_event(world):
     scene = await Scene.begin(world)
     assert (await scene.now()).epoch == 2
     await scene.write(release=True)
@@ -78,7 +78,7 @@ async def test_with_a_queue_only_its_jobs_are_claimed(world):
     assert len(await orchestrator.claim(10)) == 2
 
 
-async def test_a_job_that_is_over_is_claimed_again_only_if_somebody_asks_something_of_it(world):
+async def test_a_finished_job_is_claimed_again_only_if_it_has_a_command(world):
     scene = await Scene.begin(world)
     await finished(scene)
     assert await scene.orchestrator.claim(10) == []
@@ -88,7 +88,7 @@ async def test_a_job_that_is_over_is_claimed_again_only_if_somebody_asks_somethi
     assert [command.kind for command in await scene.orchestrator.read_commands(10)] == ["resume"]
 
 
-async def test_what_a_job_gave_stays_when_it_refuses_a_command_after_its_end(world):
+async def test_a_finished_job_keeps_its_result_when_it_rejects_a_command(world):
     scene = await Scene.begin(world)
     await finished(scene)
     before = await world.job(scene.job_id)
@@ -145,7 +145,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     assert (now.row.run, now.nodes) == (1, ())
 
 
-async def test_a_turn_of_before_a_job_was_loaded_again_writes_nothing(world):
+async def test_a_turn_from_before_the_job_was_loaded_again_writes_nothing(world):
     """Its answer was lost, and the server may still be at it when the same owner has loaded the job anew."""
     scene = await Scene.begin(world)
     stale = await scene.now()
@@ -199,16 +199,16 @@ async def test_leaving_releases_every_job_and_wakes_the_others(world):
     one, two = await world.orchestrator(), await world.orchestrator()
     jobs = {await submitted(world, client) for _ in range(3)}
     await one.claim(10)
-    await world.settle()
+    await world.deliver_notifications()
     two.wakeup.clear()
     two.pending_kinds.clear()
     await one.deregister()
-    await heard(two.wakeup)
+    await wait_for_event(two.wakeup)
     assert "jobs" in two.pending_kinds
     assert {job.row.id for job in await two.claim(10)} == jobs
 
 
-async def test_jobs_are_reclaimed_only_when_their_owners_lease_is_over_and_once(world):
+async def test_jobs_are_reclaimed_once_and_only_after_their_owners_lease_has_expired(world):
     scene = await Scene.begin(world)
     scanner = await world.orchestrator()
     await world.move(10)
@@ -255,7 +255,7 @@ async def test_a_scanner_that_was_paused_itself_reclaims_nothing(world):
     assert (await world.job(scene.job_id)).owner is not None
 
 
-async def test_nobody_dies_within_one_lease_after_the_store_was_away(world):
+async def test_nothing_expires_within_one_lease_after_an_outage_of_the_store(world):
     owner = await world.orchestrator(lease_seconds=3600, worker_lease_seconds=3600)
     scene = await Scene.begin(world, owner)
     scanner = await world.orchestrator(lease_seconds=3600, worker_lease_seconds=3600)
@@ -270,7 +270,7 @@ async def test_nobody_dies_within_one_lease_after_the_store_was_away(world):
     await owner.heartbeat({})
 
 
-async def test_a_heartbeat_that_comes_too_late_is_told_so(world):
+async def test_a_heartbeat_after_the_lease_has_expired_raises(world):
     orchestrator = await world.orchestrator()
     await world.move(14)
     await orchestrator.heartbeat({})
@@ -279,7 +279,7 @@ async def test_a_heartbeat_that_comes_too_late_is_told_so(world):
         await orchestrator.heartbeat({})
 
 
-async def test_an_orchestrator_that_was_given_up_is_told_so_and_writes_nothing(world):
+async def test_an_expired_orchestrator_gets_an_error_and_writes_nothing(world):
     scene = await Scene.begin(world)
     claimed = await scene.now()
     scanner = await world.orchestrator()
@@ -292,7 +292,7 @@ async def test_an_orchestrator_that_was_given_up_is_told_so_and_writes_nothing(w
     assert await scene.orchestrator.commit_turns([a_turn(claimed)], scene.orchestrator.clock.now()) == set()
 
 
-async def test_a_job_that_is_claimed_by_an_orchestrator_that_was_given_up_is_not_stuck(world):
+async def test_a_job_that_is_claimed_by_an_expired_orchestrator_is_not_stuck(world):
     client = await world.client()
     paused, scanner = await world.orchestrator(), await world.orchestrator()
     await world.move(16)
@@ -312,49 +312,49 @@ async def test_a_job_that_is_claimed_by_an_orchestrator_that_was_given_up_is_not
 # ── Waking ──
 
 
-async def test_a_submit_wakes_whoever_may_claim(world):
+async def test_a_submit_wakes_the_orchestrators(world):
     client, orchestrator = await world.client(), await world.orchestrator()
     await submitted(world, client)
-    await heard(orchestrator.wakeup)
+    await wait_for_event(orchestrator.wakeup)
     assert orchestrator.pending_kinds == {"jobs"}
 
 
 async def test_a_submit_to_a_queue_wakes_also_while_other_jobs_wait(world):
     client, orchestrator = await world.client(), await world.orchestrator()
     await submitted(world, client)
-    await heard(orchestrator.wakeup)
+    await wait_for_event(orchestrator.wakeup)
     orchestrator.wakeup.clear()
     await submitted(world, client, queue="run:mine")
-    await heard(orchestrator.wakeup)
+    await wait_for_event(orchestrator.wakeup)
 
 
-async def test_a_submit_that_stores_nothing_wakes_nobody(world):
+async def test_a_submit_that_stores_nothing_wakes_no_orchestrator(world):
     client = await world.client()
     await submitted(world, client, idempotency_key="k")
     orchestrator = await world.orchestrator()
     await orchestrator.claim(10)
     await client.submit([a_job(world, idempotency_key="k")])
-    await world.settle()
+    await world.deliver_notifications()
     assert not orchestrator.wakeup.is_set()
 
 
-async def test_a_command_wakes_the_owner_and_nobody_else(world):
+async def test_a_command_wakes_only_the_owner(world):
     scene = await Scene.begin(world)
-    await world.settle()
+    await world.deliver_notifications()
     other = await world.orchestrator()
     scene.orchestrator.pending_kinds.clear()
     scene.orchestrator.wakeup.clear()
     await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
-    await heard(scene.orchestrator.wakeup)
+    await wait_for_event(scene.orchestrator.wakeup)
     assert scene.orchestrator.pending_kinds == {"commands"}
-    await world.settle()
+    await world.deliver_notifications()
     assert not other.wakeup.is_set()
 
 
-async def test_a_command_to_a_job_that_nobody_owns_wakes_whoever_may_claim(world):
+async def test_a_command_to_an_unowned_job_wakes_the_orchestrators(world):
     scene = await Scene.begin(world)
     await finished(scene)
     other = await world.orchestrator()
     await scene.client.send(scene.job_id, CommandKind.RESUME, {}, "")
-    await heard(other.wakeup)
+    await wait_for_event(other.wakeup)
     assert other.pending_kinds == {"jobs", "commands"}

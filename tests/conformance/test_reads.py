@@ -523,7 +523,7 @@ async def test_progress_is_shown_while_a_task_is_in_flight(world):
     assert node.progress == attempt.progress == task.progress == {"done": 1}
 
 
-async def test_a_waiting_node_says_what_it_waits_for(world):
+async def test_a_waiting_node_has_the_reason_why_it_waits(world):
     reader, played = await world.reader(), await waiting(world)
     waits = await reader.waits(played.job_id, ["ask", "other"])
     assert list(waits) == ["ask"]
@@ -727,7 +727,7 @@ async def test_a_version_keeps_its_time_of_publishing_until_its_content_changes(
 # ── The fleet ──
 
 
-async def test_live_and_dead_services_are_told_apart(world):
+async def test_live_and_dead_services_are_distinguished(world):
     reader = await world.reader()
     assert await reader.fleet_counts() == (0, 0)
     owner, dead = await world.orchestrator(), await world.orchestrator()
@@ -799,7 +799,7 @@ async def test_queues_count_what_waits_and_what_is_claimed(world):
 # ── Diagnosis ──
 
 
-async def test_the_facts_of_a_diagnosis_are_the_job_its_tasks_and_who_serves_them(world):
+async def test_the_facts_of_a_diagnosis_are_the_job_its_tasks_and_their_services(world):
     reader, played = await world.reader(), await tiled(world)
     facts = await reader.diagnosis(played.job_id)
     assert facts is not None
@@ -876,12 +876,12 @@ async def test_a_subscription_wakes_when_a_job_finishes_and_when_a_command_was_p
         assert not await subscription.wait(0.05)
 
 
-async def test_a_subscription_hears_of_its_own_job_only(world):
+async def test_a_subscription_is_notified_of_its_own_job_only(world):
     reader, mine, orchestrator = await world.reader(), await Scene.begin(world), None
     other = await Scene.begin(world, orchestrator)
     async with reader.subscribe(mine.job_id) as subscription:
         await finish(other.orchestrator, other.job_id, JobStatus.FAILED)
-        await world.settle()
+        await world.deliver_notifications()
         assert not await subscription.wait(0.05)
 
 

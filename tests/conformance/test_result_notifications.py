@@ -13,7 +13,7 @@ from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.store.result_notifications import MAX_CHARACTERS, MAX_REPORTS, encode_results
-from tests.conformance.jobs import Scene, a_task, a_turn, heard
+from tests.conformance.jobs import Scene, a_task, a_turn, wait_for_event
 
 if TYPE_CHECKING:
     from dagmaster.ports.turn_records import TaskResult
@@ -31,12 +31,12 @@ async def reported(scene: Scene, *texts: str) -> list[TaskResult]:
         for task, text in zip(tasks, texts, strict=True)
     ]
     assert len(await worker.report(reports)) == len(texts)
-    await heard(scene.orchestrator.wakeup)
+    await wait_for_event(scene.orchestrator.wakeup)
     return list(scene.orchestrator.notified_results)
 
 
 async def quiet(scene: Scene) -> None:
-    await scene.world.settle()
+    await scene.world.deliver_notifications()
     scene.orchestrator.wakeup.clear()
     scene.orchestrator.pending_kinds.clear()
 
@@ -47,7 +47,7 @@ async def took(scene: Scene, *pushed: TaskResult) -> bool:
     return await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == {scene.job_id}
 
 
-async def test_what_is_pushed_is_what_would_be_read(world):
+async def test_notified_results_equal_stored_ones(world):
     scene = await Scene.begin(world)
     odd = json.dumps(["ä😀", 'a"b\\', " x ", None, 1e300])
     pushed = await reported(scene, "1", odd, "null")
@@ -56,7 +56,7 @@ async def test_what_is_pushed_is_what_would_be_read(world):
     assert pushed[1].output == JsonText(odd)
 
 
-async def test_a_failure_is_pushed_with_its_reason(world):
+async def test_a_failure_is_notified_with_its_error(world):
     scene = await Scene.begin(world)
     worker = await world.worker("q")
     await scene.dispatch("a")
@@ -64,7 +64,7 @@ async def test_a_failure_is_pushed_with_its_reason(world):
     await quiet(scene)
     error = json.dumps({"kind": "error", "message": "no"})
     await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.FAILED, permanent=True, error=error)])
-    await heard(scene.orchestrator.wakeup)
+    await wait_for_event(scene.orchestrator.wakeup)
     (pushed,) = scene.orchestrator.notified_results
     assert (pushed.status, pushed.permanent, pushed.output, pushed.error) == ("FAILED", True, None, error)
     assert await took(scene, pushed)
@@ -74,7 +74,7 @@ async def test_a_failure_is_pushed_with_its_reason(world):
     "texts",
     [["1"] * (MAX_REPORTS + 1), [json.dumps("x" * MAX_CHARACTERS)], [json.dumps("\x01" * (MAX_CHARACTERS // 7))]],
 )
-async def test_what_is_too_much_for_a_wake_up_is_left_to_be_read(world: World, texts):
+async def test_results_that_are_too_large_for_a_notification_are_read_from_the_table(world: World, texts):
     scene = await Scene.begin(world)
     pushed = await reported(scene, *texts)
     found = await scene.orchestrator.read_results(100)
@@ -86,7 +86,7 @@ async def test_what_is_too_much_for_a_wake_up_is_left_to_be_read(world: World, t
         assert scene.orchestrator.pending_kinds == {"results"}
 
 
-async def test_a_turn_takes_what_was_pushed(world):
+async def test_a_turn_commits_notified_results(world):
     scene = await Scene.begin(world)
     pushed = await reported(scene, "1", "2")
     assert await took(scene, *pushed)
@@ -129,7 +129,7 @@ async def test_a_turn_with_something_that_is_not_stored_so_changes_nothing(world
     assert await took(scene, pushed)
 
 
-async def test_what_was_taken_is_not_taken_again(world):
+async def test_a_committed_result_is_not_committed_again(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, "1")
     assert await took(scene, pushed)
@@ -147,7 +147,7 @@ async def test_a_refused_turn_does_not_hold_up_the_others(world):
     assert await world.queued() == {sound.tasks[0].task_id}
 
 
-async def test_what_was_pushed_to_who_lost_the_job_is_left_to_the_next(world):
+async def test_results_notified_to_a_former_owner_are_left_to_the_next_one(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, "1")
     stale = a_turn(await scene.now(), results=[pushed.id], notified_results=[pushed])
@@ -179,19 +179,19 @@ async def test_what_was_pushed_to_who_lost_the_job_is_left_to_the_next(world):
         "[" * 3_000,
     ],
 )  # fmt: skip
-async def test_words_that_nobody_of_us_says_only_wake(world, words):
+async def test_an_invalid_payload_only_wakes(world, words):
     scene = await Scene.begin(world)
     await quiet(scene)
-    await world.say(scene.orchestrator, f"results {words}")
-    await heard(scene.orchestrator.wakeup)
+    await world.notify_owner(scene.orchestrator, f"results {words}")
+    await wait_for_event(scene.orchestrator.wakeup)
     assert scene.orchestrator.notified_results == []
     assert scene.orchestrator.pending_kinds == {"results"}
 
 
-async def test_what_is_spelled_is_read_as_it_was(world):
+async def test_encoded_results_are_decoded_unchanged(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, '{"a": [1, "ä"]}')
     scene.orchestrator.notified_results.clear()
-    await world.say(scene.orchestrator, f"results {encode_results([pushed])}")
-    await world.settle()
+    await world.notify_owner(scene.orchestrator, f"results {encode_results([pushed])}")
+    await world.deliver_notifications()
     assert scene.orchestrator.notified_results == [pushed]

@@ -143,7 +143,7 @@ print(json.dumps([info.created, info.size, info.sha256, info.etag, info.modified
 
 
 @pytest.mark.parametrize("size", [1000, LARGE])
-def test_of_twins_one_creates_and_both_hear_the_same(place, tmp_path, size):
+def test_of_two_concurrent_publishers_one_creates_and_both_get_the_same_metadata(place, tmp_path, size):
     # Processes cost a second each; memory has only one.
     if size < LARGE or place.url.startswith("memory"):
         answers = twin_threads(place, tmp_path, size)
@@ -245,7 +245,7 @@ def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_name_is_taken_letter_by_letter(place, tmp_path, name):
+def test_a_name_is_not_decoded(place, tmp_path, name):
     uri = place.storage.in_zone("bronze", name)
     assert BlobUri.parse(str(uri)) == uri
     assert place.storage.publish(a_file(tmp_path, b"odd"), uri).created
@@ -256,14 +256,14 @@ def test_a_name_is_taken_letter_by_letter(place, tmp_path, name):
     assert place.everything() == []
 
 
-def test_what_is_written_is_over_what_was_there(place):
+def test_a_write_replaces_the_blob(place):
     uri = place.storage.in_zone("bronze", "state.json")
     place.storage.write(uri, b"old and long")
     assert place.storage.write(uri, b"new").sha256 == hashlib.sha256(b"new").hexdigest()
     assert place.storage.read(uri) == b"new"
 
 
-def test_what_is_not_there_is_missing(place, tmp_path):
+def test_a_missing_blob_is_not_found(place, tmp_path):
     uri = place.storage.in_zone("bronze", "nothing/here")
     assert place.storage.find(uri) is None
     assert not place.storage.delete(uri)
@@ -289,7 +289,7 @@ def test_a_fetch_to_a_disk_that_takes_no_more_leaves_nothing_and_can_be_done_aga
     assert place.storage.fetch(uri, tmp_path / "to" / "got").size == LARGE
 
 
-def test_azure_refuses_a_wrong_key_and_it_is_not_told(place, tmp_path, monkeypatch):
+def test_azure_rejects_a_wrong_key_and_the_error_does_not_contain_it(place, tmp_path, monkeypatch):
     if not place.url.startswith("az"):
         pytest.skip("moto takes every key; a wrong one for S3 is tried in tests/unit/adapters")
     wrong = base64.b64encode(b"hunter2" * 9).decode()

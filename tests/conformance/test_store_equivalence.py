@@ -51,7 +51,7 @@ _PLACES = ("before", "where", "worker")
 class Owner:
     """An orchestrator in both worlds, and the claims that it ever made, the stale ones as well."""
 
-    doors: list[Any]
+    stores: list[Any]
     held: list[list[ClaimedJob]]
 
 
@@ -59,7 +59,7 @@ class Owner:
 class Worker:
     """A worker in both worlds, and the tasks that it believes to hold."""
 
-    doors: list[Any]
+    stores: list[Any]
     held: dict[str, list[ClaimedTask]]
 
 
@@ -113,7 +113,7 @@ class Alike(RuleBasedStateMachine):
         # Something to begin with: a job that runs, with tasks that wait.
         self.submit(None, "1", 5)
         (owner,) = self.owners
-        self.hold(owner, self.both(lambda place: owner.doors[place].claim(1)))
+        self.hold(owner, self.both(lambda place: owner.stores[place].claim(1)))
         for node in ("a", "b"):
             self.take_turn(owner, owner.held[0], "dispatch", node)
 
@@ -138,8 +138,8 @@ class Alike(RuleBasedStateMachine):
     @precondition(lambda self: len(self.owners) < 3)
     @rule()
     def new_owner(self) -> None:
-        doors = self.both(lambda place: self.worlds[place].orchestrator(LEASE, WORKER_LEASE))
-        self.owners.append(Owner(doors, []))
+        stores = self.both(lambda place: self.worlds[place].orchestrator(LEASE, WORKER_LEASE))
+        self.owners.append(Owner(stores, []))
 
     @precondition(lambda self: len(self.workers) < 3)
     @rule()
@@ -157,12 +157,12 @@ class Alike(RuleBasedStateMachine):
     @rule(data=st.data(), limit=st.integers(1, 3))
     def claim_jobs(self, data: st.DataObject, limit: int) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.hold(owner, self.both(lambda place: owner.doors[place].claim(limit)))
+        self.hold(owner, self.both(lambda place: owner.stores[place].claim(limit)))
 
     @rule(data=st.data())
     def load(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.hold(owner, self.both(lambda place: owner.doors[place].load_owned()))
+        self.hold(owner, self.both(lambda place: owner.stores[place].load_owned()))
 
     def hold(self, owner: Owner, claimed: list[list[ClaimedJob]]) -> None:
         first, second = claimed
@@ -172,26 +172,26 @@ class Alike(RuleBasedStateMachine):
     @rule(data=st.data())
     def beat(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.alike(lambda place: owner.doors[place].heartbeat({}))
+        self.alike(lambda place: owner.stores[place].heartbeat({}))
 
     @rule(data=st.data(), seconds=st.sampled_from([1.0, LONG_AGO]))
     def fall_silent(self, data: st.DataObject, seconds: float) -> None:
         everybody: list[Owner | Worker] = [*self.owners, *self.workers]
         who = data.draw(st.sampled_from(everybody))
-        self.both(lambda place: self.worlds[place].silence(who.doors[place], seconds))
+        self.both(lambda place: self.worlds[place].silence(who.stores[place], seconds))
 
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.alike(lambda place: owner.doors[place].reclaim())
-        self.alike(lambda place: owner.doors[place].mark_lost_tasks())
+        self.alike(lambda place: owner.stores[place].reclaim())
+        self.alike(lambda place: owner.stores[place].mark_lost_tasks())
 
     @precondition(lambda self: len(self.owners) > 1)
     @rule(data=st.data())
     def owner_leaves(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
         self.owners.remove(owner)
-        self.both(lambda place: owner.doors[place].deregister())
+        self.both(lambda place: owner.stores[place].deregister())
 
     # ── Turns, by whoever believes to hold the job ──
 
@@ -204,7 +204,7 @@ class Alike(RuleBasedStateMachine):
     def take_turn(self, owner: Owner, claims: list[ClaimedJob], kind: str, node: str) -> None:
         job_id = claims[0].row.id
         fields = self.decided(kind, owner, job_id, node)
-        written = self.alike(lambda place: self.written(owner.doors[place], claims[place], kind, fields[place]))
+        written = self.alike(lambda place: self.written(owner.stores[place], claims[place], kind, fields[place]))
         if job_id in written:
             claims[:] = [replace(each, event_seq=each.event_seq + 1) for each in claims]
 
@@ -216,10 +216,10 @@ class Alike(RuleBasedStateMachine):
             task = NewTask(self.ids.new(), node, attempt, "q", "h", "{}", None, 60.0)
             return [{"tasks": [task]}, {"tasks": [task]}]
         if kind == "take":
-            found = self.both(lambda place: owner.doors[place].read_results(100))
+            found = self.both(lambda place: owner.stores[place].read_results(100))
             mine = [[each for each in results if each.job_id == job_id] for results in found]
             assert [_result(each) for each in mine[0]] == [_result(each) for each in mine[1]]
-            asked = self.both(lambda place: owner.doors[place].read_commands(100))
+            asked = self.both(lambda place: owner.stores[place].read_commands(100))
             return [
                 {
                     "results": [each.id for each in mine[place]],
@@ -235,25 +235,25 @@ class Alike(RuleBasedStateMachine):
             return [{"withdrawals": taken}, {"withdrawals": taken}]
         return [{"release": kind == "release"}, {"release": kind == "release"}]
 
-    async def written(self, door: Any, claim: ClaimedJob, kind: str, fields: dict[str, Any]) -> set[str]:
+    async def written(self, store: Any, claim: ClaimedJob, kind: str, fields: dict[str, Any]) -> set[str]:
         turn = a_turn(claim, events=[AuditEvent(EventType.JOB_STARTED)], **fields)
         if kind == "finish":
             turn.job.status = JobStatus.COMPLETED
             turn.finished = FinishJob(JobStatus.COMPLETED)
-        done: set[str] = await door.commit_turns([turn], door.clock.now())
+        done: set[str] = await store.commit_turns([turn], store.clock.now())
         return done
 
     @rule(data=st.data())
     def sweep(self, data: st.DataObject) -> None:
         owner = data.draw(st.sampled_from(self.owners))
-        self.alike(lambda place: owner.doors[place].release_stopped())
+        self.alike(lambda place: owner.stores[place].release_stopped())
 
     # ── Tasks ──
 
     @rule(data=st.data(), limit=st.integers(1, 3))
     def claim_tasks(self, data: st.DataObject, limit: int) -> None:
         worker = data.draw(st.sampled_from(self.workers))
-        first, second = self.both(lambda place: worker.doors[place].claim(limit))
+        first, second = self.both(lambda place: worker.stores[place].claim(limit))
         assert [_task(each) for each in first] == [_task(each) for each in second]
         for pair in zip(first, second, strict=True):
             worker.held[pair[0].task_id] = list(pair)
@@ -270,19 +270,19 @@ class Alike(RuleBasedStateMachine):
             return
         task_id = data.draw(st.sampled_from(held))
         pair = next(each.held[task_id] for each in self.workers if task_id in each.held)
-        self.alike(lambda place: worker.doors[place].report([TaskReport(task_id, pair[place].token, status)]))
+        self.alike(lambda place: worker.stores[place].report([TaskReport(task_id, pair[place].token, status)]))
 
     @rule(data=st.data())
     def worker_beats(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from(self.workers))
-        self.alike(lambda place: worker.doors[place].heartbeat(list(worker.held), {}))
+        self.alike(lambda place: worker.stores[place].heartbeat(list(worker.held), {}))
 
     @precondition(lambda self: len(self.workers) > 1)
     @rule(data=st.data())
     def worker_leaves(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from(self.workers))
         self.workers.remove(worker)
-        self.both(lambda place: worker.doors[place].deregister())
+        self.both(lambda place: worker.stores[place].deregister())
 
     # ── What is left ──
 

@@ -12,7 +12,7 @@ from dagmaster.ports.job_records import Accepted, StoredWorkflow
 from tests.conformance.jobs import ONE, Scene, a_job, submitted
 
 
-async def test_a_submitted_job_is_pending_and_its_first_event_says_by_whom(world):
+async def test_a_submitted_job_is_pending_and_its_first_event_names_the_submitter(world):
     client = await world.client()
     mine = await submitted(world, client, submitted_by="ada")
     nobodys = await submitted(world, client)
@@ -57,7 +57,7 @@ async def test_the_same_key_and_body_give_the_same_job(world):
     assert [event.seq for event in await world.events(first)] == [1]
 
 
-async def test_the_same_key_with_another_body_is_told(world):
+async def test_the_same_key_with_another_body_is_reported(world):
     client = await world.client()
     first = await submitted(world, client, idempotency_key="k", body_hash="x")
     again = await client.submit([a_job(world, idempotency_key="k", body_hash="y")])
@@ -71,7 +71,7 @@ async def test_the_same_key_of_another_submitter_is_another_job(world):
     assert first != other
 
 
-async def test_who_has_the_same_key_as_others_gets_his_own_job_back(world):
+async def test_each_submitter_of_a_shared_key_gets_its_own_job_back(world):
     client = await world.client()
     jobs = {name: await submitted(world, client, idempotency_key="k", submitted_by=name) for name in ("ada", "bob")}
     for name, job_id in (*jobs.items(), *reversed(jobs.items())):

@@ -85,7 +85,7 @@ def test_a_table_refuses_another_source_unless_it_is_to_be_replaced(tables, name
         tables.create(spec(name, source="file:///a/roads.gpkg"))
 
 
-def test_a_table_of_which_nobody_said_the_source_takes_the_first_that_comes(tables, name):
+def test_a_table_without_a_source_gets_the_first_one(tables, name):
     tables.create(spec(name))
     assert tables.create(spec(name, source="it's one")) is False
     assert tables.create(spec(name)) is False
@@ -114,7 +114,7 @@ def test_a_chunk_may_become_shorter_and_empty(tables, name):
     assert tables.read(name).num_rows == 0
 
 
-def test_chunks_of_earlier_runs_are_taken_away(tables, name):
+def test_chunks_of_earlier_runs_are_removed(tables, name):
     tables.create(spec(name))
     for chunk in "abc":
         tables.replace_chunk(name, chunk, rows_of(chunk, 5))
@@ -344,7 +344,7 @@ def test_of_two_that_upload_one_chunk_to_postgis_the_second_waits_for_the_first(
     assert names_in(tables, name) == sorted(rows_of("a")["name"].to_pylist())
 
 
-def test_chunks_are_taken_away_when_the_uploads_are_through(tables, place, name):
+def test_chunks_are_removed_after_the_uploads(tables, place, name):
     tables.create(spec(name))
     upload = uploading(place, name, "halfway", "late")
     removed: list[int] = []
@@ -362,7 +362,7 @@ def test_chunks_are_taken_away_when_the_uploads_are_through(tables, place, name)
     assert names_in(tables, name) == []
 
 
-def test_a_file_of_somebody_else_among_the_chunks_is_told_of(tmp_path, name):
+def test_a_foreign_file_among_the_chunks_is_reported(tmp_path, name):
     import pyarrow.parquet as pq
 
     tables = tables_at(str(tmp_path))
@@ -424,12 +424,12 @@ def test_postgis_has_a_spatial_index_and_uses_it(postgis, name):
         assert connection.execute(f"SELECT DISTINCT ST_SRID(geometry) FROM {name}").fetchall() == [(4326,)]
 
 
-def test_postgis_says_how_many_columns_it_has_room_for(postgis):
+def test_postgis_reports_its_limit_of_columns(postgis):
     with pytest.raises(PermanentError, match="room for 1,598"):
         tables_at(postgis).create(spec("wide", columns={f"c{number}": "integer" for number in range(3000)}))
 
 
-def test_a_table_of_somebody_else_is_left_alone(postgis):
+def test_a_foreign_table_is_not_changed(postgis):
     import psycopg
 
     with psycopg.connect(postgis) as connection:

@@ -10,7 +10,7 @@ import pytest
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
-from tests.conformance.jobs import Scene, a_task, heard
+from tests.conformance.jobs import Scene, a_task, wait_for_event
 
 COMPLETED = AttemptStatus.COMPLETED
 
@@ -57,7 +57,7 @@ async def test_a_worker_claims_only_from_its_queues_and_in_order_across_them(wor
     assert await world.queued() == {one, two, other, first}
 
 
-async def test_a_worker_without_queues_serves_every_queue_but_that_of_a_run_that_lives(world):
+async def test_a_worker_without_queues_serves_every_queue_but_that_of_a_live_run(world):
     scene = await Scene.begin(world)
     one = await scene.dispatch("a", queue="any")
     theirs = await scene.dispatch("b", queue="run:7")
@@ -68,12 +68,12 @@ async def test_a_worker_without_queues_serves_every_queue_but_that_of_a_run_that
     assert [task.task_id for task in await everybody.claim(5)] == [theirs]
 
 
-async def test_who_hears_of_one_queue_does_not_forget_what_waits_in_another(world):
+async def test_a_notification_of_one_queue_does_not_hide_tasks_of_another(world):
     scene = await Scene.begin(world)
     earlier = await scene.dispatch("a", queue="earlier")
     worker = await world.worker()
     later = await scene.dispatch("b", queue="later")
-    await heard(worker.wakeup)
+    await wait_for_event(worker.wakeup)
     # Fewer than the limit: there are no more.
     assert [task.task_id for task in await worker.claim(5)] == [earlier, later]
 
@@ -112,7 +112,7 @@ async def test_of_the_tasks_whose_handlers_run_apart_only_so_many_are_claimed(wo
 # ── Reporting ──
 
 
-async def test_a_report_leaves_a_result_and_takes_the_task_away(world):
+async def test_a_report_moves_the_task_to_the_results(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
@@ -156,7 +156,7 @@ async def test_a_task_is_reported_once(world):
     assert await scene.results() == [("a", 1, COMPLETED)]
 
 
-async def test_a_report_with_a_wrong_token_is_refused_while_the_other_of_the_call_is_taken(world):
+async def test_a_report_with_a_wrong_token_is_rejected_and_the_other_of_the_call_is_accepted(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
@@ -214,7 +214,7 @@ async def test_results_of_a_job_wait_for_its_next_owner(world):
 # ── Dying ──
 
 
-async def test_tasks_are_lost_only_when_their_workers_lease_is_over_and_once(world):
+async def test_tasks_are_lost_once_and_only_after_their_workers_lease_has_expired(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
@@ -234,7 +234,7 @@ async def test_tasks_are_lost_only_when_their_workers_lease_is_over_and_once(wor
     assert (attempt.status, attempt.progress) == ("LOST", {"done": 3})
 
 
-async def test_after_a_task_was_lost_its_worker_is_told_and_its_report_changes_nothing(world):
+async def test_after_a_task_was_lost_its_worker_is_asked_to_stop_and_its_report_is_rejected(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
@@ -246,7 +246,7 @@ async def test_after_a_task_was_lost_its_worker_is_told_and_its_report_changes_n
     assert await scene.results() == [("a", 1, "LOST")]
 
 
-async def test_a_worker_that_was_given_up_claims_nothing(world):
+async def test_an_expired_worker_claims_nothing(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await world.move(7)
@@ -267,7 +267,7 @@ async def test_a_heartbeat_keeps_tasks(world):
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
 
 
-async def test_a_scanner_that_was_paused_itself_gives_no_worker_up(world):
+async def test_an_orchestrator_that_was_paused_itself_expires_no_worker(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
@@ -278,13 +278,13 @@ async def test_a_scanner_that_was_paused_itself_gives_no_worker_up(world):
     assert await scene.orchestrator.mark_lost_tasks() == 1
 
 
-async def test_a_task_that_is_held_by_a_living_worker_that_never_heard_of_it_comes_back(world):
+async def test_a_claimed_task_that_its_worker_does_not_know_is_released(world):
     scene = await Scene.begin(world)
     worker = await world.worker()
     await scene.dispatch("a")
     # The claim commits, and the connection breaks before its answer arrives.
     await worker.claim(1)
-    await world.cut(worker)
+    await world.disconnect_worker(worker)
     assert await worker.claim(1) == []
     for _ in range(12):
         await world.move(5)
@@ -295,7 +295,7 @@ async def test_a_task_that_is_held_by_a_living_worker_that_never_heard_of_it_com
     assert [(node, attempt) for node, attempt, _ in await scene.results()] == [("a", 1)]
 
 
-async def test_a_worker_that_leaves_hands_back_what_it_holds(world):
+async def test_a_worker_that_deregisters_releases_its_tasks(world):
     scene = await Scene.begin(world)
     leaving, staying = await world.worker(), await world.worker()
     await scene.dispatch("a")

@@ -20,7 +20,7 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
-from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, heard, nearly, rows_of, submitted
+from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, nearly, rows_of, submitted, wait_for_event
 
 NESTED = """
 name: nested
@@ -129,7 +129,7 @@ async def test_the_outputs_below_an_inner_fan_out_that_is_not_over_are_given(wor
     assert await played.orchestrator.load(played.job_id, {outer}) == {outer: [["A", None], ["C"]]}
 
 
-async def test_the_outputs_of_a_fan_out_come_in_order_with_none_for_who_has_none(world):
+async def test_the_outputs_of_a_fan_out_come_in_order_with_none_for_a_child_without_one(world):
     text = """
 name: fan
 nodes:
@@ -185,7 +185,7 @@ async def test_signals_deadlines_and_a_cancel_are_the_same_from_the_rows(world):
     assert (stored.cancel_requested, stored.ending, stored.stopping) == (True, True, True)
 
 
-async def test_the_tasks_that_are_out_are_known_to_who_loads_the_job(world):
+async def test_a_loaded_job_has_the_ids_of_its_tasks_in_flight(world):
     played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: r}}}")
     (claimed,) = await played.orchestrator.load_owned()
     assert claimed.tasks == played.held.tasks
@@ -258,7 +258,7 @@ async def test_an_output_that_is_a_blob_is_read_from_it(world):
 # ── The trail ──
 
 
-async def test_the_trail_has_no_gaps_after_many_turns(world):
+async def test_the_events_have_no_gaps_after_many_turns(world):
     played = await Played.begin(world, NESTED)
     await played.work({"plan": {"rows": [["a"]]}})
     await played.turn(SignalReceived("go"))
@@ -274,7 +274,7 @@ async def test_the_trail_has_no_gaps_after_many_turns(world):
     assert {event.by for event in events[1:]} == {events[1].by}
 
 
-async def test_an_event_says_who_if_it_was_somebody_else(world):
+async def test_an_event_names_its_author_if_it_is_not_the_owner(world):
     scene = await Scene.begin(world)
     event = AuditEvent(EventType.APPROVED, "a", 1, '{"comment": "ok"}', "ada")
     await scene.write(events=[event])
@@ -284,7 +284,7 @@ async def test_an_event_says_who_if_it_was_somebody_else(world):
     assert (await scene.now()).event_seq == 3
 
 
-async def test_what_a_job_gave_is_stored_with_its_end(world):
+async def test_the_result_of_a_job_is_stored_when_it_finishes(world):
     played = await Played.begin(
         world, "{name: n, nodes: {a: {handler: h, queue: q}}, outputs: {x: '{{ nodes.a.output }}'}}"
     )
@@ -330,29 +330,29 @@ async def test_a_child_job_goes_to_the_queue_of_its_parent(world):
     assert (claimed.row.id, claimed.queue, claimed.workflows) == (child, "run:7", {"w": "h"})
 
 
-async def test_a_new_child_job_wakes_whoever_may_claim(world):
+async def test_a_new_child_job_wakes_the_orchestrators(world):
     other = await world.orchestrator()
     scene = await Scene.begin(world)
-    await world.settle()
+    await world.deliver_notifications()
     other.wakeup.clear()
     other.pending_kinds.clear()
     await scene.write(children=[a_job(world, parent=ParentNode(scene.job_id, "a", 1), depth=1)])
-    await heard(other.wakeup)
+    await wait_for_event(other.wakeup)
     assert other.pending_kinds == {"jobs"}
 
 
-async def test_the_parent_of_a_job_that_is_over_is_told_how_it_ended(world):
+async def test_the_parent_of_a_finished_job_gets_its_outcome(world):
     scene, child = await with_child(world)
     other = await world.orchestrator()
     (claimed,) = await other.claim(10)
-    await world.settle()
+    await world.deliver_notifications()
     scene.orchestrator.wakeup.clear()
     scene.orchestrator.pending_kinds.clear()
     turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
     turn.job.status = JobStatus.FAILED
     turn.finished = FinishJob(JobStatus.FAILED, None, {"kind": "error", "message": "no"})
     assert await other.commit_turns([turn], other.clock.now()) == {child}
-    await heard(scene.orchestrator.wakeup)
+    await wait_for_event(scene.orchestrator.wakeup)
     assert scene.orchestrator.pending_kinds == {"commands"}
     (command,) = await scene.orchestrator.read_commands(10)
     assert command.kind == "child_finished"
@@ -391,7 +391,7 @@ async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked,
     await other.claim(10)
     await scene.write(cancelled_children=asked)
     if hears:
-        await heard(other.wakeup)
+        await wait_for_event(other.wakeup)
     found = await other.read_commands(10)
     assert [(command.job_id, command.kind) for command in found] == [(child, kind) for kind in hears]
 
@@ -399,7 +399,7 @@ async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked,
 # ── Fences ──
 
 
-async def test_no_part_of_a_turn_is_written_that_is_not_held(world):
+async def test_no_part_of_a_turn_of_a_former_owner_is_written(world):
     scene, child = await with_child(world)
     worker, other = await world.worker("q"), await world.orchestrator()
     await scene.dispatch("a")

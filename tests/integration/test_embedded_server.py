@@ -103,7 +103,7 @@ def test_two_objects_in_one_process_are_two_users(house):
     assert not house.is_served(server.data_dir)
 
 
-def test_the_server_is_out_of_reach_of_ctrl_c_and_nobodys_child(house):
+def test_the_server_is_out_of_reach_of_ctrl_c_and_adopted_by_init(house):
     with EmbeddedPostgres(house.template) as server:
         pid = house.server(server.data_dir)
         assert os.getsid(pid) != os.getsid(0)
@@ -172,7 +172,7 @@ def test_a_server_that_was_killed_is_recovered_with_all_that_was_committed(house
     assert not house.is_served(data_dir)
 
 
-def test_a_stale_pid_file_that_names_a_living_process_of_the_same_user_is_not_believed(house):
+def test_a_stale_pid_file_that_names_a_live_process_of_the_same_user_is_not_trusted(house):
     data_dir = house.template
     with EmbeddedPostgres(data_dir):
         stale = (data_dir / "cluster" / "postmaster.pid").read_text().splitlines()
@@ -214,7 +214,7 @@ def test_a_path_that_no_socket_could_have_gets_its_socket_elsewhere(house, name)
     server.socket_dir.rmdir()
 
 
-def test_two_spellings_of_one_directory_are_one_server(house):
+def test_two_names_of_one_directory_share_a_server(house):
     data_dir = house.template
     (house.place / "link").symlink_to(data_dir)
     with EmbeddedPostgres(data_dir) as server, EmbeddedPostgres(house.place / "link") as same:
@@ -243,7 +243,7 @@ def test_roots_server_is_not_root_and_no_parent_changes(house):
 
 
 @as_root
-def test_who_is_not_root_serves_itself_in_its_own_data_home(house):
+def test_a_user_other_than_root_has_its_server_in_its_own_data_home(house):
     home = house.place / "home"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
@@ -333,7 +333,7 @@ def test_files_of_another_major_version_are_refused(house):
     assert str(data_dir) in str(caught.value)
 
 
-def test_a_server_that_does_not_start_is_told_with_its_last_words(house):
+def test_a_server_that_does_not_start_is_reported_with_the_end_of_its_log(house):
     data_dir = house.made()
     (data_dir / "cluster" / "postgresql.conf").write_text("no_such_setting = 1\n")
     (data_dir / "server.log").write_text("of an earlier day\n")
@@ -345,14 +345,14 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(house):
     assert not house.is_served(data_dir)
 
 
-def test_a_file_in_the_way_is_told(house):
+def test_a_file_in_the_way_is_reported(house):
     (house.place / "file").write_text("")
     with pytest.raises(DataDirectoryUnusable, match=r"cannot use .*Not a directory.*--data-dir"):
         EmbeddedPostgres(house.place / "file").start()
 
 
 @as_root
-def test_a_directory_that_cannot_be_written_is_told(house):
+def test_a_directory_that_cannot_be_written_is_reported(house):
     (house.place / "roots").mkdir(mode=0o755)
     said = house.user(house.place / "roots" / "data", uid=NOBODY).refused()
     assert "Permission denied" in said
@@ -360,7 +360,7 @@ def test_a_directory_that_cannot_be_written_is_told(house):
 
 
 @as_root
-def test_a_directory_that_the_servers_user_cannot_reach_is_told_and_left_closed(house):
+def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_closed(house):
     (house.place / "closed").mkdir(mode=0o700)
     with pytest.raises(DataDirectoryUnusable, match=f"runs as user nobody.*may not enter {house.place}/closed"):
         EmbeddedPostgres(house.place / "closed" / "data").start()
@@ -372,7 +372,7 @@ def test_a_directory_that_the_servers_user_cannot_reach_is_told_and_left_closed(
 @pytest.mark.parametrize(
     ("name", "said"), [("no-such-user", "there is no user 'no-such-user'"), ("root", "refuses to run as root")]
 )
-def test_a_user_that_cannot_serve_is_told(house, monkeypatch, name, said):
+def test_a_user_that_cannot_serve_is_reported(house, monkeypatch, name, said):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", name)
     with pytest.raises(EmbeddedPostgresUnavailable, match=said):
         EmbeddedPostgres(house.place / "new").start()
@@ -389,7 +389,7 @@ def test_a_socket_directory_of_someone_else_is_refused(house):
 
 
 @as_root
-def test_a_full_disk_is_told_when_the_cluster_is_made_and_when_the_server_starts(house):
+def test_a_full_disk_is_reported_when_the_cluster_is_created_and_when_the_server_starts(house):
     disk = house.small_disk("70m")
     with EmbeddedPostgres(disk):
         pass
@@ -409,13 +409,13 @@ def test_a_full_disk_is_told_when_the_cluster_is_made_and_when_the_server_starts
         assert ask(server.dsn, "SELECT 1") == 1
 
 
-def test_missing_binaries_are_told(house, monkeypatch):
+def test_missing_binaries_are_reported(house, monkeypatch):
     monkeypatch.setattr(cluster, "find_spec", lambda _name: None)
     with pytest.raises(EmbeddedPostgresUnavailable, match=r"no PostgreSQL binaries for this platform.*pip install"):
         EmbeddedPostgres(house.place / "new").start()
 
 
-def test_binaries_that_do_not_run_are_told(house, monkeypatch):
+def test_binaries_that_do_not_run_are_reported(house, monkeypatch):
     broken = house.place / "broken"
     (broken / "bin").mkdir(parents=True)
     for name in ("initdb", "postgres"):
@@ -426,7 +426,7 @@ def test_binaries_that_do_not_run_are_told(house, monkeypatch):
         EmbeddedPostgres(house.place / "new").start()
 
 
-def test_one_that_holds_the_turn_for_ever_is_told(house, monkeypatch):
+def test_a_process_that_holds_the_lock_for_ever_is_reported(house, monkeypatch):
     data_dir = house.template
     monkeypatch.setattr("dagmaster.store.embedded.server.START_SECONDS", 0.05)
     with (data_dir / "turn.lock").open("w") as turn:

@@ -14,9 +14,9 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.named_queries import queries
-from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, heard, submitted
+from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, submitted, wait_for_event
 from tests.conformance.server import shared_server
-from tests.conformance.stores import PostgresWorld, lived
+from tests.conformance.stores import PostgresWorld, in_world
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -72,7 +72,7 @@ async def locked(connection: asyncpg.Connection[asyncpg.Record], task_id: str) -
 # ── Claims ──
 
 
-@lived
+@in_world
 async def test_a_claim_of_jobs_skips_what_is_locked_and_does_not_wait(world):
     client, orchestrator, elsewhere = await world.client(), await world.orchestrator(), await world.connect()
     one, two = await submitted(world, client), await submitted(world, client)
@@ -83,7 +83,7 @@ async def test_a_claim_of_jobs_skips_what_is_locked_and_does_not_wait(world):
     assert [job.row.id for job in await orchestrator.claim(10)] == [one]
 
 
-@lived
+@in_world
 async def test_a_claim_of_tasks_skips_what_is_locked_and_does_not_wait(world):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     one, two = await scene.dispatch("a"), await scene.dispatch("b")
@@ -97,7 +97,7 @@ async def test_a_claim_of_tasks_skips_what_is_locked_and_does_not_wait(world):
 
 
 @pytest.mark.parametrize("first", ["report", "lose"])
-@lived
+@in_world
 async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, first):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     await scene.dispatch("a")
@@ -119,8 +119,8 @@ async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, 
     assert await world.queued() == set()
 
 
-@lived
-async def test_what_a_worker_claims_while_it_is_given_up_is_lost_in_the_end(world):
+@in_world
+async def test_tasks_claimed_by_a_worker_while_it_is_expired_are_lost_in_the_end(world):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     await scene.dispatch("a")
     await begin_claim(elsewhere, worker)
@@ -134,7 +134,7 @@ async def test_what_a_worker_claims_while_it_is_given_up_is_lost_in_the_end(worl
     assert await scene.results() == [("a", 1, "LOST")] or len(await other.claim(1)) == 1
 
 
-@lived
+@in_world
 async def test_a_report_and_a_stop_of_the_same_tasks_do_not_fail_each_other(world):
     await world._admin.execute(f"ALTER DATABASE {world.name} SET deadlock_timeout = '50ms'")
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
@@ -159,8 +159,8 @@ async def test_a_report_and_a_stop_of_the_same_tasks_do_not_fail_each_other(worl
 # ── Stops and withdrawals ──
 
 
-@lived
-async def test_a_stop_that_meets_a_claim_waits_for_it_and_reaches_who_holds_the_task(world):
+@in_world
+async def test_a_stop_that_meets_a_claim_waits_for_it_and_reaches_the_worker(world):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     task = await scene.dispatch("a")
     await begin_claim(elsewhere, worker)
@@ -168,12 +168,12 @@ async def test_a_stop_that_meets_a_claim_waits_for_it_and_reaches_who_holds_the_
     await until_waiting(world)
     await elsewhere.execute("COMMIT")
     await stop
-    await heard(worker.stops)
+    await wait_for_event(worker.stops)
     assert await scene.orchestrator.release_stopped() == 0
     assert await worker.heartbeat([task], {}) == {task}
 
 
-@lived
+@in_world
 async def test_a_claim_that_meets_a_stop_does_not_get_the_task(world):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     task = await scene.dispatch("a")
@@ -184,8 +184,8 @@ async def test_a_claim_that_meets_a_stop_does_not_get_the_task(world):
     assert await worker.claim(1) == []
 
 
-@lived
-async def test_a_withdrawal_that_meets_a_claim_leaves_the_task_to_who_holds_it(world):
+@in_world
+async def test_a_withdrawal_that_meets_a_claim_leaves_the_task_to_the_worker(world):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     task = await scene.dispatch("a")
     await begin_claim(elsewhere, worker)
@@ -200,7 +200,7 @@ async def test_a_withdrawal_that_meets_a_claim_leaves_the_task_to_who_holds_it(w
 # ── Turns ──
 
 
-@lived
+@in_world
 async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world):
     scene, elsewhere = await Scene.begin(world), await world.connect()
     other = await Scene.begin(world, scene.orchestrator)
@@ -220,14 +220,14 @@ async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world)
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-@lived
-async def test_a_turn_with_what_was_pushed_waits_for_another_that_takes_it_and_goes_by_what_became_of_it(world, end):
+@in_world
+async def test_a_turn_with_notified_results_waits_for_a_concurrent_turn_and_is_rejected_if_that_commits(world, end):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
     scene.orchestrator.wakeup.clear()
     await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
-    await heard(scene.orchestrator.wakeup)
+    await wait_for_event(scene.orchestrator.wakeup)
     (pushed,) = scene.orchestrator.notified_results
     turn = a_turn(
         await scene.now(), results=[pushed.id], notified_results=[pushed], events=[AuditEvent(EventType.JOB_STARTED)]
@@ -249,7 +249,7 @@ async def test_a_turn_with_what_was_pushed_waits_for_another_that_takes_it_and_g
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-@lived
+@in_world
 async def test_a_submit_waits_for_another_of_its_key_and_goes_by_what_became_of_it(world, end):
     client, elsewhere = await world.client(), await world.connect()
     await client.put_graph(ONE.content_hash, "{}")

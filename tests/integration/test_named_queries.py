@@ -85,7 +85,7 @@ def test_a_statement_for_one_row_has_no_arrays_and_the_same_parameters():
         assert one.parameters == many.parameters
 
 
-def test_every_part_has_the_parameters_that_its_rows_give():
+def test_every_part_has_the_parameters_of_its_rows():
     texts = parts(PARTS)
     for name, columns in turn_statement._COLUMNS.items():
         parameters = set(compile_query(name, texts[name]).parameters)

@@ -185,7 +185,7 @@ def test_a_search_looks_on_where_the_first_rows_only_seem_to_fit(root, monkeypat
     assert [item["id"] for item in catalog.search(Search(bbox=(38, 8, 39, 9), limit=2))] == ["met"]
 
 
-def test_a_disk_that_is_full_is_told_and_leaves_nothing(root, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_nothing(root, monkeypatch):
     before = files(root)
 
     def full(*_: object) -> None:
@@ -201,7 +201,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing(root, monkeypatch):
     assert files(root) == before
 
 
-def test_what_is_not_ours_is_told(root):
+def test_a_foreign_file_is_reported(root):
     (root / "parts.json").write_text('{"format": 99, "parts": []}')
     with pytest.raises(CatalogUnavailable, match="format 99"):
         ParquetCatalog(root).search(Search())

@@ -9,7 +9,7 @@ import pytest
 
 from dagmaster.errors import OwnershipLost, StatementFailed
 from tests.conformance.server import shared_server
-from tests.conformance.stores import PostgresWorld, lived
+from tests.conformance.stores import PostgresWorld, in_world
 from tests.planted_bugs import PLANTED, planted
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def guard_of(bug: str) -> Callable[..., None]:
     module = importlib.import_module(f"tests.{file.removesuffix('.py').replace('/', '.')}")
     test = getattr(module, name)
     # A test of the conformance suite is a coroutine; others are wrapped where they are defined.
-    return test if hasattr(test, "__wrapped__") else lived(test)
+    return test if hasattr(test, "__wrapped__") else in_world(test)
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -51,7 +51,7 @@ def pooled():
             process.communicate()
 
 
-def test_the_schema_is_looked_at_and_migrated_by_processes_that_share_a_connection(pooled):
+def test_the_schema_is_read_and_migrated_by_processes_that_share_a_connection(pooled):
     # Processes: the driver numbers its statements, and each process begins with one.
     look = "import asyncio, sys; from dagmaster.store.postgres import schema_version; print(asyncio.run(schema_version.current(sys.argv[1])))"
     upgrade = "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"

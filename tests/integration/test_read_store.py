@@ -17,7 +17,7 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.conformance.server import dsn_of, shared_server
-from tests.conformance.stores import PostgresWorld, lived
+from tests.conformance.stores import PostgresWorld, in_world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ async def insert_children(world: PostgresWorld, first: int, count: int, status: 
     )
 
 
-@lived
+@in_world
 async def test_the_progress_of_a_job_counts_every_item_of_its_fan_outs(world):
     await insert_job(world, 1)
     await insert(world, "dag_node_states", job_id=1, node_id="plan", status="COMPLETED", finished_seq=1)
@@ -92,7 +92,7 @@ async def test_the_progress_of_a_job_counts_every_item_of_its_fan_outs(world):
     assert [(job.nodes_finished, job.nodes_total) for job in records] == [(0, 3), (3, 3), (6, 13)]
 
 
-@lived
+@in_world
 async def test_ten_thousand_children_are_counted_and_listed_only_by_page(world):
     await insert_job(world, 1)
     await insert(
@@ -126,7 +126,7 @@ async def test_ten_thousand_children_are_counted_and_listed_only_by_page(world):
     assert len(await reader.list_nodes(NodeFilter(job_id="1"), limit=20_000)) == 10_001
 
 
-@lived
+@in_world
 async def test_children_of_a_fan_out_with_a_longer_name_and_superseded_ones_are_not_counted(world):
     await insert_job(world, 1)
     await insert_children(world, 0, 3, NodeStatus.COMPLETED)
@@ -142,7 +142,7 @@ async def test_children_of_a_fan_out_with_a_longer_name_and_superseded_ones_are_
     assert counts["tiles"].counts == {NodeStatus.COMPLETED: 3}
 
 
-@lived
+@in_world
 async def test_every_live_service_is_listed_and_the_last_of_those_that_stopped(world):
     for columns, values in (
         ("dag_workers (queues, concurrency, worker_id,", "'{q}', 4,"),
@@ -162,7 +162,7 @@ async def test_every_live_service_is_listed_and_the_last_of_those_that_stopped(w
         assert {int(service_id) for service_id, is_alive in services if not is_alive} == set(range(301, 501))
 
 
-@lived
+@in_world
 async def test_an_expired_process_is_dead_since_its_last_heartbeat(world):
     client, orchestrator, reader = await world.client(), await world.orchestrator(), await world.reader()
     await world.silence(orchestrator, 2.0)
@@ -175,7 +175,7 @@ async def test_an_expired_process_is_dead_since_its_last_heartbeat(world):
     assert 2.0 <= record.silent_seconds < 500.0
 
 
-@lived
+@in_world
 async def test_a_database_without_tables_raises_an_error_that_names_the_remedy(world):
     await world._admin.execute("CREATE DATABASE without_tables")
     store = PostgresReadStore(DatabaseConfig(dsn=dsn_of(world._server, "without_tables")))

@@ -95,7 +95,7 @@ def test_the_newest_version_in_the_code_is_the_newest_file():
     assert [version.revision for version in schema_version.history(None)][-1] == schema_version.HEAD
 
 
-def test_down_and_up_again_gives_the_same_schema(empty):
+def test_a_downgrade_and_an_upgrade_restore_the_same_schema(empty):
     schema_version.upgrade(empty)
     before = described(empty)
     schema_version.downgrade(empty, "base")

@@ -84,7 +84,7 @@ def rows(dsn: str, sql: str) -> list[tuple[Any, ...]]:
 EVENTS = "SELECT type, data::text FROM dag_job_events WHERE seq IN (4, 5) ORDER BY seq"
 
 
-def test_stored_words_are_renamed_and_jobs_have_names_and_update_times(old_database):
+def test_stored_values_are_renamed_and_jobs_have_names_and_update_times(old_database):
     schema_version.upgrade(old_database)
     assert rows(old_database, "SELECT status FROM dag_task_attempts UNION ALL SELECT status FROM dag_task_results") == [
         ("RELEASED",),
@@ -138,7 +138,7 @@ def graph_of(claimed: Any) -> Any:
     return compile_definition(GRAPH.definition)
 
 
-def test_a_downgrade_restores_the_words_of_the_schema_before(old_database):
+def test_a_downgrade_restores_the_values_of_the_previous_schema(old_database):
     before = rows(old_database, EVENTS)
     schema_version.upgrade(old_database)
     schema_version.downgrade(old_database, "0001")

@@ -39,7 +39,7 @@ def _compiled_text(text: str) -> Graph:
 
 
 def broken_in(seeds: range) -> tuple[int, str] | None:
-    """Return the first schedule that breaks a promise, and which one."""
+    """Return the first schedule with a violation, and that violation."""
     for seed in seeds:
         violation = play(seed).violation
         if violation is not None:
@@ -52,4 +52,4 @@ if __name__ == "__main__":
         outcome = play(number)
         for at, who, what in outcome.trace:
             print(f"{at:10.4f}  {who:<16}  {what}")
-        print(number, outcome.violation or "no promise was broken")
+        print(number, outcome.violation or "no violation")

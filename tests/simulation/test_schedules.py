@@ -1,4 +1,4 @@
-"""Thousands of schedules, each with its own faults. A seed that breaks a promise replays the same schedule."""
+"""Thousands of schedules, each with its own faults. A seed that violates an invariant replays the same schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SCHEDULES: Final = 1_000
 
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
-def test_no_promise_is_broken_whatever_goes_wrong(first: int) -> None:
+def test_no_invariant_is_violated_with_any_faults(first: int) -> None:
     assert broken_in(range(first, first + BATCH)) is None
 
 
@@ -29,7 +29,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     assert any(play(seed, stores).violation for seed in range(MAX_SCHEDULES)), bug
 
 
-def test_a_seed_gives_the_same_schedule_every_time() -> None:
+def test_a_seed_yields_the_same_schedule_every_time() -> None:
     seeds = range(7_000, 7_011)
     first = [play(seed).trace for seed in seeds]
     assert all(len(trace) > 10 for trace in first)
@@ -37,7 +37,7 @@ def test_a_seed_gives_the_same_schedule_every_time() -> None:
         assert [play(seed).trace for seed in seeds] == first
 
 
-def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
+def test_a_seed_yields_the_same_schedule_in_every_process() -> None:
     """The order of sets, which differs between processes, does not matter."""
     command = [sys.executable, "-m", "tests.simulation.schedules", *map(str, range(7_100, 7_112))]
     outputs = [

@@ -46,17 +46,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names: tuple[str, ...] = pyfuncitem._fixtureinfo.argnames
-    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
-    asyncio.run(_lived(pyfuncitem.obj, given))
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    asyncio.run(_run_in_world(pyfuncitem.obj, arguments))
     return True
 
 
-async def _lived(test: Any, given: dict[str, Any]) -> None:
-    world: World = given["world"]
+async def _run_in_world(test: Any, arguments: dict[str, Any]) -> None:
+    world: World = arguments["world"]
     await world.open()
     try:
         async with asyncio.timeout(SECONDS):
-            await test(**given)
+            await test(**arguments)
     except BaseException as error:
         # What the test found comes first; the world is put away nevertheless.
         try:

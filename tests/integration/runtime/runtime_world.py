@@ -1,7 +1,7 @@
 """A world with everything in it: a database, orchestrators, workers and a client, all in the loop of one test.
 
-Leases are long, so that a busy machine kills nobody; who is to be dead is given a heartbeat of long ago. When a world
-ends it looks at every row that the test left and checks what is promised of all jobs.
+Leases are long, so that none expires on a busy machine; the heartbeat of a dead service is set to long ago. When a
+world is closed it audits every row that the test left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ A_LONG_WHILE: Final = 45.0
 """Longer than anything here takes, on a machine that is busy."""
 
 A_LEASE: Final = 60.0
-OVER: Final = ("COMPLETED", "FAILED", "CANCELLED")
+FINISHED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
 @cache
@@ -62,7 +62,7 @@ def known() -> tuple[Any, ...]:
 
 
 class Gate:
-    """Shut until it is opened, for whoever waits in whatever loop or thread."""
+    """A gate that tasks of all loops and threads can wait for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,13 +70,13 @@ class Gate:
         self.is_open = False
 
     def open(self) -> None:
-        """Let everybody through, from now on."""
+        """Open the gate for all waiting and later tasks."""
         with self._lock:
             self.is_open = True
             waiting, self._waiting = self._waiting, []
         for loop, future in waiting:
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_let, future)
+                loop.call_soon_threadsafe(_release, future)
 
     async def wait(self) -> None:
         """Wait until it is open."""
@@ -88,13 +88,13 @@ class Gate:
         await future
 
 
-def _let(future: asyncio.Future[None]) -> None:
+def _release(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
 class World:
-    """What a test lives in. It is opened and closed around the test."""
+    """The services and the database of a test. It is opened before and closed after the test."""
 
     def __init__(self, server: str, place: Path) -> None:
         self._server = server
@@ -106,46 +106,46 @@ class World:
         self.orchestrators: list[Orchestrator] = []
         self.workers: list[Worker] = []
         self.restart_embedded: Callable[[], object] | None = None
-        self._lives: dict[Orchestrator | Worker, asyncio.Task[None]] = {}
-        self._eyes: asyncpg.Connection[asyncpg.Record] | None = None
+        self._running: dict[Orchestrator | Worker, asyncio.Task[None]] = {}
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
     async def open(self) -> None:
         if not self.dsn:
             await self._take_database()
-            # Nobody is believed dead in the first lease after the server's start: here that is long ago.
+            # Nothing expires in the first lease after the server's start: let that be long ago.
             await self.rows(f"ALTER DATABASE {self._name} SET dagapp.clock_offset = '3600'")
-            await self._close_eyes()
+            await self._close_connections()
         self.client = PostgresClientStore(self.address)
         await self.client.open()
         self.intake = JobSubmitter(self.client, self.client.identity.ids)
 
     async def _take_database(self) -> None:
-        while self._eyes is None:
+        while self._connection is None:
             self._name = await take_database(self._server)
             self.dsn = dsn_of(self._server, self._name)
-            # One that was given back may have gone with the server that it was on.
+            # A released database may have been on a server that has stopped.
             with contextlib.suppress(InvalidCatalogNameError):
-                self._eyes = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
+                self._connection = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
 
     async def close(self) -> None:
-        """Stop what lives; then look whether all is as promised."""
+        """Stop the services; then audit the database."""
         try:
             await self._explain_all()
-            for each in list(self._lives):
+            for each in list(self._running):
                 await self.stop(each)
             await self._audit()
         finally:
-            for life in self._lives.values():
+            for life in self._running.values():
                 life.cancel()
             await self.client.close()
-            await self._close_eyes()
+            await self._close_connections()
             if self._name:
                 await release_database(self._server, self._name)
 
-    async def _close_eyes(self) -> None:
-        eyes, self._eyes = self._eyes, None
-        if eyes is not None:
-            await eyes.close()
+    async def _close_connections(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
     @property
     def address(self) -> DatabaseConfig:
@@ -210,7 +210,7 @@ class World:
         return service
 
     async def _begin(self, service: Orchestrator | Worker) -> None:
-        life = self._lives[service] = asyncio.create_task(service.run())
+        life = self._running[service] = asyncio.create_task(service.run())
         ready = asyncio.create_task(service.ready.wait())
         async with asyncio.timeout(A_LONG_WHILE):
             await asyncio.wait([life, ready], return_when=asyncio.FIRST_COMPLETED)
@@ -222,11 +222,11 @@ class World:
         """Let it end in peace."""
         service.stop()
         async with asyncio.timeout(A_LONG_WHILE):
-            await self._lives.pop(service)
+            await self._running.pop(service)
 
     async def kill(self, service: Orchestrator | Worker) -> None:
         """End it as `kill -9` would: nothing more is written, nobody is told. Its lease is still on."""
-        life = self._lives.pop(service)
+        life = self._running.pop(service)
         life.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await life
@@ -246,7 +246,7 @@ class World:
         await self.rows(f"UPDATE {where} = $1", number)
 
     def is_alive(self, service: Orchestrator | Worker) -> bool:
-        return service in self._lives and not self._lives[service].done()
+        return service in self._running and not self._running[service].done()
 
     async def start(self) -> None:
         """One of each, if there is none yet."""
@@ -287,16 +287,16 @@ class World:
     async def run(self, text: str, inputs: Mapping[str, Any] | None = None, **options: Any) -> JobReport:
         """Submit, wait, and give the report."""
         await self.start()
-        return await self.over(await self.submit(text, inputs, **options))
+        return await self.finished(await self.submit(text, inputs, **options))
 
-    async def over(self, job_id: str, *, run: int = 1) -> JobReport:
+    async def finished(self, job_id: str, *, run: int = 1) -> JobReport:
         """Wait until a job is over."""
         await self._explain_all()
         sql = "SELECT status = ANY($2) AND run >= $3 AND owner_id IS NULL FROM dag_jobs WHERE id = $1"
         try:
-            await self.until(sql, int(job_id), list(OVER), run)
+            await self.until(sql, int(job_id), list(FINISHED), run)
         except TimeoutError:
-            raise AssertionError(f"job {job_id} is not over:\n{await self.told(job_id)}") from None
+            raise AssertionError(f"job {job_id} is not over:\n{await self.event_text(job_id)}") from None
         return await self.report(job_id)
 
     async def report(self, job_id: str) -> JobReport:
@@ -335,46 +335,46 @@ class World:
 
     # ── What can be seen ──
 
-    async def rows(self, sql: str, *given: Any) -> list[asyncpg.Record]:
+    async def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """Ask the database. A connection that was lost is made again."""
         async with asyncio.timeout(A_LONG_WHILE):
             while True:
                 try:
-                    if self._eyes is None or self._eyes.is_closed():
-                        self._eyes = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
-                    return await self._eyes.fetch(sql, *given)
+                    if self._connection is None or self._connection.is_closed():
+                        self._connection = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
+                    return await self._connection.fetch(sql, *arguments)
                 except (OSError, InterfaceError, InternalClientError, PostgresError) as error:
                     if isinstance(error, PostgresError) and (error.sqlstate or "")[:2] not in ("57", "08"):
                         raise
-                    self._eyes = None
-                    self._look_after()
+                    self._connection = None
+                    self._check_services()
                     await asyncio.sleep(0.02)
 
-    async def value(self, sql: str, *given: Any) -> Any:
-        found = await self.rows(sql, *given)
+    async def value(self, sql: str, *arguments: Any) -> Any:
+        found = await self.rows(sql, *arguments)
         return found[0][0] if found else None
 
-    async def until(self, sql: str, *given: Any) -> None:
+    async def until(self, sql: str, *arguments: Any) -> None:
         """Wait until a question is answered with yes. The database tells nobody when that is."""
         async with asyncio.timeout(A_LONG_WHILE):
-            while not await self.value(sql, *given):
-                self._look_after()
+            while not await self.value(sql, *arguments):
+                self._check_services()
                 await asyncio.sleep(0.005)
 
-    def _look_after(self) -> None:
+    def _check_services(self) -> None:
         """Nobody has to wait for what the dead were to do."""
-        for service, life in self._lives.items():
+        for service, life in self._running.items():
             assert not life.done(), f"{type(service).__name__} died: {life.exception()!r}"
 
     async def until_node(self, job_id: str, node: str, *statuses: str) -> None:
         sql = "SELECT status = ANY($3) FROM dag_node_states WHERE job_id = $1 AND node_id = $2"
         await self.until(sql, int(job_id), node, list(statuses))
 
-    async def until_held(self, count: int = 1) -> None:
+    async def until_claimed(self, count: int = 1) -> None:
         """Wait until workers hold so many tasks."""
         await self.until("SELECT count(*) >= $1 FROM dag_task_queue WHERE worker_id IS NOT NULL", count)
 
-    async def until_told(self, job_id: str, event: str, node: str | None = None) -> None:
+    async def until_event(self, job_id: str, event: str, node: str | None = None) -> None:
         sql = "SELECT true FROM dag_job_events WHERE job_id = $1 AND type = $2 AND ($3::text IS NULL OR node_id = $3)"
         await self.until(sql, int(job_id), event, node)
 
@@ -386,7 +386,7 @@ class World:
         """Return the types of the events, in order."""
         return [row["type"] for row in await self.events(job_id, *types)]
 
-    async def told(self, job_id: str) -> str:
+    async def event_text(self, job_id: str) -> str:
         """Return the events as text, for a person to read."""
         return "\n".join(" ".join(map(str, row)) for row in await self.events(job_id))
 
@@ -432,7 +432,7 @@ class World:
                     reason = (await self.why(job_id)).reason_for(node)
                     if reason.code == code:
                         return reason.sentence
-                self._look_after()
+                self._check_services()
                 await asyncio.sleep(0.02)
 
     async def _explain_all(self) -> None:
@@ -443,14 +443,14 @@ class World:
                 assert why.head().sentence
                 assert all(why.reason_for(node.id).sentence and why.chain(node.id) for node in why.nodes())
 
-    # ── What is promised of all jobs ──
+    # ── Audit ──
 
     async def _audit(self) -> None:
         assert not await self.rows("SELECT id FROM dag_jobs WHERE owner_id IS NOT NULL"), "who stops owns nothing"
         left = "SELECT i.* FROM dag_inbox i JOIN dag_jobs j ON j.id = i.job_id WHERE j.status = ANY($1)"
-        assert not await self.rows(left, list(OVER)), "what was asked of jobs that are over was answered"
-        assert self._eyes is not None
-        found = await audit(self._eyes, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        assert not await self.rows(left, list(FINISHED)), "what was asked of jobs that are over was answered"
+        assert self._connection is not None
+        found = await audit(self._connection, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
         assert not found.violations, "\n".join(map(str, found.violations))
 
 

@@ -283,7 +283,7 @@ HEALTH = {
 }
 
 
-async def lived_in(world: World) -> dict[str, str]:
+async def populate(world: World) -> dict[str, str]:
     """Two jobs and their children: one is over, of the other every kind of node is open. Nobody lives any more."""
     await world.publish(CHILD)
     await world.publish(SLOW_CHILD)
@@ -292,7 +292,7 @@ async def lived_in(world: World) -> dict[str, str]:
     done, opened = await world.submit(DONE), await world.submit(OPEN)
     await world.until_node(done, "w", "WAITING")
     await world.send(done, "signal", name="go", payload={})
-    assert (await world.over(done)).status == "COMPLETED"
+    assert (await world.finished(done)).status == "COMPLETED"
     await world.until_node(opened, "r", "READY")
     await world.until_node(opened, "c", "RUNNING")
     await world.until("SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING' AND job_id <> $1", int(opened))
@@ -302,9 +302,9 @@ async def lived_in(world: World) -> dict[str, str]:
     return {"done": done, "open": opened, "child": str(child)}
 
 
-async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
+async def violated_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
     """Return the invariants that are violated after each of these changes to consistent rows."""
-    jobs = await lived_in(world)
+    jobs = await populate(world)
     found = {}
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
     try:
@@ -324,12 +324,12 @@ async def found_after(world: World, done: dict[str, str]) -> dict[str, set[str]]
 
 
 async def test_each_corruption_violates_exactly_the_expected_invariants(world: World):
-    found = await found_after(world, {what: statements for what, (statements, _) in CORRUPTIONS.items()})
+    found = await violated_after(world, {what: statements for what, (statements, _) in CORRUPTIONS.items()})
     assert found == {what: invariants for what, (_, invariants) in CORRUPTIONS.items()}
 
 
 async def test_what_will_progress_by_itself_or_has_no_service_that_could_is_no_violation(world: World):
-    found = await found_after(world, HEALTH)
+    found = await violated_after(world, HEALTH)
     assert found == {what: set() for what in HEALTH}
 
 
@@ -385,10 +385,10 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: W
         await world.until("SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(parent), owner_of(owner_of_parent))
         # And a person may have any name.
         await world.send(child, "approve", by="orchestrator Ada", node="w")
-        await world.until_told(child, "CommandRejected")
+        await world.until_event(child, "CommandRejected")
         await world.send(parent, "cancel")
-        assert (await world.over(parent)).status == "CANCELLED"
-        assert (await world.over(child)).status == "CANCELLED"
+        assert (await world.finished(parent)).status == "CANCELLED"
+        assert (await world.finished(child)).status == "CANCELLED"
         told = await world.events(child, "CommandRejected", "CancelRequested", "JobFinished")
         assert [(row["type"], row["by"]) for row in told] == [
             ("CommandRejected", "orchestrator Ada"),

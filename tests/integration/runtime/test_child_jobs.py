@@ -104,7 +104,7 @@ async def test_a_cancel_reaches_the_children_of_children(world: World):
     job = await world.submit(CALLS, brings=[middle, WAITING.replace("child", "inner")])
     await world.until("SELECT true FROM dag_node_states WHERE node_id = 'w' AND status = 'WAITING'")
     await world.send(job, "cancel")
-    assert (await world.over(job)).status == "CANCELLED"
+    assert (await world.finished(job)).status == "CANCELLED"
     assert {row["status"] for row in await world.rows("SELECT status FROM dag_jobs")} == {"CANCELLED"}
 
 
@@ -114,11 +114,11 @@ async def test_a_child_that_is_cancelled_alone_fails_its_node(world: World):
     await world.until("SELECT true FROM dag_node_states WHERE node_id = 'w' AND status = 'WAITING'")
     (child,) = await children(world, job)
     await world.send(str(child["id"]), "cancel")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["sub"]["status"]) == ("FAILED", "FAILED")
 
 
-async def test_a_child_goes_on_with_another_owner_than_its_parent(world: World):
+async def test_a_child_continues_with_another_owner_than_its_parent(world: World):
     first = await world.orchestrator()
     await world.worker()
     job = await world.submit(CALLS, brings=["{workflow_id: child, nodes: {w: {type: wait, signal: go}}}"])
@@ -130,7 +130,7 @@ async def test_a_child_goes_on_with_another_owner_than_its_parent(world: World):
     third = await world.orchestrator()
     assert second is not third
     await world.send(str(child["id"]), "signal", name="go", payload={"n": 1})
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 async def test_a_failed_parent_that_is_resumed_starts_a_new_child(world: World):
@@ -138,7 +138,7 @@ async def test_a_failed_parent_that_is_resumed_starts_a_new_child(world: World):
     job = (await world.run(CALLS)).job_id
     await world.publish("{workflow_id: child, version: 2, nodes: {a: {handler: echo}}}")
     await world.send(job, "resume")
-    assert (await world.over(job, run=2)).status == "COMPLETED"
+    assert (await world.finished(job, run=2)).status == "COMPLETED"
     assert [child["status"] for child in await children(world, job)] == ["FAILED", "COMPLETED"]
 
 
@@ -157,7 +157,7 @@ async def test_what_a_failed_child_had_done_is_not_done_again_when_its_parent_is
     job = (await world.run(CALLS)).job_id
     await world.publish(MENDED)
     await world.send(job, "resume")
-    assert (await world.over(job, run=2)).status == "COMPLETED"
+    assert (await world.finished(job, run=2)).status == "COMPLETED"
     first, second = await children(world, job)
     assert (first["resumed_from"], second["resumed_from"]) == (None, first["id"])
     assert await reused(world, job) == [[], ["a"]]
@@ -165,20 +165,20 @@ async def test_what_a_failed_child_had_done_is_not_done_again_when_its_parent_is
     assert read(submitted["data"]) == {"resumed_from": str(first["id"])}
 
 
-async def test_a_child_that_is_retried_goes_on_where_it_failed(world: World):
+async def test_a_child_that_is_retried_continues_where_it_failed(world: World):
     await world.publish(TWO_STEPS)
     job = (await world.run(CALLS)).job_id
     await world.send(job, "retry", node="sub")
-    assert (await world.over(job, run=2)).status == "FAILED"
+    assert (await world.finished(job, run=2)).status == "FAILED"
     assert await reused(world, job) == [[], ["a"]]
 
 
-async def test_a_node_that_is_run_again_after_it_worked_out_begins_anew(world: World):
+async def test_a_completed_node_that_is_run_again_starts_from_the_beginning(world: World):
     await world.publish(CHILD)
     failing = PARENT.replace("b: {handler: echo, params: {n:", "b: {handler: fail, params: {permanent: true, message:")
     job = (await world.run(failing)).job_id
     await world.send(job, "resume", nodes=["sub"])
-    assert (await world.over(job, run=2)).status == "FAILED"
+    assert (await world.finished(job, run=2)).status == "FAILED"
     assert await reused(world, job) == [[], []]
 
 

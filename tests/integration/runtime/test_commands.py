@@ -23,7 +23,7 @@ NONE = "retry: none"
 # ── Waits and signals ──
 
 
-async def test_a_wait_lasts_as_long_as_it_says(world: World):
+async def test_a_wait_lasts_for_its_seconds(world: World):
     report = await world.run("{name: n, nodes: {w: {type: wait, seconds: 0.2, next: a}, a: {handler: echo}}}")
     assert report.status == "COMPLETED"
     sql = "SELECT finished_at - (SELECT at FROM dag_job_events WHERE type = 'NodeWaiting') >= make_interval(secs => 0.199) FROM dag_node_states WHERE node_id = 'w'"
@@ -37,7 +37,7 @@ async def test_a_signal_ends_the_wait_for_it_and_its_payload_is_the_output(world
     )
     await world.until_node(job, "w", "WAITING")
     await world.send(job, CommandKind.SIGNAL, name="go", payload={"n": 7})
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"echoed_params": {"n": 7}}
     (event,) = await world.events(job, "SignalReceived")
     assert (event["by"], read(event["data"])) == ("ada", {"signal": "go"})
@@ -54,14 +54,14 @@ async def test_a_signal_that_comes_before_anybody_waits_is_kept(world: World):
     first = await world.orchestrator()
     await world.worker()
     job = await world.submit("{name: n, nodes: {a: {handler: gated, next: w}, w: {type: wait, signal: go}}}")
-    await world.until_held()
+    await world.until_claimed()
     await world.send(job, CommandKind.SIGNAL, name="go", payload={"n": 8})
-    await world.until_told(job, "SignalReceived")
+    await world.until_event(job, "SignalReceived")
     # Kept in the row, not in the memory of one orchestrator.
     await world.stop(first)
     await world.orchestrator()
     gate.open()
-    assert (await world.over(job)).nodes["w"]["output"] == {"n": 8}
+    assert (await world.finished(job)).nodes["w"]["output"] == {"n": 8}
 
 
 @pytest.mark.parametrize(("what", "status"), [("go_on", "COMPLETED"), ("fail", "FAILED")])
@@ -77,14 +77,14 @@ async def test_a_signal_that_does_not_come_in_time(world: World, what: str, stat
 APPROVAL = "{name: n, nodes: {ok: {type: approval, approvers: [ada, bob], message: 'release {{ job.id }}?', next: a}, a: {handler: hello_world, params: {name: '{{ nodes.ok.output.approved_by }}'}}}}"
 
 
-async def test_an_approval_lets_the_job_go_on_and_tells_who_said_yes(world: World):
+async def test_an_approval_continues_the_job_and_names_the_approver(world: World):
     await world.start()
     job = await world.submit(APPROVAL)
-    await world.until_told(job, "ApprovalRequested")
+    await world.until_event(job, "ApprovalRequested")
     (asked,) = await world.events(job, "ApprovalRequested")
     assert read(asked["data"]) == {"message": f"release {job}?"}
     await world.send(job, CommandKind.APPROVE, by="bob", node="ok", comment="fine")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"message": "Hello, bob!"}
     (event,) = await world.events(job, "Approved")
     assert (event["by"], event["node_id"], read(event["data"])) == ("bob", "ok", {"comment": "fine"})
@@ -93,9 +93,9 @@ async def test_an_approval_lets_the_job_go_on_and_tells_who_said_yes(world: Worl
 async def test_a_rejection_fails_the_approval(world: World):
     await world.start()
     job = await world.submit(APPROVAL)
-    await world.until_told(job, "ApprovalRequested")
+    await world.until_event(job, "ApprovalRequested")
     await world.send(job, CommandKind.REJECT, by="ada", node="ok", comment="not yet")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.status == "FAILED"
     assert report.nodes["ok"]["error"]["kind"] == "rejected"
     assert "not yet" in report.nodes["ok"]["error"]["message"]
@@ -113,29 +113,29 @@ async def test_a_rejection_fails_the_approval(world: World):
 async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: World, by: str, body: Any, said: str):
     await world.start()
     job = await world.submit(APPROVAL)
-    await world.until_told(job, "ApprovalRequested")
+    await world.until_event(job, "ApprovalRequested")
     await world.send(job, CommandKind.APPROVE, by=by, **body)
-    await world.until_told(job, "CommandRejected")
+    await world.until_event(job, "CommandRejected")
     (event,) = await world.events(job, "CommandRejected")
     assert event["by"] == by
     assert said in read(event["data"])["reason"]
     await world.send(job, CommandKind.APPROVE, node="ok")
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 @pytest.mark.parametrize(("what", "status"), [("approve", "COMPLETED"), ("reject", "FAILED")])
-async def test_an_approval_that_nobody_answers_in_time(world: World, what: str, status: str):
+async def test_an_approval_without_an_answer_times_out(world: World, what: str, status: str):
     report = await world.run(
         f"{{name: n, nodes: {{ok: {{type: approval, timeout_seconds: 0.1, on_timeout: {what}}}}}}}"
     )
     assert report.nodes["ok"]["status"] == status
 
 
-async def test_an_answer_after_the_job_is_over_changes_nothing_and_is_told(world: World):
+async def test_an_answer_to_a_finished_job_is_rejected_with_an_event(world: World):
     report = await world.run("{name: n, nodes: {ok: {type: approval, timeout_seconds: 0.1, on_timeout: approve}}}")
     await world.send(report.job_id, CommandKind.REJECT, node="ok")
-    await world.until_told(report.job_id, "CommandRejected")
-    assert (await world.over(report.job_id)).status == "COMPLETED"
+    await world.until_event(report.job_id, "CommandRejected")
+    assert (await world.finished(report.job_id)).status == "COMPLETED"
 
 
 # ── Cancel ──
@@ -146,7 +146,7 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
     job = await world.submit("{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}")
     await world.until_node(job, "a", "DISPATCHED")
     await world.send(job, CommandKind.CANCEL, by="bob")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["status"] == "CANCELLED"
     assert await world.attempts(job, "a") == ["RELEASED"]
@@ -160,7 +160,7 @@ async def test_a_job_can_be_cancelled_before_anybody_owns_it(world: World):
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
     await world.send(job, CommandKind.CANCEL)
     await world.start()
-    assert (await world.over(job)).status == "CANCELLED"
+    assert (await world.finished(job)).status == "CANCELLED"
 
 
 async def test_a_cancel_reaches_a_running_coroutine(world: World):
@@ -179,7 +179,7 @@ async def test_a_cancel_reaches_a_running_coroutine(world: World):
     job = await world.submit("{name: n, nodes: {a: {handler: waits}}}")
     await began.wait()
     await world.send(job, CommandKind.CANCEL)
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.status == "CANCELLED"
     assert cleaned.is_open
     assert report.nodes["a"]["status"] == "CANCELLED"
@@ -192,21 +192,23 @@ async def test_a_cancel_ends_a_plain_function_whether_it_listens_or_not(world: W
     await world.until("SELECT progress IS NOT NULL FROM dag_task_queue WHERE job_id = $1", int(job))
     pid = await world.value("SELECT (progress->>'current')::int FROM dag_task_queue WHERE job_id = $1", int(job))
     await world.send(job, CommandKind.CANCEL)
-    assert (await world.over(job)).status == "CANCELLED"
+    assert (await world.finished(job)).status == "CANCELLED"
     if name == "deaf":
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("name", ["waiting", "listening", "listening_on_thread"])
-async def test_a_cancel_reaches_what_runs_before_the_next_heartbeat_and_every_node_says_why(world: World, name: str):
+async def test_a_cancel_reaches_running_tasks_before_the_next_heartbeat_and_every_node_has_the_reason(
+    world: World, name: str
+):
     await world.orchestrator()
     await world.worker(heartbeat_seconds=3600)
     text = "{name: n, nodes: {a: {handler: NAME, next: b}, b: {handler: echo, next: [c, f]}, c: {handler: echo}, f: {type: fan_out, source: [1], task: {handler: echo}}}}"
     job = await world.submit(text.replace("NAME", name))
     await world.until("SELECT progress IS NOT NULL FROM dag_task_queue WHERE job_id = $1", int(job))
     await world.send(job, CommandKind.CANCEL)
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["error"]["kind"] == "cancelled"
     assert {node["status"] for node in report.nodes.values()} == {"CANCELLED"}
@@ -216,7 +218,7 @@ async def test_a_cancel_reaches_what_runs_before_the_next_heartbeat_and_every_no
     assert sorted(event["node_id"] for event in told[1:]) == sorted(report.nodes)
 
 
-async def test_a_cancel_gives_up_a_thread_that_does_not_listen(world: World):
+async def test_a_cancel_abandons_a_thread_that_does_not_stop(world: World):
     release, began = threading.Event(), Gate()
 
     @handler("stubborn", queue="q", isolation="thread")
@@ -230,7 +232,7 @@ async def test_a_cancel_gives_up_a_thread_that_does_not_listen(world: World):
     await began.wait()
     await world.send(job, CommandKind.CANCEL)
     try:
-        assert (await world.over(job)).status == "CANCELLED"
+        assert (await world.finished(job)).status == "CANCELLED"
     finally:
         release.set()
 
@@ -242,16 +244,16 @@ async def test_a_job_that_waits_is_cancelled_at_once(world: World):
     )
     await world.until_node(job, "s", "WAITING")
     await world.send(job, CommandKind.CANCEL)
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.status == "CANCELLED"
     assert {node["status"] for node in report.nodes.values()} <= {"CANCELLED", "SKIPPED"}
 
 
-async def test_a_cancel_of_a_job_that_is_over_changes_nothing(world: World):
+async def test_a_cancel_of_a_finished_job_changes_nothing(world: World):
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
     await world.send(report.job_id, CommandKind.CANCEL)
-    await world.until_told(report.job_id, "CommandRejected")
-    after = await world.over(report.job_id)
+    await world.until_event(report.job_id, "CommandRejected")
+    after = await world.finished(report.job_id)
     assert (after.status, after.nodes) == (report.status, report.nodes)
 
 
@@ -260,9 +262,9 @@ async def test_of_two_cancels_only_one_counts(world: World):
     job = await world.submit("{name: n, nodes: {w: {type: wait, seconds: 3600}}}")
     await world.until_node(job, "w", "WAITING")
     await asyncio.gather(*(world.send(job, CommandKind.CANCEL, by=f"p{n}") for n in range(3)))
-    assert (await world.over(job)).status == "CANCELLED"
+    assert (await world.finished(job)).status == "CANCELLED"
     await world.until("SELECT NOT EXISTS (SELECT FROM dag_inbox)")
-    await world.over(job)
+    await world.finished(job)
     assert len(await world.events(job, "JobFinished")) == 1
 
 
@@ -283,7 +285,7 @@ MENDABLE = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: breaks, 
 
 
 @pytest.mark.parametrize(("command", "body"), [("resume", {}), ("resume", {"nodes": ["b"]}), ("retry", {"node": "b"})])
-async def test_a_failed_job_that_was_mended_goes_on_where_it_failed(world: World, command: str, body: Any):
+async def test_a_failed_job_that_is_retried_continues_where_it_failed(world: World, command: str, body: Any):
     mended = Gate()
     world.handlers.append(breaks_until(mended))
     failed = await world.run(MENDABLE)
@@ -291,7 +293,7 @@ async def test_a_failed_job_that_was_mended_goes_on_where_it_failed(world: World
     job = failed.job_id
     mended.open()
     await world.send(job, command, by="bob", **body)
-    report = await world.over(job, run=2)
+    report = await world.finished(job, run=2)
     assert (report.status, report.result, report.error) == ("COMPLETED", {"n": 2}, None)
     # What had worked did not run again, and attempts are counted on.
     assert await world.attempts(job, "a") == ["COMPLETED"]
@@ -300,13 +302,13 @@ async def test_a_failed_job_that_was_mended_goes_on_where_it_failed(world: World
 
 
 @pytest.mark.parametrize(("command", "body"), [("resume", {}), ("retry", {"node": "b"})])
-async def test_who_asked_for_another_run_is_told(world: World, command: str, body: Any):
+async def test_the_event_of_another_run_names_its_requester(world: World, command: str, body: Any):
     mended = Gate()
     world.handlers.append(breaks_until(mended))
     job = (await world.run(MENDABLE)).job_id
     mended.open()
     await world.send(job, command, by="bob", **body)
-    await world.over(job, run=2)
+    await world.finished(job, run=2)
     (event,) = await world.events(job, "JobResumed")
     assert event["by"] == "bob"
 
@@ -317,10 +319,10 @@ async def test_a_job_can_fail_and_be_resumed_again_and_again(world: World):
     job = (await world.run(MENDABLE)).job_id
     for run in (2, 3):
         await world.send(job, CommandKind.RESUME)
-        assert (await world.over(job, run=run)).status == "FAILED"
+        assert (await world.finished(job, run=run)).status == "FAILED"
     mended.open()
     await world.send(job, CommandKind.RESUME)
-    assert (await world.over(job, run=4)).status == "COMPLETED"
+    assert (await world.finished(job, run=4)).status == "COMPLETED"
     assert await world.attempts(job, "b") == ["FAILED", "FAILED", "FAILED", "COMPLETED"]
 
 
@@ -329,11 +331,11 @@ async def test_a_cancelled_job_can_be_resumed(world: World):
     job = await world.submit("{name: n, nodes: {w: {type: wait, signal: go, next: a}, a: {handler: echo}}}")
     await world.until_node(job, "w", "WAITING")
     await world.send(job, CommandKind.CANCEL)
-    assert (await world.over(job)).status == "CANCELLED"
+    assert (await world.finished(job)).status == "CANCELLED"
     await world.send(job, CommandKind.RESUME)
     await world.until_node(job, "w", "WAITING")
     await world.send(job, CommandKind.SIGNAL, name="go", payload={})
-    assert (await world.over(job, run=2)).status == "COMPLETED"
+    assert (await world.finished(job, run=2)).status == "COMPLETED"
     assert await world.value("SELECT cancel_requested_at IS NULL FROM dag_jobs WHERE id = $1", int(job))
 
 
@@ -344,7 +346,7 @@ async def test_one_child_of_a_fan_out_can_be_tried_again(world: World):
     job = (await world.run(text)).job_id
     mended.open()
     await world.send(job, CommandKind.RESUME)
-    report = await world.over(job, run=2)
+    report = await world.finished(job, run=2)
     assert (report.status, report.result) == ("COMPLETED", {"total": 6})
 
 
@@ -352,7 +354,7 @@ async def test_a_resume_of_a_job_that_completed_is_refused_or_ignored(world: Wor
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
     await world.send(report.job_id, CommandKind.RESUME)
     await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type IN ('StaleReportIgnored', 'CommandRejected')")
-    assert (await world.over(report.job_id)).status == "COMPLETED"
+    assert (await world.finished(report.job_id)).status == "COMPLETED"
     assert await world.attempts(report.job_id, "a") == ["COMPLETED"]
 
 

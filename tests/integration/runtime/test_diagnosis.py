@@ -35,7 +35,7 @@ async def fleet_of(world: World) -> FleetRecord:
         await store.close()
 
 
-async def test_a_job_without_an_orchestrator_says_so(world: World):
+async def test_the_diagnosis_of_a_job_without_an_orchestrator_says_so(world: World):
     job = await world.submit(ECHO)
     why = await world.why(job)
     assert (why.head().code, why.reason_for("a").code) == (ReasonCode.NO_ORCHESTRATOR, ReasonCode.NOT_STARTED)
@@ -51,17 +51,17 @@ async def test_a_job_without_a_worker_names_the_queue(world: World):
     assert [link.subject for link in why.chain("b")] == ["b", "a"]
     assert why.head().sentence.startswith("a has been queued on container-tasks")
     await world.worker()
-    await world.over(job)
+    await world.finished(job)
 
 
-async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world: World):
+async def test_queued_and_prefetched_tasks_are_not_displayed_as_running(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     await world.orchestrator()
     worker = await world.worker(concurrency=1, heartbeat_seconds=0.05)
     hurry(worker._budget)
     job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
-    await world.until_held(3)
+    await world.until_claimed(3)
     # What was claimed long before the last heartbeat was either begun, or not.
     await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
     # It has run since it began, not since it was claimed.
@@ -72,7 +72,7 @@ async def test_tasks_behind_others_and_prefetched_ones_are_not_said_to_run(world
     (registered,) = (await fleet_of(world)).workers
     assert (registered.running, registered.prefetched, registered.concurrency) == (1, 2, 1)
     gate.open()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
@@ -82,12 +82,12 @@ async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
     job = await world.submit(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
     )
-    await world.until_held(2)
+    await world.until_claimed(2)
     await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
     await world.until_reason(job, "f__0", "running")
     await world.until_reason(job, "f__1", "prefetched")
     await world.send(job, "cancel")
-    await world.over(job)
+    await world.finished(job)
 
 
 async def test_plain_functions_that_wait_for_a_process_say_so(world: World):
@@ -102,7 +102,7 @@ async def test_plain_functions_that_wait_for_a_process_say_so(world: World):
     (registered,) = (await fleet_of(world)).workers
     assert (registered.processes, registered.processes_busy) == (1, 1)
     await world.send(job, "cancel")
-    await world.over(job)
+    await world.finished(job)
 
 
 async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
@@ -112,7 +112,7 @@ async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
     await world.orchestrator()
     items = list(range(60))
     job = await world.submit(f"{{name: n, nodes: {{f: {{type: fan_out, source: {items}, task: {{handler: gated}}}}}}}}")
-    await world.until_held(60)
+    await world.until_claimed(60)
     await world.kill(first)
     await world.silence(first)
     for item in items:
@@ -123,16 +123,16 @@ async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
     assert dead.left == {"tasks": 60, "not_reclaimed": 0, "now": {"dispatched": 60}}
     gate.open()
     await world.worker()
-    await world.over(job)
+    await world.finished(job)
 
 
-async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_fleet_says_what_it_left(world: World):
+async def test_a_dead_worker_is_named_until_its_task_is_retried_and_the_fleet_lists_what_it_left(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     first = await world.worker()
     owner = await world.orchestrator()
     job = await world.submit(GATED)
-    await world.until_held()
+    await world.until_claimed()
     await world.kill(owner)
     await world.kill(first)
     await world.silence(first)
@@ -159,7 +159,7 @@ async def test_a_dead_worker_is_named_until_its_task_is_tried_again_and_the_flee
     assert read(lost["data"])["worker"] == f"{dead.host}:{dead.pid}"
     gate.open()
     await world.worker()
-    await world.over(job)
+    await world.finished(job)
 
 
 async def test_the_fleet_shows_that_a_worker_drains(world: World):
@@ -182,23 +182,23 @@ async def test_the_fleet_shows_that_a_worker_drains(world: World):
     gate.open()
     await stopping
     assert [each.is_draining for each in (await fleet_of(world)).workers] == [False]
-    await world.over(job)
+    await world.finished(job)
 
 
-async def test_a_claim_after_a_release_says_so(world: World):
+async def test_a_claim_after_a_release_names_the_previous_owner(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     first = await world.orchestrator()
     await world.worker()
     job = await world.submit(GATED)
-    await world.until_held()
+    await world.until_claimed()
     await world.stop(first)
     await world.orchestrator()
     gate.open()
-    await world.over(job)
+    await world.finished(job)
     # Whoever has done with a job has not left it.
     await world.send(job, "resume", nodes=["a"])
-    await world.over(job, run=2)
+    await world.finished(job, run=2)
     claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
     assert [claim.get("after") for claim in claims] == [None, "released", None]
 
@@ -211,13 +211,13 @@ async def test_a_retry_tells_when_and_after_what(world: World):
     said = await world.until_reason(job, "a", "retry")
     assert said.startswith("waits for a retry: attempt 2 of 3 in ")
     await world.send(job, "cancel", by="alice")
-    await world.over(job)
+    await world.finished(job)
     why = await world.why(job)
     assert why.head().sentence.startswith("was cancelled by alice ")
     assert why.reason_for("a").code is ReasonCode.CANCELLED
 
 
-async def test_a_branch_that_was_not_taken_tells_its_value_without_secrets(world: World):
+async def test_the_value_of_a_branch_that_was_not_taken_is_redacted(world: World):
     text = """{name: n, inputs: {word: {type: string, secret: true}}, nodes: {
         a: {handler: echo, params: {size: 150, said: "no {{ inputs.word }}"}, next: [r, s]},
         r: {type: conditional, condition_field: "{{ nodes.a.output.echoed_params.size }}",
@@ -227,7 +227,7 @@ async def test_a_branch_that_was_not_taken_tells_its_value_without_secrets(world
         b: {handler: echo}, c: {handler: echo}, d: {handler: echo}}}"""
     await world.start()
     job = await world.submit(text, {"word": "hunter2hunter2"})
-    await world.over(job)
+    await world.finished(job)
     why = await world.why(job)
     assert why.reason_for("b").sentence == "was skipped: value = 150, branch small (< 100) was false; r took default"
     everything = json.dumps([why.reason_for(node.id).to_dict() for node in why.nodes()])
@@ -249,7 +249,7 @@ async def test_pauses_and_child_jobs_are_followed(world: World):
     await world.send(inner, "approve", node="ask")
     assert await world.until_reason(job, "s", "signal") == "waits for signal go"
     await world.send(job, "signal", name="go")
-    await world.over(job)
+    await world.finished(job)
 
 
 async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypatch: Any):

@@ -58,15 +58,15 @@ async def both(world: World, text: str, inputs: dict[str, Any] | None = None) ->
     await world.start()
     job = await world.submit(text, inputs)
     if "type: approval" in text:
-        await world.until_told(job, "ApprovalRequested")
+        await world.until_event(job, "ApprovalRequested")
         await world.send(job, "approve", by="ada", node="release", comment="fine")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert seen(report) == seen(alone)
     return report
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
-async def test_every_shipped_workflow_gives_the_same_as_in_one_process(world: World, name: str):
+async def test_every_shipped_workflow_has_the_same_result_as_in_one_process(world: World, name: str):
     text = SHIPPED[name]
     inputs = {"demo": {"tasks": 30}, "fan_out": {"count": 300}}.get(name, {})
     text = text.replace("seconds: 0.1", "seconds: 0").replace(
@@ -146,7 +146,7 @@ async def test_a_chain_hands_values_on(world: World):
     assert (await both(world, CHAIN)).result == {"last": 2}
 
 
-async def test_what_the_children_of_an_inner_fan_out_gave_in_earlier_turns_is_not_lost(world: World):
+async def test_outputs_of_an_inner_fan_out_of_earlier_turns_are_not_lost(world: World):
     gate = Gate()
 
     @handler("slow_second", queue="q")
@@ -161,7 +161,7 @@ async def test_what_the_children_of_an_inner_fan_out_gave_in_earlier_turns_is_no
     job = await world.submit(text)
     await world.until_node(job, "rows__0__0", "COMPLETED")
     gate.open()
-    assert (await world.over(job)).result == {"all": [[{"n": 1}, {"n": 2}]]}
+    assert (await world.finished(job)).result == {"all": [[{"n": 1}, {"n": 2}]]}
 
 
 async def test_nested_fan_outs_give_lists_of_lists_in_order(world: World):
@@ -193,7 +193,7 @@ async def test_a_failure_that_is_allowed_can_be_caught(world: World):
 
 
 @pytest.mark.parametrize(("tolerated", "status"), [(0, "FAILED"), (3, "COMPLETED")])
-async def test_a_fan_out_tolerates_as_many_failures_as_it_says(world: World, tolerated: int, status: str):
+async def test_a_fan_out_tolerates_the_configured_number_of_failures(world: World, tolerated: int, status: str):
     report = await both(world, TOLERANT % (tolerated, "fail"))
     assert report.status == status
     assert report.nodes["sum"]["status"] == ("COMPLETED" if status == "COMPLETED" else "SKIPPED")
@@ -217,7 +217,7 @@ outputs: {failed: "{{ nodes.fan.failed }}", outputs: "{{ nodes.fan.outputs }}"}
 
 
 @pytest.mark.parametrize("on_failure", ["finish_running", "cancel_running", "continue"])
-async def test_what_follows_a_failure_is_as_the_file_says(world: World, on_failure: str):
+async def test_nodes_after_a_failure_follow_the_workflow_file(world: World, on_failure: str):
     # Nobody waits so long, unless the failure stops nothing.
     seconds = 0.05 if on_failure == "continue" else 600
     text = f"""

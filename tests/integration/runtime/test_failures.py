@@ -50,7 +50,7 @@ async def test_a_permanent_error_is_not_tried_again(world: World):
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
 
 
-async def test_a_task_that_nobody_serves_fails_after_its_dispatch_timeout(world: World):
+async def test_an_unclaimed_task_fails_after_its_dispatch_timeout(world: World):
     await world.orchestrator()
     await world.worker("elsewhere")
     report = await world.run(
@@ -61,7 +61,7 @@ async def test_a_task_that_nobody_serves_fails_after_its_dispatch_timeout(world:
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
 
 
-async def test_an_unknown_handler_fails_the_node_at_once_and_says_so(world: World):
+async def test_an_unknown_handler_fails_the_node_at_once_with_the_reason(world: World):
     @handler("only_here", queue="q")
     async def only_here() -> None: ...
 
@@ -87,14 +87,14 @@ async def test_a_task_is_left_to_the_worker_that_has_its_handler(world: World):
     new, may_claim = await world.worker(), Gate()
     claim = new.source.claim
 
-    async def later(*given: Any) -> Any:
-        return await claim(*given) if may_claim.is_open else []
+    async def later(*arguments: Any) -> Any:
+        return await claim(*arguments) if may_claim.is_open else []
 
     new.source.claim = later  # type: ignore[assignment, method-assign]
     job = await world.submit("{name: n, nodes: {a: {handler: only_there, retry: none}}}")
     await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type = 'AttemptReleased'")
     may_claim.open()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     attempts = await world.attempts(job, "a")
     assert (attempts[0], attempts[-1], "FAILED" in attempts) == ("RELEASED", "COMPLETED", False)
 
@@ -125,7 +125,7 @@ async def test_an_async_handler_that_takes_too_long_is_stopped_and_tried_again(w
 async def test_a_plain_handler_that_takes_too_long_is_killed(world: World, name: str):
     await world.start()
     job = await world.submit(f"{{name: n, nodes: {{a: {{handler: {name}, timeout_seconds: 1, retry: none}}}}}}")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.nodes["a"]["error"]["kind"] == "timeout"
     pid = await world.value("SELECT (progress->>'current')::int FROM dag_task_attempts WHERE job_id = $1", int(job))
     assert pid is not None
@@ -149,4 +149,4 @@ async def test_a_deadline_is_kept_by_the_next_owner(world: World):
     await world.until_node(job, "b", "WAITING")
     await world.stop(first)
     await world.orchestrator()
-    assert ((await world.over(job)).error or {})["kind"] == "deadline"
+    assert ((await world.finished(job)).error or {})["kind"] == "deadline"

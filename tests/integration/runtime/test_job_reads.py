@@ -56,11 +56,11 @@ nodes:
   f: {type: fan_out, source: [a, b, c, d, {bbox: [7, 7, 8, 8]}, [1]], task: {handler: %s, params: {file: "{{ item }}"}}}
 """
         job = await world.submit(flow.replace("%s", "look").replace(", {bbox: [7, 7, 8, 8]}, [1]", ""))
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
         placed = await store.footprints(job)
         assert [(one.node_id, one.footprint) for one in placed] == [("f__0", [0, 0, 1, 1]), ("f__1", [2, 2, 3, 3])]
         job = await world.submit(flow.replace("%s", "echo"))
-        await world.over(job)
+        await world.finished(job)
         assert [(one.node_id, one.footprint) for one in await store.footprints(job)] == [("f__4", [7, 7, 8, 8])]
 
 
@@ -79,14 +79,14 @@ async def test_a_read_that_takes_too_long_is_cancelled_and_names_the_setting(wor
         await locker.close()
 
 
-async def test_a_command_waits_until_somebody_takes_it_up(world: World):
+async def test_a_command_waits_until_an_orchestrator_processes_it(world: World):
     async with reading(world) as store:
         job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
         await world.send(job, "cancel")
         (waiting,) = await store.pending_commands(job)
         assert (waiting.kind, waiting.sent_by) == ("cancel", "ada")
         await world.orchestrator()
-        await world.over(job)
+        await world.finished(job)
         assert await store.pending_commands(job) == []
 
 
@@ -94,13 +94,13 @@ async def test_a_run_begins_when_the_job_was_resumed(world: World):
     async with reading(world) as store:
         await world.start()
         job = await world.submit("{name: n, nodes: {a: {handler: fail, retry: none}}}")
-        assert (await world.over(job)).status == "FAILED"
+        assert (await world.finished(job)).status == "FAILED"
         head = await store.job(job)
         assert head is not None
         assert head.resumed_at is None
         await world.rows("UPDATE dag_jobs SET started_at = started_at - interval '1 h' WHERE id = $1", int(job))
         await world.send(job, "resume", nodes=[])
-        assert (await world.over(job, run=2)).status == "FAILED"
+        assert (await world.finished(job, run=2)).status == "FAILED"
         head = await store.job(job)
         (line,) = await store.jobs(JobFilter())
         assert head is not None
@@ -127,7 +127,7 @@ nodes:
   f: {type: fan_out, source: [{by: "{{ inputs.token }}"}], task: {handler: held, params: {text: "it is {{ item.by }}"}}}
 """
         job = await world.submit(flow, {"token": "hunter2"})
-        await world.until_held(1)
+        await world.until_claimed(1)
 
         async def read() -> Any:
             return await node_detail(application_on(store), job, "f__0")
@@ -136,12 +136,12 @@ nodes:
         assert (node.params, node.item) == ({"text": "it is ***"}, {"by": "***"})
         assert [(each.attempt, each.status) for each in node.attempts] == [(1, "RUNNING")]
         gate.open()
-        await world.over(job)
+        await world.finished(job)
         node = await read()
         assert (node.params, [each.status for each in node.attempts]) == (None, ["COMPLETED"])
 
 
-async def test_the_queue_of_a_run_that_is_over_is_served_by_who_serves_all(world: World):
+async def test_the_queue_of_a_finished_run_is_served_by_workers_of_all_queues(world: World):
     await world.orchestrator()
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}", queue="run:7")
     await world.until_node(job, "a", "DISPATCHED")
@@ -160,4 +160,4 @@ VALUES ($1, 'h', 1, '1', $2, 4, clock(), clock())
         assert [wait.workers for wait in await store.backlog(job)] == [1]
     await world.rows("DELETE FROM dag_workers")
     await world.worker()
-    await world.over(job)
+    await world.finished(job)

@@ -101,6 +101,6 @@ async def test_a_cancel_reaches_a_handler_that_blocks_its_loop(world: World, blo
     job = await world.submit(flow())
     await blocking.is_held.wait()
     await world.send(job, "cancel")
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["a"]["status"], report.nodes["b"]["status"]) == ("CANCELLED",) * 3
     assert not blocking.returned.is_open

@@ -32,7 +32,7 @@ async def test_an_output_that_is_large_is_a_blob_and_can_be_used_as_any_other(wo
     assert report.nodes["a"]["output"]["count"] == 20000
 
 
-async def test_a_fan_out_over_a_large_list_of_large_outputs_gives_a_large_result(world: World):
+async def test_a_fan_out_over_a_large_list_of_large_outputs_has_a_large_result(world: World):
     text = "{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3], task: {handler: make_chunks, params: {count: 10000}}, next: all}, all: {type: fan_in, aggregation: concat}}, outputs: {all: '{{ nodes.all.output.results }}'}}"
     report = await world.run(text)
     assert len(report.result["all"]) == 30_000
@@ -61,7 +61,7 @@ async def test_a_blob_that_cannot_be_written_fails_the_attempt_with_the_reason(w
         ("huge", "256 MiB"),
     ],
 )
-async def test_what_is_no_output_fails_the_node_with_the_reason(world: World, gives: str, said: str):
+async def test_an_invalid_output_fails_the_node_with_the_reason(world: World, gives: str, said: str):
     @handler("gives", queue="q")
     async def give() -> Any:
         match gives:
@@ -126,16 +126,16 @@ async def test_text_that_no_database_likes_goes_through_or_fails_the_attempt(wor
 
 
 @pytest.mark.parametrize("where", ["signal", "payload", "comment"])
-async def test_text_that_no_database_likes_in_a_command_stops_nobody(world: World, where: str):
+async def test_unstorable_text_in_a_command_stops_no_orchestrator(world: World, where: str):
     await world.start()
     job = await world.submit("{name: n, nodes: {ok: {type: approval}, w: {type: wait, signal: go}}}")
-    await world.until_told(job, "ApprovalRequested")
+    await world.until_event(job, "ApprovalRequested")
     if where == "signal":
         await world.send(job, "signal", name=f"go{STRANGE}", payload={})
     payload = STRANGE if where == "payload" else "x"
     await world.send(job, "signal", name="go", payload={payload: payload})
     await world.send(job, "approve", node="ok", comment=STRANGE if where == "comment" else "")
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 # ── Secrets ──
@@ -222,7 +222,7 @@ async def test_a_secret_printed_in_two_parts_is_hidden(world: World):
     await first.wait()
     await world.until("SELECT count(*) > 0 FROM dag_task_logs")
     go.open()
-    await world.over(job)
+    await world.finished(job)
     assert CANARY not in (await world.log(job, "a"))
 
 
@@ -242,7 +242,7 @@ async def test_the_same_key_is_the_same_job_however_often_it_comes(world: World)
     # The same inputs, said in another way.
     assert not (await world.accept(text, {}, idempotency_key="k", submitted_by="ada")).is_new
     await world.start()
-    await world.over(accepted[0].job_id)
+    await world.finished(accepted[0].job_id)
     # And when it is over.
     assert not (await world.accept(text, {"n": 1}, idempotency_key="k", submitted_by="ada")).is_new
     assert await world.value("SELECT count(*) FROM dag_jobs") == 1

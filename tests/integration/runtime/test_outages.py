@@ -83,7 +83,7 @@ async def test_connections_that_are_cut_are_made_again_and_nothing_is_done_twice
         await moment.wait()
         assert await world.value(CUT) > 0
     for job in jobs:
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
     assert len(counted.ran) == 220
     # A report may be lost with its connection; then the task is tried again, and counts once.
     assert counted.ran.total() < 260
@@ -105,7 +105,7 @@ async def test_a_connection_that_is_cut_in_the_middle_of_a_turn(world: World):
         await lock.execute("COMMIT")
     finally:
         await lock.close()
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["w"]["output"]) == ("COMPLETED", {"n": 1})
     assert len(await world.events(job, "SignalReceived")) == 1
 
@@ -129,7 +129,7 @@ async def test_a_report_that_was_stored_and_not_answered_counts_once(world: Worl
     worker.ledger.report = lossy  # type: ignore[method-assign, assignment]
     job = await world.submit(CHAIN)
     with caplog.at_level(logging.INFO, "dagmaster.worker"):
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
     assert set(counted.ran.values()) == {1}
     # Nothing was lost, and nothing is said that sounds like it.
     assert "1 reports arrived before the connection was lost" in caplog.text
@@ -153,7 +153,7 @@ async def test_a_turn_that_was_written_and_not_answered_counts_once(world: World
 
     orchestrator.store.commit_turns = lossy  # type: ignore[method-assign, assignment]
     for job in [await world.submit(CHAIN), await world.submit(FAN)]:
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
     assert set(counted.ran.values()) == {1}
 
 
@@ -165,7 +165,7 @@ async def test_a_submit_that_was_stored_and_not_answered_is_not_stored_twice(wor
         await world.accept(CHAIN.replace("count", "echo"), idempotency_key="k")
     again = await world.accept(CHAIN.replace("count", "echo"), idempotency_key="k")
     assert (again.job_id, again.is_new) == (first.job_id, False)
-    assert (await world.over(first.job_id)).status == "COMPLETED"
+    assert (await world.finished(first.job_id)).status == "COMPLETED"
 
 
 async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
@@ -195,7 +195,7 @@ async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
     await before.wait()
     await failed.wait()
     after.open()
-    await world.over(job)
+    await world.finished(job)
     assert await world.log(job, "a") == "line 0\nline 1\nline 2\n"
 
 
@@ -222,7 +222,7 @@ class Listening(logging.Handler):
 
 
 @pytest.mark.parametrize("name", ["orchestrator", "worker"])
-async def test_who_loses_a_connection_that_rests_says_so_and_that_it_is_back(world: World, name: str):
+async def test_the_loss_of_an_idle_connection_and_its_recovery_are_logged(world: World, name: str):
     await world.start()
     await world.run("{name: n, nodes: {a: {handler: echo}}}")
     session = {"orchestrator": "dagmaster orchestrator, reads", "worker": "dagmaster worker, reports"}[name]
@@ -234,7 +234,7 @@ async def test_who_loses_a_connection_that_rests_says_so_and_that_it_is_back(wor
     assert [line.rpartition("; ")[2] for line in said.lines if "there" in line] == SAID
 
 
-async def test_who_leaves_or_is_cancelled_has_lost_nothing(world: World):
+async def test_closing_a_connection_is_not_reported_as_a_loss(world: World):
     lost = 0
 
     def count() -> None:
@@ -312,7 +312,7 @@ class TestAServerThatDies:
             # A state that was seen is never taken back.
             assert seen <= {tuple(row) for row in await world.rows(sql)}
         for job in jobs:
-            report = await world.over(job)
+            report = await world.finished(job)
             assert report.status == "COMPLETED"
             assert all(node["status"] == "COMPLETED" for node in report.nodes.values())
         assert len(counted.ran) == 210
@@ -323,11 +323,11 @@ class TestAServerThatDies:
         world.kill_server()
         await world.until("SELECT true")
         job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
         assert world.is_alive(orchestrator)
         assert world.is_alive(worker)
 
-    async def test_whose_connections_break_off_says_so_once_and_once_that_it_is_back(self, world: DyingWorld):
+    async def test_lost_connections_and_their_recovery_are_logged_once(self, world: DyingWorld):
         await world.orchestrator()
         await world.worker()
         with Listening("dagmaster.orchestrator") as owners, Listening("dagmaster.worker") as workers:
@@ -365,7 +365,7 @@ def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: Postgres
         InterfaceError("cannot perform operation: another operation is in progress"),
     ],
 )
-def test_what_the_driver_says_of_itself_is_not_told(error: Exception):
+def test_internal_messages_of_the_driver_are_not_shown(error: Exception):
     assert str(translate_error(error, "turn")) == "the connection to the database was lost"
 
 

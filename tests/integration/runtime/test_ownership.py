@@ -42,31 +42,31 @@ async def owned_by(world: World, job_id: str, service: Orchestrator) -> None:
     await world.until("SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(job_id), owner_of(service))
 
 
-async def test_who_stops_releases_its_jobs_and_another_goes_on_at_once(world: World):
+async def test_an_orchestrator_that_stops_releases_its_jobs_and_another_continues_at_once(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     first = await world.orchestrator()
     await world.worker()
     job = await world.submit(GATED)
-    await world.until_held()
+    await world.until_claimed()
     second = await world.orchestrator()
     # No lease ends here: it is released.
     await world.stop(first)
     await owned_by(world, job, second)
     gate.open()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     epochs = [read(event["data"])["epoch"] for event in await world.events(job, "JobClaimed")]
     assert epochs == [1, 2]
     assert await world.attempts(job, "a") == ["COMPLETED"]
 
 
-async def test_who_dies_is_followed_by_another_when_its_lease_is_over(world: World):
+async def test_the_jobs_of_a_dead_orchestrator_are_claimed_after_its_lease_has_expired(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     first = await world.orchestrator()
     await world.worker()
     job = await world.submit(GATED)
-    await world.until_held()
+    await world.until_claimed()
     await world.kill(first)
     second = await world.orchestrator()
     gate.open()
@@ -74,7 +74,7 @@ async def test_who_dies_is_followed_by_another_when_its_lease_is_over(world: Wor
     await world.until("SELECT count(*) = 1 FROM dag_task_results")
     assert await owner(world, job) == owner_of(first)
     await world.silence(first)
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert second.counters["jobs_claimed"] == 1
     assert await world.attempts(job, "a") == ["COMPLETED"]
 
@@ -86,10 +86,10 @@ async def test_a_lease_ends_by_itself(world: World):
     await world.kill(first)
     await world.orchestrator(lease_seconds=1.0)
     await world.worker()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
-async def test_a_timer_that_came_due_while_nobody_owned_the_job_rings_for_the_next(world: World):
+async def test_a_timer_that_was_due_while_the_job_was_unowned_fires_for_the_next_owner(world: World):
     first = await world.orchestrator()
     await world.worker()
     job = await world.submit("{name: n, nodes: {w: {type: wait, seconds: 0.3}}}")
@@ -97,17 +97,17 @@ async def test_a_timer_that_came_due_while_nobody_owned_the_job_rings_for_the_ne
     await world.stop(first)
     await world.until("SELECT wake_at < clock() FROM dag_node_states")
     await world.orchestrator()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
-async def test_who_was_paused_past_its_lease_writes_nothing_and_starts_anew(world: World):
+async def test_an_orchestrator_that_was_paused_past_its_lease_writes_nothing_and_registers_again(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     # It takes turns, and its heart stands still.
     paused = await world.orchestrator(beats=False)
     await world.worker()
     job = await world.submit(GATED)
-    await world.until_held()
+    await world.until_claimed()
     epoch = paused.jobs[job].epoch
     before = owner_of(paused)
     await world.silence(paused)
@@ -116,7 +116,7 @@ async def test_who_was_paused_past_its_lease_writes_nothing_and_starts_anew(worl
     # It still believes that the job is its own.
     assert paused.jobs[job].epoch == epoch
     gate.open()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     # Now its heart beats again: others may have taken over, and it learns so.
     with pytest.raises(Exception, match="lease expired"):
         await paused._heartbeat()
@@ -132,7 +132,7 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
     paused = await world.orchestrator(beats=False)
     await world.worker()
     job = await world.submit(GATED)
-    await world.until_held()
+    await world.until_claimed()
     held = paused.jobs[job]
     await world.silence(paused)
     second = await world.orchestrator()
@@ -146,7 +146,7 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
     assert job not in paused.jobs
     assert held.job.cancel_requested
     gate.open()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 def _cancelling() -> Any:
@@ -155,14 +155,14 @@ def _cancelling() -> Any:
     return pending
 
 
-async def test_an_owner_whose_heart_stood_still_comes_back_as_somebody_else(world: World):
+async def test_an_owner_without_heartbeats_registers_again_under_a_new_id(world: World):
     first = await world.orchestrator()
     before = owner_of(first)
     await world.rows("UPDATE dag_orchestrators SET stopped_at = clock()")
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
     await world.worker()
     await world.until("SELECT count(*) = 1 FROM dag_orchestrators WHERE stopped_at IS NULL")
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert owner_of(first) != before
 
 
@@ -179,7 +179,7 @@ async def test_two_share_fifty_jobs_and_each_completes_once(world: World):
     first, second = await world.orchestrator(), await world.orchestrator()
     jobs = await asyncio.gather(*(world.submit(text) for _ in range(50)))
     for job in jobs:
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
     assert len(ran) == 250
     assert set(ran.values()) == {1}
     assert first.counters["jobs_claimed"] + second.counters["jobs_claimed"] == 50
@@ -205,7 +205,7 @@ async def test_jobs_move_from_one_to_the_next_again_and_again(world: World):
         await world.stop(last)
         last = following
     for job in jobs:
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
     assert set(ran.values()) == {1}
 
 
@@ -233,7 +233,7 @@ async def test_a_job_that_cannot_be_written_stops_no_other(world: World):
         text = "{name: bad, nodes: {c: {type: conditional, condition_field: '{{ 1 }}', branches: [{name: cursed, default: true, next: END}]}}}"
         await world.submit(text)
         job = await world.submit("{name: good, nodes: {a: {handler: echo}}}")
-        assert (await world.over(job)).status == "COMPLETED"
+        assert (await world.finished(job)).status == "COMPLETED"
     finally:
         await world.rows("ALTER TABLE dag_node_states DROP CONSTRAINT for_this_test")
 
@@ -246,10 +246,10 @@ async def test_a_job_that_is_owned_and_not_known_is_loaded(world: World):
     await world.until_node(job, "w", "WAITING")
     owner.jobs.clear()
     await world.send(job, "signal", name="go")
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
-async def test_a_job_that_cannot_be_advanced_rests_also_when_a_timer_of_it_is_due(
+async def test_a_job_that_cannot_be_advanced_stays_quarantined_when_a_timer_is_due(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(service, "QUARANTINE_SECONDS", 0.3)
@@ -258,14 +258,14 @@ async def test_a_job_that_cannot_be_advanced_rests_also_when_a_timer_of_it_is_du
     await world.until_node(job, "w", "WAITING")
     advance, tries = owner._advance, list[float]()
 
-    async def fails(*given: Any) -> Any:
+    async def fails(*arguments: Any) -> Any:
         tries.append(asyncio.get_running_loop().time())
         if len(tries) < 3:
             raise RuntimeError("on purpose")
-        return await advance(*given)
+        return await advance(*arguments)
 
     monkeypatch.setattr(owner, "_advance", fails)
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert [after - before >= 0.29 for before, after in pairwise(tries[:3])] == [True, True]
 
 
@@ -289,6 +289,6 @@ async def test_the_most_urgent_goes_first_and_of_equals_the_oldest(world: World)
     await world.worker(concurrency=1)
     gate.open()
     for job in jobs:
-        await world.over(job)
+        await world.finished(job)
     middle, low, high, later = jobs
     assert order == [high, high, middle, middle, later, later, low, low]

@@ -25,12 +25,12 @@ async def test_what_waits_for_a_process_is_left_to_another_worker(world: World, 
     file = place / "go"
     one = await world.worker(processes=2)
     job = await world.submit(waiting(4, file))
-    await world.until_held(2)
+    await world.until_claimed(2)
     two = await world.worker(processes=2)
     await world.until("SELECT count(*) = 4 AND count(DISTINCT worker_id) = 2 FROM dag_task_queue")
     assert (len(one.held), len(two.held)) == (2, 2)
     file.touch()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 async def test_tasks_behind_plain_functions_that_wait_are_not_kept_waiting(world: World, place: Path):
@@ -38,16 +38,14 @@ async def test_tasks_behind_plain_functions_that_wait_are_not_kept_waiting(world
     file = place / "go"
     await world.worker(concurrency=2, processes=1)
     job = await world.submit(waiting(5, file))
-    await world.until_held()
+    await world.until_claimed()
     assert (await world.run("{name: m, nodes: {a: {handler: echo, queue: q}}}")).status == "COMPLETED"
     assert await world.value("SELECT count(*) FROM dag_task_queue WHERE worker_id IS NOT NULL") == 1
     file.touch()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
-async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_another_worker(
-    world: World, place: Path
-):
+async def test_prefetched_tasks_behind_long_ones_are_released_to_another_worker(world: World, place: Path):
     await world.orchestrator()
     file = place / "go"
     one = await world.worker(processes=1, stall_seconds=0.1)
@@ -55,18 +53,20 @@ async def test_what_was_claimed_ahead_and_waits_behind_long_tasks_is_handed_to_a
     for room in (one._budget, one._process_budget):
         room.rate, room._since = 20.0, loop_time() + 3600
     job = await world.submit(waiting(2, file))
-    await world.until_held(2)
+    await world.until_claimed(2)
     # From then on it knows better.
     await world.until("SELECT count(*) = 1 FROM dag_task_queue WHERE worker_id IS NOT NULL")
     await world.worker(processes=1)
     await world.until("SELECT count(*) = 2 AND count(DISTINCT worker_id) = 2 FROM dag_task_queue")
     file.touch()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     # Nobody is told of what never began.
     assert await world.types(job, "AttemptFailed", "AttemptLost", "AttemptReleased") == []
 
 
-async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the_new_claim(world: World, place: Path):
+async def test_a_task_that_is_claimed_again_while_its_release_is_in_flight_runs_under_the_new_claim(
+    world: World, place: Path
+):
     await world.orchestrator()
     file = place / "go"
     one = await world.worker(processes=1, stall_seconds=0.1)
@@ -88,7 +88,7 @@ async def test_what_is_let_go_and_claimed_again_before_that_is_known_runs_by_the
     job = await world.submit(waiting(2, file))
     await again.wait()
     file.touch()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert await world.types(job, "AttemptReleased", "AttemptLost") == []
 
 
@@ -99,6 +99,6 @@ async def test_a_process_that_is_free_is_given_what_waited_in_the_queue_and_no_p
     await world.worker(processes=1, poll_seconds=A_YEAR)
     file = place / "go"
     job = await world.submit(waiting(5, file))
-    await world.until_held()
+    await world.until_claimed()
     file.touch()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"

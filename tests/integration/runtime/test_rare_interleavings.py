@@ -69,7 +69,7 @@ AGAIN: list[tuple[str, dict[str, Any]]] = [
 async def test_whatever_is_asked_at_whatever_time_jobs_come_to_an_end(
     world: World, seed: int, asked: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    """What is promised of all jobs is looked at when the world ends."""
+    """The database is audited when the world is closed."""
     monkeypatch.setattr(service, "QUARANTINE_SECONDS", 0.2)
     chance = random.Random(seed)
     await world.orchestrator()
@@ -89,7 +89,7 @@ async def test_whatever_is_asked_at_whatever_time_jobs_come_to_an_end(
         await world.send(job, "cancel")
     await world.until("SELECT NOT EXISTS (SELECT FROM dag_inbox)")
     for job in jobs:
-        assert (await world.over(job)).status in ("COMPLETED", "FAILED", "CANCELLED")
+        assert (await world.finished(job)).status in ("COMPLETED", "FAILED", "CANCELLED")
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -105,20 +105,20 @@ async def test_a_job_may_end_and_be_resumed_in_one_turn(world: World):
     async with asyncio.timeout(3):
         await world.until("SELECT run = 2 FROM dag_jobs")
     await world.send(job, "signal", name="go", payload={})
-    assert (await world.over(job, run=2)).status == "COMPLETED"
+    assert (await world.finished(job, run=2)).status == "COMPLETED"
 
 
-async def test_a_fan_out_that_is_half_expanded_goes_on_with_the_next_owner(world: World):
+async def test_the_next_owner_continues_the_expansion_of_a_fan_out(world: World):
     first = await world.orchestrator()
     await world.worker(concurrency=64)
     job = await world.submit(
         "{name: n, nodes: {p: {handler: make_chunks, params: {count: 6000}, next: f}, f: {type: fan_out, source: '{{ nodes.p.output.chunks }}', task: {handler: chunk_processor, params: {chunk: '{{ item }}'}}, next: s}, s: {type: fan_in, aggregation: sum}}, outputs: {total: '{{ nodes.s.output.total }}'}}"
     )
-    await world.until_told(job, "NodeExpanded")
+    await world.until_event(job, "NodeExpanded")
     await world.kill(first)
     await world.orchestrator()
     await world.silence(first)
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.result) == ("COMPLETED", {"total": 6000 + 5999 * 3000})
     expanded = [read(event["data"]) for event in await world.events(job, "NodeExpanded")]
     assert sum(each["count"] for each in expanded) == 6000
@@ -156,23 +156,23 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
     real = getattr(worker.ledger, of)
     refused: list[Any] = []
 
-    async def refusing(*given: Any) -> Any:
+    async def refusing(*arguments: Any) -> Any:
         if not refused:
-            refused.append(given)
+            refused.append(arguments)
             raise StatementFailed("a row that breaks a constraint")
-        return await real(*given)
+        return await real(*arguments)
 
     setattr(worker.ledger, of, refusing)
     first = await world.submit("{name: n, nodes: {a: {handler: talk, params: {word: x}, retry: none}}}")
-    await world.until_held()
+    await world.until_claimed()
     second = await world.submit(ECHO)
     async with asyncio.timeout(3):
-        await world.over(second)
+        await world.finished(second)
         await world.send(first, "cancel")
-        await world.over(first)
+        await world.finished(first)
 
 
-async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_nevertheless(world: World):
+async def test_a_rejected_report_is_delivered_after_an_outage(world: World):
     await world.orchestrator()
     worker = await world.worker()
     real = worker.ledger.report
@@ -184,7 +184,7 @@ async def test_a_report_that_is_refused_and_then_meets_an_outage_is_told_neverth
         return await real(reports)
 
     worker.ledger.report = failing  # type: ignore[method-assign]
-    report = await world.over(await world.submit("{name: n, nodes: {a: {handler: echo}}}"))
+    report = await world.finished(await world.submit("{name: n, nodes: {a: {handler: echo}}}"))
     assert "the report was rejected: a row that breaks a constraint" in (report.error or {})["message"]
 
 
@@ -197,13 +197,13 @@ async def test_a_worker_that_cannot_report_any_more_ends_and_others_have_its_tas
 
     worker.ledger.report = failing  # type: ignore[method-assign, assignment]
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}")
-    life = world._lives.pop(worker)
+    life = world._running.pop(worker)
     await asyncio.wait([life])
     assert isinstance(life.exception(), RuntimeError)
     await cast("PostgresWorkerStore", worker.ledger).close()
     await world.silence(worker)
     await world.worker()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert await world.attempts(job, "a") == ["LOST", "COMPLETED"]
 
 
@@ -226,7 +226,7 @@ async def test_a_secret_input_that_a_child_declares_secret_stays_secret(world: W
     assert "canary-77" not in await world.everything("dag_jobs.inputs")
 
 
-async def test_a_job_whose_blob_is_gone_fails_and_says_so(world: World):
+async def test_a_job_whose_blob_is_missing_fails_with_the_reason(world: World):
     await world.start()
     job = await world.submit(
         "{name: n, nodes: {a: {handler: make_chunks, params: {count: 20000}, next: w}, w: {type: wait, signal: go, next: b}, b: {handler: echo, params: {n: '{{ nodes.a.output.count }}'}}}}"
@@ -235,7 +235,7 @@ async def test_a_job_whose_blob_is_gone_fails_and_says_so(world: World):
     shutil.rmtree(world.blobs.root)
     await world.send(job, "signal", name="go")
     async with asyncio.timeout(2):
-        report = await world.over(job)
+        report = await world.finished(job)
     assert report.status == "FAILED"
 
 
@@ -243,7 +243,7 @@ async def test_a_worker_that_starts_before_any_orchestrator_and_a_job_before_bot
     job = await world.submit(ECHO)
     await world.worker()
     await world.orchestrator()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
 
 
 async def test_many_submits_of_one_key_at_once_are_one_job(world: World):
@@ -253,4 +253,4 @@ async def test_many_submits_of_one_key_at_once_are_one_job(world: World):
     jobs = set(await asyncio.gather(*(submits() for _ in range(32))))
     assert len(jobs) == 1
     await world.start()
-    assert (await world.over(jobs.pop())).status == "COMPLETED"
+    assert (await world.finished(jobs.pop())).status == "COMPLETED"

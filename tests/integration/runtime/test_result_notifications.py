@@ -49,7 +49,7 @@ async def say(world: World, text: str) -> None:
     await world.rows("SELECT pg_notify($1, $2)", channel, text)
 
 
-async def test_a_job_completes_though_nothing_that_is_pushed_arrives(world):
+async def test_a_job_completes_although_no_notification_arrives(world):
     held = Held(world)
     held.open()
     await world.start()
@@ -65,28 +65,28 @@ async def test_a_forged_report_makes_the_job_be_loaded_again_and_nothing_else(wo
     held = Held(world)
     await world.start()
     job_id = await world.submit(CHAIN)
-    await world.until_held()
+    await world.until_claimed()
     forged = [10**12, int(job_id), "a", 1, "COMPLETED", False, '{"of": "nobody"}', None, None, 1.0, 2.0, None]
     await say(world, f"results {json.dumps([forged])}")
     await world.until("SELECT owner_epoch = 2 FROM dag_jobs WHERE id = $1", int(job_id))
     held.open()
-    report = await world.over(job_id)
+    report = await world.finished(job_id)
     assert report.result == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert held.ran == ["a", "b"]
 
 
-async def test_a_report_of_a_node_that_is_not_there_is_not_heard(world):
+async def test_a_notified_result_of_an_unknown_node_is_ignored(world):
     held = Held(world)
     await world.start()
     job_id = await world.submit(CHAIN)
-    await world.until_held()
+    await world.until_claimed()
     await say(world, f"results {json.dumps([[1, int(job_id), 'c', 1, 'LOST', False, None, None, None, 1, 2]])}")
     held.open()
-    assert (await world.over(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
+    assert (await world.finished(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert await world.value(EPOCH, int(job_id)) == 1
 
 
-async def test_a_report_that_is_said_again_is_taken_once(world):
+async def test_a_repeated_notification_is_applied_once(world):
     held = Held(world)
     await world.start()
     store = world.orchestrators[0].store
@@ -99,7 +99,7 @@ async def test_a_report_that_is_said_again_is_taken_once(world):
     for text in tuple(said):
         await say(world, text)
     held.open()
-    assert (await world.over(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
+    assert (await world.finished(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert held.ran == ["a", "b"]
     assert await world.value(EPOCH, int(job_id)) == 1
     told = [row["type"] for row in await world.rows("SELECT type FROM dag_job_events WHERE job_id = $1", int(job_id))]

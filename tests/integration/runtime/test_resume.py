@@ -72,7 +72,7 @@ async def resumed(
     world: World, text: str, old: str, inputs: Mapping[str, Any] | None = None, redo: tuple[str, ...] = (), **more: Any
 ) -> JobReport:
     """Resume a job as a new one, and wait for it."""
-    return await world.over(await world.submit(text, inputs, resumed_from=old, redo=redo, **more))
+    return await world.finished(await world.submit(text, inputs, resumed_from=old, redo=redo, **more))
 
 
 async def plan(
@@ -109,7 +109,7 @@ async def test_of_a_hundred_tiles_one_command_redoes_the_one_that_failed_and_wha
     it.took()
     it.broken = set()
     await world.send(failed.job_id, "resume")
-    report = await world.over(failed.job_id, run=2)
+    report = await world.finished(failed.job_id, run=2)
     assert (report.status, report.result) == ("COMPLETED", {"total": 4950})
     assert it.took() == {"tile 47": 1, "last 4950": 1}
 
@@ -126,7 +126,7 @@ async def test_a_new_job_runs_only_what_another_input_changes(world: World):
     assert report.nodes["tiles__2"]["output"] == {"n": 2}
 
 
-async def test_whose_result_it_is_is_told_and_nothing_says_that_it_was_dispatched(world: World):
+async def test_a_reused_result_names_its_source_and_has_no_dispatch_event(world: World):
     it = await ran(world)
     before = await world.run(TILES)
     it.took()
@@ -155,13 +155,13 @@ async def test_a_result_that_is_used_after_a_lost_attempt_is_no_attempt_at_all(w
     world.handlers[:] = [newer]
     held_by = await world.worker()
     again = await world.submit(text, {"n": 2}, resumed_from=before.job_id)
-    await world.until_held()
+    await world.until_claimed()
     # The newer version is rolled back, and dies with its attempt.
     world.handlers[:] = older
     await world.worker()
     await world.kill(held_by)
     await world.silence(held_by)
-    assert (await world.over(again)).status == "COMPLETED"
+    assert (await world.finished(again)).status == "COMPLETED"
     (told, _) = await world.events(again, "NodeCompleted")
     assert (told["node_id"], told["attempt"], "reused_from" in read(told["data"])) == ("a", None, True)
     assert await world.attempts(again, "a") == ["LOST"]
@@ -197,7 +197,7 @@ async def test_what_is_named_is_redone_with_all_that_follows(world: World):
     assert it.took() == {**{f"tile {n}": 1 for n in range(1, 5)}, "last 10": 1}
 
 
-async def test_another_version_of_a_handler_makes_its_results_anew(world: World):
+async def test_another_version_of_a_handler_computes_its_results_again(world: World):
     it = await ran(world)
     before = await world.run(TILES)
     await world.stop(world.workers[0])
@@ -213,13 +213,13 @@ async def test_another_version_of_a_handler_makes_its_results_anew(world: World)
     assert newer.took() == {"list 2024": 1, "tile 1": 1, "last 1": 1}
 
 
-async def circumstances(world: World, **given: Any) -> ResumeContext:
+async def circumstances(world: World, **arguments: Any) -> ResumeContext:
     store = PostgresOrchestratorStore(world.address, blobs=world.blobs)
     try:
         handlers = await store.known_handlers()
     finally:
         await store.close()
-    return ResumeContext(versions=handlers.versions, served=handlers.served, **given)
+    return ResumeContext(versions=handlers.versions, served=handlers.served, **arguments)
 
 
 async def test_an_answer_is_used_again_only_while_what_was_approved_is_the_same(world: World):
@@ -227,9 +227,9 @@ async def test_an_answer_is_used_again_only_while_what_was_approved_is_the_same(
     text = "{name: n, inputs: {year: {type: integer, default: 1}}, nodes: {a: {handler: count, next: ok}, ok: {type: approval, message: 'go?', next: b}, b: {handler: count, params: {of: X}}}}"
     await world.start()
     job = await world.submit(text.replace("X", "1"))
-    await world.until_told(job, "ApprovalRequested")
+    await world.until_event(job, "ApprovalRequested")
     await world.send(job, "approve", by="ada", node="ok")
-    await world.over(job)
+    await world.finished(job)
     it.took()
     # Another version that changes only what comes after the question.
     same = await resumed(world, text.replace("X", "2"), job)
@@ -238,9 +238,9 @@ async def test_an_answer_is_used_again_only_while_what_was_approved_is_the_same(
     assert await world.types(same.job_id, "ApprovalRequested") == []
     # Other inputs are another question, whatever the message says.
     asked = await world.submit(text.replace("X", "1"), {"year": 2}, resumed_from=job)
-    await world.until_told(asked, "ApprovalRequested")
+    await world.until_event(asked, "ApprovalRequested")
     await world.send(asked, "approve", by="bob", node="ok")
-    assert (await world.over(asked)).nodes["ok"]["output"]["approved_by"] == "bob"
+    assert (await world.finished(asked)).nodes["ok"]["output"]["approved_by"] == "bob"
     assert it.took() == {"b 1": 1}
 
 
@@ -250,12 +250,12 @@ async def test_a_signal_is_for_one_job_and_what_follows_it_is_redone(world: Worl
     job = await world.submit(text)
     await world.until_node(job, "w", "WAITING")
     await world.send(job, "signal", name="go")
-    await world.over(job)
+    await world.finished(job)
     it.took()
     again = await world.submit(text, {"x": 2}, resumed_from=job)
     await world.until_node(again, "w", "WAITING")
     await world.send(again, "signal", name="go")
-    await world.over(again)
+    await world.finished(again)
     assert it.took() == {"b None": 1}
 
 
@@ -292,7 +292,7 @@ async def test_a_large_output_is_used_by_reference(world: World):
     assert before.job_id in refs[1]["output_ref"]
 
 
-async def test_a_new_owner_in_the_middle_goes_on_using_what_fits(world: World):
+async def test_a_new_owner_continues_to_reuse_results(world: World):
     gate = Gate()
 
     @handler("gated", queue="q")
@@ -309,7 +309,7 @@ async def test_a_new_owner_in_the_middle_goes_on_using_what_fits(world: World):
     job = await world.submit(text)
     await world.until_node(job, "c", "WAITING")
     await world.send(job, "signal", name="go")
-    await world.over(job)
+    await world.finished(job)
     it.took()
     again = await world.submit(text, {"n": 2}, resumed_from=job)
     await world.until_node(again, "c", "WAITING")
@@ -318,17 +318,17 @@ async def test_a_new_owner_in_the_middle_goes_on_using_what_fits(world: World):
     await world.orchestrator()
     gate.open()
     await world.send(again, "signal", name="go")
-    assert (await world.over(again)).status == "COMPLETED"
+    assert (await world.finished(again)).status == "COMPLETED"
     assert it.took() == {"d None": 1}
 
 
-async def test_a_later_run_of_a_resumed_job_redoes_what_it_is_told_to(world: World):
+async def test_a_later_run_of_a_resumed_job_redoes_the_requested_nodes(world: World):
     it = await ran(world)
     before = await world.run(TILES)
     report = await resumed(world, TILES, before.job_id, {"tiles": [1, 2]})
     it.took()
     await world.send(report.job_id, "resume", nodes=["list"])
-    assert (await world.over(report.job_id, run=2)).status == "COMPLETED"
+    assert (await world.finished(report.job_id, run=2)).status == "COMPLETED"
     assert it.took() == {"list 2024": 1, "tile 1": 1, "tile 2": 1, "last 3": 1}
 
 
@@ -347,7 +347,7 @@ async def test_secrets_are_not_in_fingerprints_and_a_job_id_in_params_is_never_r
 # ── What is said before ──
 
 
-async def test_the_dry_run_says_what_then_happens(world: World):
+async def test_the_dry_run_predicts_the_run(world: World):
     it = await ran(world)
     it.broken = {3}
     before = await world.run(TILES)
@@ -389,7 +389,7 @@ SMALL = "{name: small, version: 2, inputs: {year: {type: integer, default: 1}}, 
         (("output.of", "output.on"), {"year": 1}, "c", "impossible", "`nodes.b.output.on` is missing: there is of"),
     ],
 )
-async def test_the_dry_run_says_why(  # noqa: PLR0917 - a table
+async def test_the_dry_run_explains_each_decision(  # noqa: PLR0917 - a table
     world: World, edit: tuple[str, str], inputs: dict[str, int], node: str, fate: str, reason: str
 ):
     await ran(world)
@@ -400,7 +400,7 @@ async def test_the_dry_run_says_why(  # noqa: PLR0917 - a table
     assert said[node][1].startswith(reason[:30])
 
 
-async def test_the_dry_run_knows_which_handlers_nobody_has(world: World):
+async def test_the_dry_run_lists_handlers_without_a_live_worker(world: World):
     await ran(world)
     before = await world.run(SMALL)
     around = ResumeContext(served=frozenset({"echo"}), inputs=frozenset({"year"}))

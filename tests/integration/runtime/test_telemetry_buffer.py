@@ -56,7 +56,7 @@ async def test_a_log_can_be_read_while_the_task_runs(world: World):
     job = await world.submit("{name: n, nodes: {a: {handler: gated}}}")
     await world.until("SELECT text = E'begun\\n' FROM dag_task_logs")
     gate.open()
-    await world.over(job)
+    await world.finished(job)
     assert await world.log(job, "a") == "begun\nended\n"
 
 
@@ -89,7 +89,7 @@ async def test_progress_can_be_seen_while_the_task_runs_and_stays_with_the_attem
     expected = {"current": 2, "total": 4, "message": "two"}
     assert json.loads(await world.value("SELECT progress FROM dag_task_queue")) == expected
     gate.open()
-    await world.over(job)
+    await world.finished(job)
     assert json.loads(await world.value("SELECT progress FROM dag_task_attempts")) == expected
 
 
@@ -121,7 +121,7 @@ async def test_a_checkpoint_is_stored_at_once_and_waits_for_nothing_else(world: 
     job = await world.submit("{name: n, nodes: {a: {handler: saves}}}")
     await world.until("SELECT phase = 'one' FROM dag_checkpoints")
     gate.open()
-    await world.over(job)
+    await world.finished(job)
 
 
 async def test_a_checkpoint_of_another_node_is_not_given(world: World):

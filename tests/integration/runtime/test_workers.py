@@ -82,17 +82,17 @@ async def test_the_tasks_of_a_worker_that_died_are_tried_again_and_no_retry_is_u
     await world.orchestrator()
     dead = await world.worker()
     job = await world.submit(NO_RETRY)
-    await world.until_held()
+    await world.until_claimed()
     await world.kill(dead)
     await world.worker()
     await world.silence(dead)
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 2})
     assert await world.attempts(job, "a") == ["LOST", "COMPLETED"]
     assert [event["attempt"] for event in await world.events(job, "AttemptLost")] == [1]
 
 
-async def test_a_node_whose_workers_die_too_often_fails_and_says_so(world: World):
+async def test_a_node_whose_workers_die_too_often_fails_with_the_reason(world: World):
     held = Held()
     world.handlers.append(held.handler)
     await world.orchestrator()
@@ -110,7 +110,7 @@ async def test_a_node_whose_workers_die_too_often_fails_and_says_so(world: World
             "SELECT status NOT IN ('PENDING', 'RUNNING') OR EXISTS (SELECT FROM dag_task_queue WHERE worker_id IS NULL) FROM dag_jobs"
         )
         assert died < 10
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["a"]["error"]["kind"]) == ("FAILED", "lost")
     lost = await world.attempts(job, "a")
     assert set(lost) == {"LOST"}
@@ -131,11 +131,11 @@ async def test_a_worker_that_drains_lets_what_is_nearly_done_end(world: World):
     held.gate.open()
     await stopping
     await world.worker()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert await world.attempts(job, "a") == ["COMPLETED"]
 
 
-async def test_a_worker_that_drains_hands_back_the_rest_and_no_retry_is_used_up(world: World):
+async def test_a_draining_worker_releases_the_rest_and_no_retry_is_used_up(world: World):
     held = Held(2)
     world.handlers.append(held.handler)
     await world.orchestrator()
@@ -144,7 +144,7 @@ async def test_a_worker_that_drains_hands_back_the_rest_and_no_retry_is_used_up(
     await held.started.wait()
     await world.stop(worker)
     await world.worker()
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 2})
     assert await world.attempts(job, "a") == ["RELEASED", "COMPLETED"]
     assert await world.types(job, "AttemptReleased", "AttemptLost", "AttemptFailed") == ["AttemptReleased"]
@@ -167,12 +167,12 @@ async def test_a_result_that_comes_while_a_worker_drains_is_reported_and_no_work
     job = await world.submit("{name: n, nodes: {a: {handler: long, retry: none}}}")
     await began.wait()
     await world.stop(worker)
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 1})
     assert await world.attempts(job, "a") == ["COMPLETED"]
 
 
-async def test_a_task_that_is_asked_to_stop_saves_a_checkpoint_and_goes_on_elsewhere(world: World):
+async def test_a_task_that_is_asked_to_stop_saves_a_checkpoint_and_continues_on_another_worker(world: World):
     began = Gate()
 
     @handler("saves", queue="q")
@@ -193,7 +193,7 @@ async def test_a_task_that_is_asked_to_stop_saves_a_checkpoint_and_goes_on_elsew
     await began.wait()
     await world.stop(worker)
     await world.worker()
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"data": {"row": 13}}
     assert await world.attempts(job, "a") == ["RELEASED", "COMPLETED"]
 
@@ -213,7 +213,7 @@ async def test_a_database_that_does_not_answer_keeps_no_worker_from_leaving(worl
     await world.rows("ROLLBACK")
 
 
-async def test_a_task_that_is_handed_back_again_and_again_is_tried_again_and_again(world: World):
+async def test_a_task_that_is_released_repeatedly_is_tried_repeatedly(world: World):
     held = Held(6)
     world.handlers.append(held.handler)
     await world.orchestrator()
@@ -225,11 +225,11 @@ async def test_a_task_that_is_handed_back_again_and_again_is_tried_again_and_aga
         await held.started.wait()
         await world.stop(worker)
     await world.worker()
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert await world.attempts(job, "a") == ["RELEASED"] * 5 + ["COMPLETED"]
 
 
-async def test_plain_functions_are_handed_back_as_well_and_their_processes_end(world: World):
+async def test_plain_functions_are_released_too_and_their_processes_end(world: World):
     await world.orchestrator()
     worker = await world.worker(drain_seconds=0.1)
     job = await world.submit("{name: n, nodes: {a: {handler: deaf, retry: none}}}")
@@ -239,10 +239,10 @@ async def test_plain_functions_are_handed_back_as_well_and_their_processes_end(w
     assert worker._processes.pids() == []
     await world.until("SELECT count(*) = 1 FROM dag_task_attempts WHERE status = 'RELEASED'")
     await world.send(job, "cancel")
-    assert (await world.over(job)).status == "CANCELLED"
+    assert (await world.finished(job)).status == "CANCELLED"
 
 
-async def test_a_worker_that_was_given_up_drops_its_report_and_starts_anew(world: World):
+async def test_an_expired_worker_drops_its_report_and_registers_again(world: World):
     """It was paused past its lease: another may have done the task meanwhile. Only one report counts."""
     held = Held(2)
     world.handlers.append(held.handler)
@@ -251,9 +251,9 @@ async def test_a_worker_that_was_given_up_drops_its_report_and_starts_anew(world
     paused = await world.worker(heartbeat_seconds=3600)
     before = worker_of(paused)
     job = await world.submit(ONE)
-    await world.until_held()
+    await world.until_claimed()
     await world.silence(paused)
-    await world.until_told(job, "AttemptLost")
+    await world.until_event(job, "AttemptLost")
     await world.until("SELECT count(*) = 0 FROM dag_task_queue WHERE worker_id = $1", before)
     # A worker that was given up claims nothing.
     await world.until_node(job, "a", "DISPATCHED")
@@ -262,7 +262,7 @@ async def test_a_worker_that_was_given_up_drops_its_report_and_starts_anew(world
     await _until_dropped(world, paused)
     # Its heart beats again.
     paused.ledger.stops.set()
-    report = await world.over(job)
+    report = await world.finished(job)
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 2})
     assert await world.attempts(job, "a") == ["LOST", "COMPLETED"]
     assert worker_of(paused) != before
@@ -275,22 +275,22 @@ async def _until_dropped(world: World, worker: Worker) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_task_that_runs_when_its_worker_is_given_up_is_stopped(world: World):
+async def test_a_running_task_of_an_expired_worker_is_stopped(world: World):
     held = Held(2)
     world.handlers.append(held.handler)
     await world.orchestrator()
     paused = await world.worker(heartbeat_seconds=3600)
     job = await world.submit(ONE)
-    await world.until_held()
+    await world.until_claimed()
     await world.silence(paused)
-    await world.until_told(job, "AttemptLost")
+    await world.until_event(job, "AttemptLost")
     paused.ledger.stops.set()
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"attempt": 2}
     assert held.ended == Counter({2: 1})
 
 
-async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_nobodys(world: World):
+async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_dropped(world: World):
     """The database lost the claim in a crash, and another worker was quicker."""
     began, cleaned = Gate(), Gate()
 
@@ -315,7 +315,7 @@ async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_nobodys(
         "UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL, queue = 'elsewhere'"
     )
     second.source.wakeup.set()
-    report = await world.over(job)
+    report = await world.finished(job)
     assert report.nodes["a"]["output"]["by"] == "the second"
     await cleaned.wait()
     assert await world.attempts(job, "a") == ["COMPLETED"]
@@ -345,7 +345,7 @@ async def test_a_handler_that_blocks_the_loop_does_not_look_dead(world: World):
         # Its heart beats on, and plain functions are served.
         await world.until("SELECT heartbeat_at > $1 FROM dag_workers", seen)
         await world.until_node(job, "b", "COMPLETED")
-    assert (await world.over(job)).status == "COMPLETED"
+    assert (await world.finished(job)).status == "COMPLETED"
     assert world.is_alive(worker)
 
 

@@ -88,7 +88,7 @@ def test_keys_in_a_place_of_data_are_refused_and_not_repeated(text):
         ("s3://bu cket/x", "letters, digits"),
     ],
 )
-def test_a_uri_that_cannot_be_read_says_why(text, said):
+def test_an_invalid_uri_is_rejected_with_the_reason(text, said):
     with pytest.raises(BlobNameInvalid, match=said):
         BlobUri.parse(text)
 

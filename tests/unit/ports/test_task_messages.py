@@ -41,7 +41,7 @@ def test_a_message_survives_the_way_through_json():
     assert TaskMessage.from_json(json.loads(json.dumps(message.to_json()))) == message
 
 
-def test_a_message_says_its_version():
+def test_a_message_has_its_version():
     assert TaskMessage("1", "2", "n", "h").to_json()["version"] == 1
 
 
@@ -71,13 +71,13 @@ def test_keys_that_came_later_are_ignored_and_ids_may_be_numbers():
         ({"dispatched_at": "2026-01-01T00:00:00"}, "dispatched_at"),
     ],
 )
-def test_a_message_that_cannot_be_read_is_refused_with_the_reason(changed, sentence):
+def test_an_invalid_message_is_rejected_with_the_reason(changed, sentence):
     with pytest.raises(PermanentError, match=f"is invalid: {sentence}") as caught:
         TaskMessage.from_json({**OLD, **changed})
     assert caught.value.kind == "invalid_message"
 
 
-def test_what_is_no_message_at_all_is_refused():
+def test_a_value_that_is_no_message_is_rejected():
     with pytest.raises(PermanentError, match="is invalid: message"):
         TaskMessage.from_json("hello")
 

@@ -40,7 +40,7 @@ def flow(value: str) -> str:
         ("1 if not nodes.look.output.x else 2", bool),
     ],
 )
-def test_what_is_read_says_which_kind_it_is(read: str, kind: type) -> None:
+def test_the_kind_of_a_value_is_inferred_from_its_readers(read: str, kind: type) -> None:
     assert {type(output["x"]) for output in drawn(flow(read))} == {kind}
 
 
@@ -80,7 +80,7 @@ def test_the_items_of_a_fan_out_are_what_its_children_read() -> None:
     assert all(isinstance(output["path"], str) for output in drawn(text, node="tiles"))
 
 
-def test_a_condition_says_what_its_field_is_and_both_sides_are_drawn() -> None:
+def test_a_condition_determines_the_kind_of_its_field_and_both_sides_are_drawn() -> None:
     text = """
     workflow_id: f
     nodes:
@@ -127,7 +127,7 @@ class Seen(BaseModel):
     places: list[Place]
 
 
-def test_a_typed_handler_says_it_best() -> None:
+def test_the_model_of_a_typed_handler_has_precedence() -> None:
     @handler("see")
     def see() -> Seen:
         raise NotImplementedError

@@ -46,7 +46,7 @@ def test_a_handler_learns_about_its_task():
     assert outcome == Succeeded({"ids": ["9", "7", "node", 4], "params": {"a": 1}})
 
 
-def test_a_handler_that_changes_its_params_changes_nobody_elses():
+def test_a_handler_that_changes_its_params_changes_no_others():
     async def function(ctx: HandlerContext) -> None:
         ctx.params["list"].append(2)
 
@@ -120,14 +120,14 @@ def test_a_plain_generator_reports_from_its_thread_and_may_return_its_result():
     assert heard.threads == {threading.get_ident()}
 
 
-def test_a_generator_without_a_result_gives_an_empty_output():
+def test_a_generator_without_a_result_has_an_empty_output():
     async def function() -> AsyncIterator[Progress]:
         yield Progress(1)
 
     assert run(function) == Succeeded({})
 
 
-def test_an_async_generator_is_closed_before_its_outcome_is_told():
+def test_an_async_generator_is_closed_before_its_outcome_is_reported():
     closed = []
 
     async def function() -> AsyncIterator[Any]:
@@ -338,7 +338,7 @@ def raising(errors: list[BaseException], style: str) -> Any:
 
 
 @pytest.mark.parametrize("style", ["loop", "thread"])
-def test_an_error_that_cannot_be_said_ends_its_task_and_no_other(style):
+def test_an_error_that_cannot_be_described_ends_its_task_and_no_other(style):
     async def main(executor: Executor) -> list[Outcome]:
         return [await executor.execute(a_task(str(number))) for number in range(3)]
 

@@ -78,7 +78,7 @@ def test_a_task_that_blocks_for_as_long_as_it_may_is_found(scene: Scene):
     assert "did not await for 60 s" in found.outcome.error["message"]
 
 
-def test_who_awaits_now_and_then_does_not_block(scene: Scene):
+def test_a_handler_that_awaits_now_and_then_does_not_block(scene: Scene):
     scene.on_loop = scene.task("5")
     for _ in range(5):
         assert [scene.check() for _ in range(50)] == [None] * 50
@@ -112,24 +112,24 @@ def test_a_task_that_was_asked_to_stop_has_its_grace_and_no_more(scene: Scene):
     assert scene.check() is not None
 
 
-def test_what_is_no_tasks_is_told_and_goes_on(scene: Scene):
+def test_a_callback_of_no_task_that_blocks_is_logged_and_continues(scene: Scene):
     assert [scene.check() for _ in range(100)] == [None] * 100
 
 
-def test_a_loop_that_nobody_waits_for_blocks_nobody(scene: Scene, caplog: pytest.LogCaptureFixture):
+def test_an_idle_loop_is_not_reported_as_blocked(scene: Scene, caplog: pytest.LogCaptureFixture):
     scene.lane.is_idle = True
     assert [scene.check() for _ in range(100)] == [None] * 100
     assert caplog.messages == []
 
 
-def test_the_stack_of_who_looks_is_never_shown(scene: Scene, caplog: pytest.LogCaptureFixture):
+def test_the_stack_of_the_watchdog_is_never_shown(scene: Scene, caplog: pytest.LogCaptureFixture):
     for _ in range(10):
         scene.check()
     assert len(caplog.messages) == 1
     assert caplog.messages[0].endswith("It is here:\nat an unknown place")
 
 
-def test_a_lane_is_idle_without_tasks_and_when_its_loop_is_over():
+def test_a_pool_is_idle_without_tasks_and_after_its_loop_has_ended():
     async def main() -> list[bool]:
         runner: Any = Mock(executor=Mock(close=AsyncMock()))
         lane = ThreadedTaskPool(lambda: runner, 1, lambda _reports: None)

@@ -23,7 +23,7 @@ def test_a_seat_has_a_next_task_where_that_begins_within_a_moment(speed: float, 
     assert asyncio.run(asked()) == free
 
 
-def test_what_is_handed_back_is_no_sign_of_speed():
+def test_a_released_task_does_not_count_as_a_completion():
     async def asked() -> tuple[int, int]:
         room = PrefetchBudget(2)
         room.rate, room._since = 500.0, asyncio.get_running_loop().time() - 0.5

@@ -55,7 +55,7 @@ CRASHES: list[tuple[TaskMessage, dict[str, Any]]] = [
 ]
 
 
-def test_a_process_that_dies_fails_one_attempt_and_the_worker_goes_on():
+def test_a_process_that_dies_fails_one_attempt_and_the_worker_continues():
     async def main(executor: Executor, watched: Watched) -> list[Outcome]:
         outcomes = [await executor.execute(message) for message, _ in CRASHES]
         assert output(await executor.execute(task("where", number=3)))["number"] == 3
@@ -73,7 +73,7 @@ def test_a_handler_that_writes_into_our_socket_fails_its_attempt(said):
     assert "sent an invalid message" in error["message"]
 
 
-def test_a_process_that_is_killed_while_it_rests_is_replaced():
+def test_a_process_that_is_killed_while_idle_is_replaced():
     async def main(executor: Executor, watched: Watched) -> tuple[int, int]:
         assert executor.processes is not None
         first = output(await executor.execute(task("where")))["pid"]
@@ -117,7 +117,7 @@ def test_a_greedy_handler_fails_one_attempt_with_the_limit_in_its_reason():
 # ── time and stops ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_endless_loop_is_killed_when_its_time_is_over():
+def test_an_endless_loop_is_killed_after_its_timeout():
     async def main(executor: Executor, watched: Watched) -> Outcome:
         await executor.execute(task("where", "0"))
         outcome = await executor.execute(task("endless", "1", timeout_seconds=0.2))
@@ -168,7 +168,7 @@ def test_what_a_handler_started_is_killed_with_it():
 
 
 @pytest.mark.parametrize("handler", ["until_cancelled", "until_cancelled_on_its_loop"])
-def test_a_handler_that_looks_stops_by_itself_and_its_process_stays_warm(handler):
+def test_a_handler_that_checks_for_a_stop_ends_by_itself_and_its_process_stays_warm(handler):
     outcome, alive, watched = stopped(handler, grace_seconds=60)
     assert failure(outcome)["kind"] == "cancelled"
     assert alive
@@ -183,7 +183,7 @@ def test_a_handler_that_does_not_look_is_killed_after_the_grace(handler, caplog)
     assert "did not stop in time and is killed" in caplog.text
 
 
-def test_closing_hands_back_what_runs():
+def test_closing_releases_running_tasks():
     async def main(executor: Executor, watched: Watched) -> list[Any]:
         tasks = [task("deaf", "1"), task("until_cancelled", "2")]
         running = [asyncio.create_task(executor.execute(one)) for one in tasks]

@@ -82,7 +82,7 @@ def test_an_exception_comes_with_the_frames_of_the_handler():
     assert "dagmaster/worker" not in error["traceback"]
 
 
-def test_a_handler_that_wants_to_exit_fails_its_attempt_and_its_process_goes_on():
+def test_a_handler_that_calls_exit_fails_its_attempt_and_its_process_continues():
     async def main(executor: Executor, watched: Watched) -> list[Outcome]:
         names = ("SystemExit", "KeyboardInterrupt")
         first = await executor.execute(task("where"))
@@ -127,7 +127,7 @@ def test_handlers_that_the_process_does_not_find_fail_the_task(modules, said):
     assert not outcome.permanent
 
 
-def test_a_module_that_ends_its_process_fails_every_task_that_waits_and_says_why(tmp_path):
+def test_a_module_that_ends_its_process_fails_every_waiting_task_with_the_reason(tmp_path):
     module = tmp_path / "broken.py"
     module.write_text("import os\nprint('on the way', flush=True)\nos._exit(9)\n")
 
@@ -189,7 +189,7 @@ def test_no_more_processes_than_the_limit_and_the_others_wait_in_order(fifo):
     assert with_processes(main, limit=1) == ["0", "1", "2"]
 
 
-def test_two_run_at_once_and_one_that_rests_is_let_go_but_not_the_last(fifo):
+def test_two_processes_run_at_once_and_idle_ones_end_but_not_the_last(fifo):
     async def main(executor: Executor, watched: Watched) -> None:
         running = asyncio.create_task(executor.execute(task("meet", "1", fifo=str(fifo))))
         first = (await watched.first("1")).current

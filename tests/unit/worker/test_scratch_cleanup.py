@@ -45,7 +45,7 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path, ended):
     assert names_in(tmp_path) == sorted([process_dir_name(), "mount", str(ended)])
 
 
-def test_what_lives_elsewhere_is_left_alone_until_it_is_old(tmp_path, ended):
+def test_directories_of_other_machines_are_kept_until_they_are_old(tmp_path, ended):
     elsewhere, old = f"other-0123456789ab_{ended}_1", f"other-0123456789ab_{ended}_2"
     leave(tmp_path, elsewhere, old)
     os.utime(tmp_path / old, (0, 0))
@@ -65,13 +65,13 @@ def test_a_scratch_folder_that_is_not_there_is_swept_and_forgotten_in_peace(tmp_
     remove_process_dir(tmp_path / "nothing", 1)
 
 
-def test_two_lives_of_one_number_have_two_names(ended):
+def test_two_processes_with_the_same_id_have_different_directories(ended):
     assert process_start(ended) is None
     assert process_dir_name() == f"{machine_name()}_{os.getpid()}_{process_start(os.getpid())}"
     assert process_start(os.getpid()) != process_start(1)
 
 
-def test_the_folder_of_an_attempt_is_its_own_and_gone_when_it_is_over(tmp_path):
+def test_the_directory_of_an_attempt_is_its_own_and_removed_afterwards(tmp_path):
     from dagmaster.ports.handler_services import Share
 
     class Lent:

@@ -48,7 +48,7 @@ def test_what_a_late_handler_returns_does_not_count():
     assert failure(run(function, a_task(timeout_seconds=0.01)))["kind"] == "timeout"
 
 
-def test_an_async_handler_that_refuses_to_stop_is_given_up(caplog):
+def test_an_async_handler_that_refuses_to_stop_is_abandoned(caplog):
     release = asyncio.Event()
 
     async def function() -> None:
@@ -67,7 +67,7 @@ def test_an_async_handler_that_refuses_to_stop_is_given_up(caplog):
     assert "is abandoned and continues" in caplog.text
 
 
-def test_a_plain_function_that_is_late_is_given_up_and_its_reports_are_dropped():
+def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped():
     release, over = threading.Event(), threading.Event()
     seen = []
 
@@ -148,7 +148,7 @@ def test_a_plain_function_sees_that_it_was_asked_to_stop():
     assert with_executor(function, main, grace_seconds=A_WHILE) == STOPPED
 
 
-def test_a_plain_function_that_does_not_look_is_given_up_after_the_grace():
+def test_a_plain_function_that_ignores_a_stop_is_abandoned_after_the_grace_period():
     started, release = threading.Event(), threading.Event()
 
     def function() -> None:
@@ -208,7 +208,7 @@ def test_stopping_a_task_that_is_not_here_changes_nothing():
     with_executor(forever, main)
 
 
-def test_closing_hands_back_what_runs_and_what_comes_later():
+def test_closing_releases_running_and_later_tasks():
     async def main(executor: Executor) -> list[Outcome]:
         running = asyncio.create_task(executor.execute(a_task()))
         await asyncio.sleep(0)
@@ -250,16 +250,16 @@ def test_a_plain_function_that_ends_while_the_executor_closes_has_its_result():
     assert closed_while_it_runs(saves) == Succeeded({"all": "of it"})
 
 
-def test_a_plain_function_that_saw_that_it_is_to_stop_is_handed_back():
+def test_a_plain_function_that_noticed_a_stop_is_released():
     # It may have stopped half way.
     assert closed_while_it_runs(lambda ctx: {"cut": ctx.cancelled}) == Released("the worker was closed")
 
 
-def test_a_plain_function_that_fails_while_the_executor_closes_is_handed_back():
+def test_a_plain_function_that_fails_while_the_executor_closes_is_released():
     assert closed_while_it_runs(lambda _: {"no": 1 / 0}) == Released("the worker was closed")
 
 
-def test_a_coroutine_that_returns_when_it_is_interrupted_is_handed_back():
+def test_a_coroutine_that_returns_when_it_is_cancelled_is_released():
     async def function() -> dict[str, Any]:
         try:
             await asyncio.Event().wait()
@@ -308,7 +308,7 @@ def test_cancelling_execute_cancels_the_handler_and_waits_for_its_end():
     assert order[:3] == ["started", "cleaned up, cancelled True", "returned"]
 
 
-def test_cancelling_execute_gives_a_plain_function_up():
+def test_cancelling_execute_abandons_a_plain_function():
     started, release = threading.Event(), threading.Event()
 
     def function() -> None:
@@ -340,7 +340,7 @@ def test_the_same_task_does_not_run_twice_at_once():
     assert with_executor(forever, main) == STOPPED
 
 
-def test_a_report_after_the_outcome_is_not_heard():
+def test_a_report_after_the_outcome_is_dropped():
     contexts: list[HandlerContext] = []
     reporters: list[Any] = []
 
@@ -355,7 +355,7 @@ def test_a_report_after_the_outcome_is_not_heard():
     assert heard.said == []
 
 
-def test_a_task_that_is_over_leaves_no_deadline():
+def test_a_finished_task_leaves_no_deadline():
     async def function() -> None: ...
 
     async def main(executor: Executor) -> Executor:

@@ -185,7 +185,7 @@ def test_text_and_reports_keep_their_order(plain):
     assert plain or said == ["one\n", Progress(1), "two\n"]
 
 
-def test_text_after_the_outcome_is_not_heard():
+def test_text_after_the_outcome_is_dropped():
     left: list[asyncio.Task[None]] = []
     release = asyncio.Event()
 
@@ -210,7 +210,7 @@ def test_text_after_the_outcome_is_not_heard():
     assert heard.text() == "in time\n"
 
 
-def test_who_listens_may_print_and_fail_and_that_is_not_the_tasks():
+def test_a_listener_may_print_and_fail_without_effect_on_the_task():
     class Loud(Heard):
         def log(self, task: TaskMessage, text: str) -> None:
             super().log(task, text)
@@ -233,7 +233,7 @@ def test_text_of_no_task_goes_where_it_went():
     assert got == ["nobody printed\nnobody as bytes\n", "nobody on stderr\n"]
 
 
-def test_without_a_capture_nothing_is_taken(capsys):
+def test_without_a_capture_nothing_is_captured(capsys):
     async def function() -> None:
         print("to the screen")
 

@@ -57,7 +57,7 @@ def refused(value: Any, spec: Any = UNTYPED) -> PermanentError:
         (Other(areaKm2=1), Succeeded({"areaKm2": 1})),
     ],
 )
-def test_a_value_gives_an_outcome(value, outcome):
+def test_a_returned_value_becomes_an_outcome(value, outcome):
     assert outcome_of(value, UNTYPED) == outcome
 
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_described_at_all_is_a_failure_nevertheless(monkeypatch):
     assert (error["kind"], error["type"]) == ("error", "ValueError")
 
 
-def test_a_long_detail_is_cut_and_says_so():
+def test_a_long_detail_is_truncated_with_a_mark():
     error = error_of(PermanentError("x", big="y" * 20_000_000, kind="k" * 1_000_000))
     assert error["big"] == "y" * 1_999 + "…"
     assert len(error["kind"]) == 200
@@ -277,7 +277,7 @@ class Counting(Mapping[str, int]):
     ],
     ids=["list", "dict", "key", "texts", "numbers", "lists", "itself", "endless", "bytes"],
 )
-def test_details_take_no_more_than_sixteen_kib_of_json_and_leave_room_for_the_next(value):
+def test_details_have_at_most_sixteen_kib_of_json_and_leave_space_for_the_next(value):
     error = error_of(PermanentError("x", first=value, second=value, path="a.b"))
     details = {key: error[key] for key in error if key not in ("kind", "message")}
     assert len(json.dumps(details, allow_nan=False)) <= 16 * 1024

@@ -43,7 +43,7 @@ def test_time_counts_from_the_handlers_start_and_not_from_its_place_in_the_queue
     assert outcomes == [Succeeded({"waited": True}), Succeeded({"waited": False})]
 
 
-def test_a_function_that_was_given_up_takes_no_place():
+def test_an_abandoned_function_uses_no_slot():
     release = threading.Event()
 
     def function(wait: bool) -> None:
@@ -84,7 +84,7 @@ def test_the_process_ends_though_a_function_hangs():
     assert (ended.returncode, ended.stdout) == (0, "timeout\n"), ended.stderr
 
 
-def test_what_waits_gets_the_place_of_a_function_that_was_given_up():
+def test_a_waiting_job_gets_the_slot_of_an_abandoned_function():
     release = threading.Event()
 
     def function(wait: bool) -> None:
@@ -142,7 +142,7 @@ def test_a_plain_function_sees_the_context_variables_of_its_caller():
     assert with_executor(function, main) == Succeeded({"trace": "here"})
 
 
-def test_a_job_that_raises_is_told_so_and_its_thread_and_the_queue_go_on():
+def test_a_job_that_raises_gets_the_error_and_its_thread_and_the_queue_continue():
     class Raising:
         def __init__(self, ended: asyncio.Future[tuple[BaseException, int]]) -> None:
             self.ended = ended
