@@ -131,7 +131,7 @@ TABLE: Final = [
     Row("same key", "one idempotency key from 64 clients", 20),
     Row("owner of many jobs", "jobs of a dead owner, until all are owned again", 1_000, 10.0),
     Row("SIGTERM", "services stopped under load, until they have exited", 3, 10.0),
-    Row("hand over", "jobs of a stopped owner, until they make progress", 3, 1.0),
+    Row("release", "jobs of a stopped owner, until they make progress", 3, 1.0),
 ]
 
 

@@ -46,4 +46,4 @@ def test_all_jobs_of_a_dead_owner_are_reclaimed():
 
 def test_a_graceful_shutdown_releases_work_and_uses_up_no_retry():
     done = play(scenarios.terminate_services(3, nodes=3_000, chance=random.Random(1)))
-    assert done == {"hand over": 3, "SIGTERM": 6}
+    assert done == {"release": 3, "SIGTERM": 6}

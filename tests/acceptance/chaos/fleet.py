@@ -1,7 +1,7 @@
-"""A fleet of real processes on a real server, that can be killed, paused and cut off; and who looks on from outside.
+"""A fleet of real processes on a real server, which can be killed, paused and disconnected.
 
-What a scenario is promised is checked by three that share no code with the engine: the auditor, which reads the tables;
-the ledger, in which handlers write with their own hands what they did; and the onlooker, who remembers what he saw.
+Three observers that share no code with the engine check the guarantees: the auditor, which reads the tables; the
+ledger, to which handlers append what they did; and a reader, which remembers every final state that it has seen.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.job_records import Accepted
 
-A_LONG_WHILE: Final = 120.0
-"""Longer than anything here takes, on a machine that is busy. Nobody waits so long unless something hangs."""
+TIMEOUT_SECONDS: Final = 120.0
+"""Longer than any step takes on a busy machine: only reached if something hangs."""
 
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 PROFILE: Final = {
     "DAGMASTER_ORCHESTRATOR_LEASE_SECONDS": "3",  # renewed and scanned each second
     "DAGMASTER_WORKER_LEASE_SECONDS": "3",
@@ -51,15 +51,15 @@ PROFILE: Final = {
 
 
 class Service:
-    """An orchestrator or a worker: a process, and what it said."""
+    """An orchestrator or a worker: a process and its log."""
 
     def __init__(self, kind: str, arguments: tuple[str, ...], env: dict[str, str], log: Path) -> None:
         self.kind = kind
         self.log = log
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             self._process = CommandProcess(
                 [DAGMASTER, *arguments],
-                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT, env=env,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=env,
             )  # fmt: skip
         self.pid = self._process.pid
 
@@ -74,32 +74,32 @@ class Service:
     def code(self) -> int | None:
         return self._process.poll()
 
-    async def over(self) -> None:
-        """Wait for its end."""
-        await asyncio.to_thread(self._process.wait, A_LONG_WHILE)
+    async def wait(self) -> None:
+        """Wait until it exits."""
+        await asyncio.to_thread(self._process.wait, TIMEOUT_SECONDS)
 
     def end(self) -> None:
-        """End it at once."""
+        """Kill it, if it is alive."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
 
 
 class Fleet:
-    """A place with a server, services, a client and an onlooker. Used as a context."""
+    """A server, services, a client and a reader, as a context manager."""
 
     def __init__(self, **settings: str) -> None:
         self.services: list[Service] = []
         self.restarts = 0
         self._settings = settings
-        self._eyes: asyncpg.Connection[asyncpg.Record] | None = None
-        self._looking = asyncio.Lock()
+        self._reader: asyncpg.Connection[asyncpg.Record] | None = None
+        self._reader_lock = asyncio.Lock()
         self._clients: list[PostgresClientStore] = []
         self._seen: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._expected: set[int] = set()
 
     async def __aenter__(self) -> Self:
-        # Not below the user's own folders: as root the server runs as another user, who may not look into them.
+        # Not below the user's folders: as root the server runs as another user, who has no access to them.
         self.folder = Path(tempfile.mkdtemp(prefix="dagmaster-chaos-", dir="/var/tmp"))
         self.folder.chmod(0o755)
         self.embedded = EmbeddedPostgres(self.folder / "data")
@@ -122,30 +122,30 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            error.add_note(self.told())
+            error.add_note(self.log_tails())
         for service in self.services:
             service.end()
         for client in self._clients:
             with contextlib.suppress(DatabaseUnavailable):
                 await client.close()
-        if self._eyes is not None:
-            self._eyes.terminate()
+        if self._reader is not None:
+            self._reader.terminate()
         await asyncio.to_thread(self.embedded.stop)
         if error is None or "CHAOS_KEEP" not in os.environ:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def told(self) -> str:
-        """Return the last lines of every service, for a person to read."""
+    def log_tails(self) -> str:
+        """Return the last lines of the log of every service."""
         parts = []
         for service in self.services:
             lines = service.log.read_text(errors="replace").splitlines()[-12:] if service.log.exists() else []
             parts.append("\n".join([f"--- {service.log.name} (pid {service.pid}, alive: {service.is_alive})", *lines]))
         return "\n".join(parts)
 
-    # ── Who lives ──
+    # ── Services ──
 
     async def start(self, *kinds: str, dsn: str | None = None) -> list[Service]:
-        """Start services, and wait until all are known as alive. `dsn`: another way to the server."""
+        """Start services, and wait until all are registered. `dsn`: another address of the server."""
         started = [self._spawn(kind, dsn) for kind in kinds]
         for service in started:
             await self.until(
@@ -164,38 +164,38 @@ class Fleet:
         return [service for service in self.services if service.kind == kind and service.is_alive]
 
     async def owner(self, job: str) -> tuple[Service, int]:
-        """Who owns a job: the process, and the id that it owns it with."""
-        found: list[tuple[Service, int]] = []
+        """Return the owner of a job: the process, and its owner id."""
+        matches: list[tuple[Service, int]] = []
 
-        async def look() -> bool:
+        async def has_match() -> bool:
             sql = "SELECT o.pid, o.owner_id FROM dag_jobs j JOIN dag_orchestrators o USING (owner_id) WHERE j.id = $1"
             for pid, owner_id in await self.rows(sql, int(job)):
-                found.extend((each, owner_id) for each in self.alive("orchestrator") if each.pid == pid)
-            return bool(found)
+                matches.extend((service, owner_id) for service in self.alive("orchestrator") if service.pid == pid)
+            return bool(matches)
 
-        await self.wait_for(look, f"somebody owns job {job}")
-        return found[0]
+        await self.wait_for(has_match, f"job {job} has an owner")
+        return matches[0]
 
     async def busy_worker(self, chance: random.Random) -> tuple[Service, int]:
-        """Return a worker that holds tasks, and the id that it holds them with."""
-        found: list[tuple[Service, int]] = []
+        """Return a worker that has claimed tasks, and its worker id."""
+        matches: list[tuple[Service, int]] = []
 
-        async def look() -> bool:
+        async def has_match() -> bool:
             sql = "SELECT DISTINCT w.pid, worker_id FROM dag_task_queue JOIN dag_workers w USING (worker_id)"
             for pid, worker_id in await self.rows(sql):
-                found.extend((each, worker_id) for each in self.alive("worker") if each.pid == pid)
-            return bool(found)
+                matches.extend((service, worker_id) for service in self.alive("worker") if service.pid == pid)
+            return bool(matches)
 
-        await self.wait_for(look, "a worker holds tasks")
-        return chance.choice(found)
+        await self.wait_for(has_match, "a worker has claimed tasks")
+        return chance.choice(matches)
 
     def kill_server(self) -> None:
-        """`kill -9` of the postmaster. Its children end when they notice."""
+        """Kill the postmaster with SIGKILL. Its children exit when they notice."""
         pid = int((self.folder / "data" / "cluster" / "postmaster.pid").read_text().split()[0])
         os.kill(pid, signal.SIGKILL)
 
     async def restart_server(self) -> None:
-        """Restart dead services, as an operator's supervisor does."""
+        """Restart the server, as an operator's supervisor does."""
         self.restarts += 1
         await asyncio.to_thread(self.embedded.start)
 
@@ -210,19 +210,21 @@ class Fleet:
     async def submit(
         self, text: str, *, key: str | None = None, client: PostgresClientStore | None = None, times: int = 1
     ) -> list[Accepted]:
-        """Submit, once, whatever happens to the client meanwhile."""
+        """Submit jobs; remember their ids."""
         store = client or self.client
         graph = compile_text(text).graph
-        wanted = [Submission(graph=graph, inputs={}, idempotency_key=key, submitted_by="chaos") for _ in range(times)]
-        accepted = await JobSubmitter(store, store.identity.ids).submit(wanted)
-        self._expected.update(int(each.job_id) for each in accepted)
+        submissions = [
+            Submission(graph=graph, inputs={}, idempotency_key=key, submitted_by="chaos") for _ in range(times)
+        ]
+        accepted = await JobSubmitter(store, store.identity.ids).submit(submissions)
+        self._expected.update(int(result.job_id) for result in accepted)
         return accepted
 
     async def job(self, text: str) -> str:
         return (await self.submit(text))[0].job_id
 
-    async def over(self, *jobs: str) -> None:
-        """Wait until jobs are over."""
+    async def wait_finished(self, *jobs: str) -> None:
+        """Wait until jobs have finished."""
         ids = [int(job) for job in jobs]
         await self.until("SELECT count(*) = 0 FROM dag_jobs WHERE id = ANY($1) AND finished_at IS NULL", ids)
 
@@ -230,74 +232,74 @@ class Fleet:
         return int(await self.value("SELECT event_seq FROM dag_jobs WHERE id = $1", int(job)))
 
     async def until_events(self, job: str, count: int) -> None:
-        """Wait until so much was told of a job."""
+        """Wait until a job has this number of events."""
         await self.until("SELECT event_seq >= $2 FROM dag_jobs WHERE id = $1", int(job), count)
 
-    # ── What can be seen ──
+    # ── Reading ──
 
-    async def rows(self, sql: str, *given: Any) -> list[asyncpg.Record]:
-        """Ask the server, past every proxy. A connection that was lost is made again."""
-        async with self._looking, asyncio.timeout(A_LONG_WHILE):
+    async def rows(self, sql: str, *params: Any) -> list[asyncpg.Record]:
+        """Query the server directly, not through a proxy; reconnect if the connection was lost."""
+        async with self._reader_lock, asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 try:
-                    if self._eyes is None or self._eyes.is_closed():
-                        self._eyes = await asyncpg.connect(self.server.dsn, server_settings={"search_path": "dagapp"})
-                    return await self._eyes.fetch(sql, *given)
+                    if self._reader is None or self._reader.is_closed():
+                        self._reader = await asyncpg.connect(self.server.dsn, server_settings={"search_path": "dagapp"})
+                    return await self._reader.fetch(sql, *params)
                 except (OSError, InterfaceError, InternalClientError, PostgresError) as error:
                     if isinstance(error, PostgresError) and (error.sqlstate or "")[:2] not in ("57", "08"):
                         raise
-                    self._eyes = None
-                    await asyncio.sleep(LOOK_SECONDS)
+                    self._reader = None
+                    await asyncio.sleep(POLL_SECONDS)
 
-    async def value(self, sql: str, *given: Any) -> Any:
-        found = await self.rows(sql, *given)
-        return found[0][0] if found else None
+    async def value(self, sql: str, *params: Any) -> Any:
+        rows = await self.rows(sql, *params)
+        return rows[0][0] if rows else None
 
-    async def until(self, sql: str, *given: Any) -> None:
-        """Wait until a question is answered with yes."""
+    async def until(self, sql: str, *params: Any) -> None:
+        """Wait until a query returns true."""
 
-        async def asked() -> bool:
-            return bool(await self.value(sql, *given))
+        async def is_true() -> bool:
+            return bool(await self.value(sql, *params))
 
-        await self.wait_for(asked, f"{sql} {given}")
+        await self.wait_for(is_true, f"{sql} {params}")
 
-    async def wait_for(self, condition: Callable[[], Awaitable[bool]], what: str = "") -> None:
-        """Wait until something is so. Neither rows nor files tell anybody."""
-        ends = time.monotonic() + A_LONG_WHILE
+    async def wait_for(self, condition: Callable[[], Awaitable[bool]], description: str = "") -> None:
+        """Poll until a condition is true."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not await condition():
-            assert time.monotonic() < ends, f"it did not come about within {A_LONG_WHILE:g} s: {what}"
-            await asyncio.sleep(LOOK_SECONDS)
+            assert time.monotonic() < deadline, f"not true within {TIMEOUT_SECONDS:g} s: {description}"
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def look(self) -> None:
-        """Remember how each node ended that is over: what was seen is never taken back."""
+    async def record_finished(self) -> None:
+        """Record the final state of every finished node; none that was recorded before may have changed."""
         sql = """SELECT job_id, node_id, status, attempt, finished_seq, md5(output::text) FROM dag_node_states
                  WHERE status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')"""
         now = {(job, node): tuple(rest) for job, node, *rest in await self.rows(sql)}
-        changed = {place: (was, now.get(place)) for place, was in self._seen.items() if now.get(place) != was}
-        assert not changed, f"what was seen was taken back: {list(changed.items())[:5]}"
+        changed = {node: (was, now.get(node)) for node, was in self._seen.items() if now.get(node) != was}
+        assert not changed, f"final states have changed: {list(changed.items())[:5]}"
         self._seen = now
 
-    # ── What is promised ──
+    # ── Guarantees ──
 
     async def check(self) -> None:
-        """All that was accepted is there and done, once, and the rows are sound."""
+        """Check that every accepted job has completed, that no work was repeated, and that the invariants hold."""
         await self.until("SELECT count(*) = 0 FROM dag_jobs WHERE finished_at IS NULL")
-        ends = {row["status"] for row in await self.rows("SELECT DISTINCT status FROM dag_jobs")}
-        assert ends == {"COMPLETED"}, f"jobs ended otherwise: {ends}"
-        there = {row["id"] for row in await self.rows("SELECT id FROM dag_jobs")}
-        assert self._expected <= there, f"accepted jobs are gone: {self._expected - there}"
+        statuses = {row["status"] for row in await self.rows("SELECT DISTINCT status FROM dag_jobs")}
+        assert statuses == {"COMPLETED"}, f"jobs have other statuses: {statuses}"
+        stored = {row["id"] for row in await self.rows("SELECT id FROM dag_jobs")}
+        assert self._expected <= stored, f"accepted jobs are missing: {self._expected - stored}"
         await self.until("SELECT count(*) = 0 FROM dag_inbox")
-        await self.look()
+        await self.record_finished()
         connection = await asyncpg.connect(self.server.dsn)
         try:
-            found = await audit(connection, lease_seconds=3, worker_lease_seconds=3)
+            report = await audit(connection, lease_seconds=3, worker_lease_seconds=3)
         finally:
             await connection.close()
-        assert not found.violations, "\n".join(map(str, found.violations[:20]))
+        assert not report.violations, "\n".join(map(str, report.violations[:20]))
         sql = "SELECT job_id, node_id, attempt, output FROM dag_node_states WHERE task_id IS NOT NULL AND status = 'COMPLETED'"
-        # A server that dies may forget who held an attempt, so that another runs it; else each is run once.
-        wrong = self.ledger.violations([tuple(row) for row in await self.rows(sql)], may_repeat=self.restarts > 0)
-        assert not wrong, "\n".join(wrong[:20])
+        # A server that crashes may lose a claim, so that another worker runs the attempt; else each attempt runs once.
+        problems = self.ledger.violations([tuple(row) for row in await self.rows(sql)], may_repeat=self.restarts > 0)
+        assert not problems, "\n".join(problems[:20])
 
 
 _TABLE: Final = {"orchestrator": "dag_orchestrators", "worker": "dag_workers"}

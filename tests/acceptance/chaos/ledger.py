@@ -55,15 +55,15 @@ class Ledger:
         self.path.with_name(f"{self.path.name}-{job}-{number}").touch()
 
     def violations(self, completed: Sequence[tuple[Any, ...]], *, may_repeat: bool) -> list[str]:
-        """Return what disagrees. `completed`: job, node, attempt and output of every task that is completed in the rows."""
-        begun: Counter[tuple[str, str, int]] = Counter()
+        """Return contradictions. `completed`: job, node, attempt and output of every completed task in the database."""
+        started: Counter[tuple[str, str, int]] = Counter()
         last: dict[tuple[str, str], int] = defaultdict(int)
         marks: dict[tuple[str, str, int], list[str]] = defaultdict(list)
         for line in self.path.read_text().splitlines():
             kind, job, node, attempt, *mark = line.split()
             key = (job, node, int(attempt))
             if kind == "begin":
-                begun[key] += 1
+                started[key] += 1
                 last[job, node] = max(last[job, node], int(attempt))
             else:
                 marks[key] += mark
@@ -72,10 +72,10 @@ class Ledger:
             key = (str(job), node, attempt)
             if last[str(job), node] > attempt:
                 violations.append(
-                    f"{node} completed in attempt {attempt}, and attempt {last[str(job), node]} was begun"
+                    f"{node} completed in attempt {attempt}, and attempt {last[str(job), node]} was started"
                 )
             if json.loads(output)["mark"] not in marks[key]:
-                violations.append(f"{node} has the output {output}, and attempt {attempt} made {marks[key]}")
+                violations.append(f"{node} has the output {output}, and attempt {attempt} wrote {marks[key]}")
         if not may_repeat:
-            violations += [f"attempt {key[2]} of {key[1]} was begun {n} times" for key, n in begun.items() if n > 1]
+            violations += [f"attempt {key[2]} of {key[1]} was started {n} times" for key, n in started.items() if n > 1]
         return violations

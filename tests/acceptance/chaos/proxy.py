@@ -1,9 +1,9 @@
-"""A proxy between services and the server, that loses what it is told to lose. It speaks as much of the protocol as it needs.
+"""A proxy between services and the server, which drops connections at a chosen moment. It parses only message frames.
 
 before      the statement does not arrive
-meanwhile   it arrives, and nobody waits for its answer
-after       it is done and committed, and the answer is lost
-hold        nothing passes in either direction until it is let go: what was sent arrives late
+during      it arrives, and its client disconnects
+after       it is committed, and the response is lost
+hold        nothing passes in either direction until it is released: what was sent arrives late
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-MODES: Final = ("before", "meanwhile", "after")
+MODES: Final = ("before", "during", "after")
 _SYNC: Final = b"S\x00\x00\x00\x04"
 _SOCKET: Final = ".s.PGSQL.5432"
 _CHUNK: Final = 1 << 16
@@ -26,7 +26,7 @@ _CHUNK: Final = 1 << 16
 
 @dataclass(slots=True)
 class Fault:
-    """What is lost: which kind of a session's statements, after how many others."""
+    """A fault in the statements of a session, after some others."""
 
     session: str
     mode: str
@@ -34,7 +34,7 @@ class Fault:
 
 
 class Proxy:
-    """Listens in a folder as a server would. Used as a context."""
+    """Listens in a folder as a server does; a context manager."""
 
     def __init__(self, folder: Path, server: Path) -> None:
         self.folder = folder
@@ -43,39 +43,39 @@ class Proxy:
         self._server = server
         self._fault: Fault | None = None
         self._fired = asyncio.Event()
-        self._flows = asyncio.Event()
-        self._flows.set()
-        self._links: set[asyncio.Task[None]] = set()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self.folder.mkdir(exist_ok=True)
-        self._listening = await asyncio.start_unix_server(self._take, str(self.folder / _SOCKET))
+        self._listening = await asyncio.start_unix_server(self._accept, str(self.folder / _SOCKET))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._flows.set()
+        self._is_open.set()
         self._listening.close()
-        for link in self._links:
-            link.cancel()
-        await asyncio.gather(*self._links, return_exceptions=True)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def lose(self, fault: Fault) -> asyncio.Event:
-        """Lose one thing; the event tells when it was lost."""
+    def inject(self, fault: Fault) -> asyncio.Event:
+        """Inject one fault; the event is set when it has happened."""
         self._fault, self._fired = fault, asyncio.Event()
         return self._fired
 
     def hold(self, session: str) -> asyncio.Event:
-        """Hold up the next statement of a session, and from then on all; the event tells when."""
-        return self.lose(Fault(session, "hold"))
+        """Block all traffic from the next statement of a session on; the event is set when it is blocked."""
+        return self.inject(Fault(session, "hold"))
 
-    def let_go(self) -> None:
-        """Let all pass, what waited first."""
-        self._flows.set()
+    def release(self) -> None:
+        """Let the blocked traffic pass."""
+        self._is_open.set()
 
     def fires(self, session: str, *modes: str) -> bool:
-        """Whether it is now that something is lost."""
+        """Return whether the fault happens now."""
         fault = self._fault
         if fault is None or fault.session != session or fault.mode not in modes:
             return False
@@ -86,33 +86,35 @@ class Proxy:
         return True
 
     def stop(self) -> None:
-        """Let nothing pass."""
-        self._flows.clear()
+        """Block all traffic."""
+        self._is_open.clear()
         self._fired.set()
 
-    def was_lost(self) -> None:
-        """Tell that it was."""
+    def record_loss(self) -> None:
+        """Count a lost message."""
         self.lost += 1
         self._fired.set()
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._links.add(task)
-        task.add_done_callback(self._links.discard)
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         try:
-            link = _Link(self, reader, writer, *await asyncio.open_unix_connection(str(self._server / _SOCKET)))
-            await link.run()
+            connection = _ProxiedConnection(
+                self, reader, writer, *await asyncio.open_unix_connection(str(self._server / _SOCKET))
+            )
+            await connection.run()
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            # Either side left, or the proxy did.
+            # Either side disconnected, or the proxy is closing.
             writer.transport.abort()
 
-    async def flow(self) -> None:
-        """Wait until things pass."""
-        await self._flows.wait()
+    async def wait_open(self) -> None:
+        """Wait while traffic is blocked."""
+        await self._is_open.wait()
 
 
-class _Link:
+class _ProxiedConnection:
     """One connection through the proxy."""
 
     def __init__(
@@ -136,7 +138,7 @@ class _Link:
             if b"application_name" in words:
                 self._session = words[words.index(b"application_name") + 1].decode()
             self._server_writer.write(length + rest)
-            pumps = [asyncio.create_task(each) for each in (self._to_server(), self._to_client())]
+            pumps = [asyncio.create_task(pump) for pump in (self._to_server(), self._to_client())]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -151,34 +153,34 @@ class _Link:
 
     async def _to_server(self) -> None:
         while chunk := await self._reader.read(_CHUNK):
-            # The end of a statement: with it, the server begins.
+            # Sync: the server executes the statement when it arrives.
             if chunk.endswith(_SYNC) and self._proxy.fires(self._session, "hold"):
                 self._proxy.stop()
-            await self._proxy.flow()
+            await self._proxy.wait_open()
             if chunk.endswith(_SYNC):
                 if self._proxy.fires(self._session, "before"):
-                    self._proxy.was_lost()
+                    self._proxy.record_loss()
                     return
-                if self._proxy.fires(self._session, "meanwhile"):
+                if self._proxy.fires(self._session, "during"):
                     self._server_writer.write(chunk)
                     await self._server_writer.drain()
-                    self._proxy.was_lost()
+                    self._proxy.record_loss()
                     return
             self._server_writer.write(chunk)
             await self._server_writer.drain()
 
     async def _to_client(self) -> None:
-        """Pass on whole messages: a type, a length, and the rest. An answer ends with `Z`, after the commit."""
+        """Forward complete messages: a type, a length, and the rest. A response ends with `Z`, after the commit."""
         is_lost = False
         while True:
             head = await self._server_reader.readexactly(5)
             body = await self._server_reader.readexactly(struct.unpack("!i", head[1:])[0] - 4)
-            await self._proxy.flow()
-            # `C`: a statement is done.
+            await self._proxy.wait_open()
+            # `C`: a statement is complete.
             is_lost = is_lost or (head[:1] == b"C" and self._proxy.fires(self._session, "after"))
             if not is_lost:
                 self._writer.write(head + body)
                 await self._writer.drain()
             elif head[:1] == b"Z":
-                self._proxy.was_lost()
+                self._proxy.record_loss()
                 return

@@ -20,20 +20,20 @@ def violations(ledger: Ledger, *more: str, may_repeat: bool = False) -> list[str
     return ledger.violations(COMPLETED, may_repeat=may_repeat)
 
 
-def test_an_attempt_that_was_lost_and_one_that_completed_are_all_right(ledger):
+def test_an_attempt_that_was_lost_and_one_that_completed_are_valid(ledger):
     assert violations(ledger) == []
 
 
-def test_a_completed_node_that_was_begun_again_is_found(ledger):
-    assert violations(ledger, "begin 7 a 3") == ["a completed in attempt 2, and attempt 3 was begun"]
+def test_a_completed_node_that_was_started_again_is_found(ledger):
+    assert violations(ledger, "begin 7 a 3") == ["a completed in attempt 2, and attempt 3 was started"]
 
 
-def test_an_output_that_nobody_made_is_found(ledger):
+def test_an_output_of_no_attempt_is_found(ledger):
     ledger.path.write_text("begin 7 a 2\nend 7 a 2 other\n")
     (violation,) = ledger.violations(COMPLETED, may_repeat=False)
-    assert "attempt 2 made ['other']" in violation
+    assert "attempt 2 wrote ['other']" in violation
 
 
-def test_an_attempt_that_was_begun_twice_is_found_unless_a_server_forgot_its_claim(ledger):
-    assert violations(ledger, "begin 7 a 2") == ["attempt 2 of a was begun 2 times"]
+def test_an_attempt_that_was_started_twice_is_found_unless_a_server_forgot_its_claim(ledger):
+    assert violations(ledger, "begin 7 a 2") == ["attempt 2 of a was started 2 times"]
     assert violations(ledger, "begin 7 a 2", may_repeat=True) == []
