@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dagmaster.application.time_points import parse_time
 from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
@@ -22,25 +21,14 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import JobFilter
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
-_SPANS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Parse a point in time: a time span before now (90s, 15m, 2h, 1d, 1w), or a date or time in ISO 8601."""
-    if value is None:
-        return None
-    span = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smhdw])", value.strip())
-    if span is not None:
-        return time.time() - float(span[1]) * _SPANS[span[2]]
+    """Parse a point in time."""
     try:
-        timestamp = datetime.fromisoformat(value.strip())
+        return None if value is None else parse_time(value, time.time())
     except ValueError as error:
-        raise click.BadParameter(
-            f"{value!r} is not a time: write a span before now (90s, 15m, 2h, 1d, 1w), a date (2026-11-16) or a time"
-            " (2026-11-16T08:30:00Z)"
-        ) from error
-    # A time without a time zone is local time.
-    return timestamp.astimezone(UTC).timestamp()
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database.")
@@ -62,6 +50,8 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None)
     "--since", callback=_parse_time, metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date."
 )
 @click.option("--until", callback=_parse_time, metavar="TIME", help="Only jobs submitted before this.")
+@click.option("--finished-since", callback=_parse_time, metavar="TIME", help="Only jobs finished after this.")
+@click.option("--finished-until", callback=_parse_time, metavar="TIME", help="Only jobs finished before this.")
 @click.option("--text", metavar="PREFIX", help="The id, name, submitter or correlation id starts with this.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The maximum number of entries."
@@ -81,6 +71,7 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
       dagmaster jobs list --status failed --status cancelled --since 1d
       dagmaster jobs list --workflow fan_out --version 2 --limit 5 --json
       dagmaster jobs list --submitter ada --since 2026-11-01 --until 2026-11-08
+      dagmaster jobs list --status failed --finished-since 1h
       dagmaster jobs list --text night-          id, name, submitter or correlation id
     """
 
@@ -120,6 +111,8 @@ def _job_filter(filters: dict[str, Any]) -> JobFilter:
         statuses=statuses,
         created_after=filters["since"],
         created_before=filters["until"],
+        finished_after=filters["finished_since"],
+        finished_before=filters["finished_until"],
         text=filters["text"] or None,
         **{name: filters[name] for name in names},
     )
