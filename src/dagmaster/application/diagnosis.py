@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.explain import Group, Link
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import DiagnosisFacts, JobRecord
 
 _MAX_DEPTH: Final = 8
@@ -205,7 +206,7 @@ def _reason_fields(explanation: Explanation, reason: Reason, node_id: str | None
     }
 
 
-def _reason_data(data: dict[str, Any]) -> dict[str, Any]:
+def _reason_data(data: JsonObject) -> JsonObject:
     """Return what is known of a reason's data, with times in RFC 3339."""
     return {
         name: format_rfc3339(value) if _is_time(name) and isinstance(value, int | float) else value

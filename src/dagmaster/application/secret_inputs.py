@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from dagmaster.application.context import Application
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.read_store import JobRecord
 
 
@@ -31,7 +32,7 @@ class JobRedactor:
         """Return a JSON value without the secrets."""
         return self._redact(value)
 
-    def inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def inputs(self, inputs: Mapping[str, JsonValue]) -> JsonObject:
         """Return inputs with secret ones as ***, whatever their type."""
         declared = self._declarations
         return {
@@ -93,5 +94,5 @@ class RedactorCache:
 async def _declarations(app: Application, content_hash: str) -> Mapping[str, Any]:
     """Return the declared inputs of a graph. It is not compiled: the definition says which are secret."""
     definition = await app.read.definition(content_hash) or {}
-    declared: Mapping[str, Any] = definition.get("inputs") or {}
+    declared: Mapping[str, JsonValue] = definition.get("inputs") or {}
     return declared

@@ -11,14 +11,14 @@ import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dagmaster.application.views.view import View
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, SubmissionRejected
-from dagmaster.json_types import JsonObject
+from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.job_records import NewJob
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class JobRequest:
     graph: Graph | None = None
     child_graphs: Sequence[Graph] = ()
     """Graphs that the job uses for its child jobs instead of published ones."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     input_texts: Mapping[str, str] = field(default_factory=dict)
     """Inputs as text, parsed as the workflow declares them. They win over `inputs`."""
     name: str = ""
@@ -182,7 +182,7 @@ class Submission:
     """A job to make: its graph, and everything that is stored with it."""
 
     graph: Graph
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, JsonValue]
     name: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     priority: int = 5

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.schema import InputModel
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.graph import Graph
-    from dagmaster.json_types import JsonValue
+    from dagmaster.json_types import JsonObject, JsonValue
 
 _FORMATS: Final = FormatChecker(formats=())
 _NUMBERS: Final = frozenset({"integer", "number"})
@@ -75,7 +75,7 @@ def _is_date_time(value: object) -> bool:
         return False
 
 
-def _matches(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
+def _matches(_validator: object, pattern: str, value: JsonValue, _schema: JsonValue) -> Iterator[ValidationError]:
     """Match a pattern against a text of bounded length."""
     if not isinstance(value, str):
         return
@@ -89,7 +89,7 @@ def _matches(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterato
 _Validator: Any = extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
 
 
-def inputs_schema(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def inputs_schema(inputs: Mapping[str, Mapping[str, JsonValue]]) -> JsonObject:
     """Return the JSON Schema of all inputs, for forms, the API and validation."""
     return {
         "type": "object",
@@ -101,9 +101,9 @@ def inputs_schema(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _input_schema(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _input_schema(definition: Mapping[str, JsonValue]) -> JsonObject:
     kind = definition.get("type", "string")
-    schema: dict[str, Any] = {"type": "string", "format": kind} if kind in ("uri", "date-time") else {"type": kind}
+    schema: JsonObject = {"type": "string", "format": kind} if kind in ("uri", "date-time") else {"type": kind}
     for key in ("default", "enum", "pattern", "minimum", "maximum", "items", "properties", "description"):
         if definition.get(key) not in (None, ""):
             schema[key] = definition[key]
@@ -112,7 +112,7 @@ def _input_schema(definition: Mapping[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def accept_inputs(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
     """Return the inputs of a job with defaults applied; raise `InputsInvalid` with every problem."""
     if not values and not graph.inputs:
         return {}
@@ -214,7 +214,7 @@ def _check_pattern(document: Document, pattern: str, path: Path, longest: int = 
     return [document.problem(message, path, hint=hint)]
 
 
-def _patterns_in(schema: Any, place: Path = ()) -> list[tuple[Path, str, int]]:
+def _patterns_in(schema: JsonValue, place: Path = ()) -> list[tuple[Path, str, int]]:
     """Return the patterns in a schema, and the text length that each must handle: keys are unbounded."""
     patterns: list[tuple[Path, str, int]] = []
     inside = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
@@ -246,7 +246,7 @@ def _check_values(document: Document, model: InputModel, path: Path) -> list[Pro
     return problems
 
 
-def _references_in(schema: Any, place: Path = ()) -> list[Path]:
+def _references_in(schema: JsonValue, place: Path = ()) -> list[Path]:
     """Return the paths of `$ref` and similar keys: they could point anywhere, or at themselves."""
     if isinstance(schema, dict):
         references = [(*place, key) for key in schema if key in _REFERENCES and isinstance(schema[key], str)]
@@ -302,11 +302,11 @@ def _text_of(instance: Any) -> str:
     return "" if isinstance(instance, dict) else truncate(json.dumps(instance, ensure_ascii=False), 120)
 
 
-def _reject_constant(name: str) -> Any:
+def _reject_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is not JSON")
 
 
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.json_types import JsonValue
+
 REQUIRED: Final = "required"
 
 
@@ -60,7 +62,7 @@ def _choices(field: Mapping[str, Any], schema: Mapping[str, Any]) -> list[Mappin
 
 def _dereference(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     name = str(field.get("$ref", "")).removeprefix("#/$defs/")
-    definition: Mapping[str, Any] = schema.get("$defs", {}).get(name, field)
+    definition: Mapping[str, JsonValue] = schema.get("$defs", {}).get(name, field)
     return definition
 
 
@@ -76,7 +78,7 @@ def _kind(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return kind
 
 
-def _limits(field: Mapping[str, Any]) -> str:
+def _limits(field: Mapping[str, JsonValue]) -> str:
     """Describe the range and length limits. A minimum length of one is left out."""
     minimum, maximum = field.get("minimum", field.get("ge")), field.get("maximum", field.get("le"))
     above, below = field.get("exclusiveMinimum"), field.get("exclusiveMaximum")
@@ -100,10 +102,10 @@ def _limits(field: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _default(field: Mapping[str, Any]) -> str:
+def _default(field: Mapping[str, JsonValue]) -> str:
     value = field.get("default")
     return "" if value in (None, "", [], {}) else _value(value)
 
 
-def _value(value: Any) -> str:
+def _value(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

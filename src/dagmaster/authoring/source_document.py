@@ -17,6 +17,8 @@ from dagmaster.errors import Problem, WorkflowInvalid
 if TYPE_CHECKING:
     import pathlib
 
+    from dagmaster.json_types import JsonValue
+
 __all__ = ["Document", "Path", "document_from_data", "format_path", "read_document", "read_file"]
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -128,7 +130,7 @@ def read_file(path: pathlib.Path) -> Document:
 def document_from_data(data: Any, file: str = "<definition>") -> Document:
     """Return a document without a text, such as a stored definition, checked like one that is read."""
     problems: list[Problem] = []
-    left: list[tuple[Any, Path]] = [(data, ())]
+    left: list[tuple[JsonValue, Path]] = [(data, ())]
     seen = 0
     while left and len(problems) < MAX_PROBLEMS:
         value, path = left.pop()
@@ -211,7 +213,7 @@ def _json_problem(value: Any, path: Path) -> str:
     return f"a value of type {kind.__name__} is not JSON"
 
 
-def _key_problem(key: Any) -> str:
+def _key_problem(key: object) -> str:
     return _text_problem(key) if type(key) is str else f"keys are text: write '{truncate(str(key))}'"
 
 

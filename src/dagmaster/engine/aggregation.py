@@ -10,11 +10,13 @@ from dagmaster.engine.graph import Aggregation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dagmaster.json_types import JsonObject, JsonValue
 
-def aggregate(mode: Aggregation, outputs: Sequence[Any], failed: Sequence[Any] = ()) -> dict[str, Any]:
+
+def aggregate(mode: Aggregation, outputs: Sequence[JsonValue], failed: Sequence[JsonValue] = ()) -> JsonObject:
     """Aggregate the outputs of completed nodes, in index order."""
     if mode is Aggregation.COLLECT:
-        collected: dict[str, Any] = {"results": list(outputs), "count": len(outputs)}
+        collected: JsonObject = {"results": list(outputs), "count": len(outputs)}
         if failed:
             collected["failed"] = list(failed)
         return collected
@@ -31,7 +33,7 @@ def aggregate(mode: Aggregation, outputs: Sequence[Any], failed: Sequence[Any] =
     return {"result": chosen[0] if chosen else None, "count": len(outputs)}
 
 
-def _flat(outputs: Sequence[Any]) -> Iterator[Any]:
+def _flat(outputs: Sequence[JsonValue]) -> Iterator[JsonValue]:
     """Yield the innermost outputs: a nested fan-out's outputs are lists of lists."""
     for output in outputs:
         if isinstance(output, list):
@@ -45,5 +47,5 @@ def _values(output: Any) -> list[Any]:
     return [output[key] for key in sorted(output)] if isinstance(output, dict) else []
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

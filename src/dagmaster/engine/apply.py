@@ -40,6 +40,8 @@ from dagmaster.engine.transitions import JOB_MOVES, Move
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.json_types import JsonObject
+
 
 def _job_started(step: Step, _: JobStarted) -> None:
     job = step.job
@@ -156,7 +158,7 @@ def _dispatch_rejected(step: Step, event: DispatchRejected) -> None:
         _fail_or_cancel(step, node, event.error)
 
 
-def _fail_or_cancel(step: Step, node: Node, error: dict[str, Any]) -> None:
+def _fail_or_cancel(step: Step, node: Node, error: JsonObject) -> None:
     """Fail the node without a retry, or cancel it if the attempt was asked to stop."""
     if _is_stopping(step.job, node):
         step.cancel(node, error)

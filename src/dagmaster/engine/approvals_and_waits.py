@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.decisions import RequestApproval
 from dagmaster.engine.graph import ApprovalSpec, OnTimeout, WaitSpec
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.engine.model import Node
+    from dagmaster.json_types import JsonValue
 
 # A hundred years: longer is a mistake in the unit.
 MAX_WAIT_SECONDS: Final = 100 * 366 * 86_400
@@ -54,7 +55,7 @@ def wait_for_signal(step: Step, node: Node, spec: WaitSpec) -> None:
         step.wait_until(node, step.now + spec.timeout_seconds)
 
 
-def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, Any]) -> None:
+def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, JsonValue]) -> None:
     """Wait until the time that `seconds` or `until` specifies."""
     try:
         at = _resolve_time(spec, scope, step.now)
@@ -65,7 +66,7 @@ def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, An
     step.wait_until(node, at)
 
 
-def receive_signal(step: Step, name: str, payload: Any) -> None:
+def receive_signal(step: Step, name: str, payload: JsonValue) -> None:
     """Deliver a signal to every node that waits for it; else keep the newest for the next node that will."""
     job = step.job
     waits = (*job.graph.wiring.waits.get(name, ()), *job.wiring_added.waits.get(name, ()))
@@ -99,7 +100,7 @@ def on_timer(step: Step, node: Node) -> None:
             step.fail(node, failure("signal_timeout", message))
 
 
-def _resolve_time(spec: WaitSpec, scope: Mapping[str, Any], now: float) -> float:
+def _resolve_time(spec: WaitSpec, scope: Mapping[str, JsonValue], now: float) -> float:
     if spec.seconds is not None:
         seconds = spec.seconds.resolve(scope)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):

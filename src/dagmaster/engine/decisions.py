@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.events import ReusedFrom, TaskFailed, TaskReleased
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
     from dagmaster.engine.status import JobStatus, SkipReason
+    from dagmaster.json_types import JsonValue
 
 
 class _Reported:
@@ -81,7 +82,7 @@ class Expand:
     first: int
     count: int
     total: int
-    source: list[Any] | None = None
+    source: list[JsonValue] | None = None
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class FinishJob:
     """The job is finished."""
 
     status: JobStatus
-    result: Any = None
+    result: JsonValue = None
     error: dict[str, Any] | None = None
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Spec
     from dagmaster.engine.status import JobStatus
+    from dagmaster.json_types import JsonValue
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class ValuesLoaded:
     """The values that a `Need` requested, as the scope of its expressions. Without a node: for the job's outputs."""
 
     node: str | None
-    scope: Mapping[str, Any]
+    scope: Mapping[str, JsonValue]
 
 
 @dataclass(slots=True)
@@ -129,7 +130,7 @@ class SignalReceived:
     """A program sent a signal to the job."""
 
     name: str
-    payload: Any = None
+    payload: JsonValue = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.decisions import Expand, Stop
 from dagmaster.engine.expressions.json_values import json_type
@@ -16,6 +16,8 @@ from dagmaster.errors import EvaluationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.json_types import JsonObject, JsonValue
+
 # Children created in one step, so that one huge fan-out never stalls other jobs.
 EXPAND_BATCH: Final = 5_000
 # Children of one job, over all levels.
@@ -24,7 +26,7 @@ MAX_CHILDREN: Final = 1_000_000
 NAMED_FAILURES: Final = 20
 
 
-def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
+def freeze(step: Step, fan: FanOut, scope: Mapping[str, JsonValue]) -> None:
     """Resolve the source once, and start to expand."""
     try:
         source = fan.spec.source.resolve(scope)
@@ -50,7 +52,7 @@ def freeze(step: Step, fan: FanOut, scope: Mapping[str, Any]) -> None:
     expand(step, fan, source)
 
 
-def expand(step: Step, fan: FanOut, source: list[Any] | None = None) -> None:
+def expand(step: Step, fan: FanOut, source: list[JsonValue] | None = None) -> None:
     """Create the next batch of children. If more follow, set a timer that is due now: it survives a crash."""
     job, first, total = step.job, fan.expanded, fan.total or 0
     batch = min(EXPAND_BATCH, total - first)
@@ -149,7 +151,7 @@ def close_if_done(step: Step, fan: FanOut) -> None:
         step.complete(fan, {"fan_out_count": total})
 
 
-def _children_failed(fan: FanOut) -> dict[str, Any]:
+def _children_failed(fan: FanOut) -> JsonObject:
     failed = [child for child in fan.children[: fan.expanded] if child.status is NodeStatus.FAILED][:NAMED_FAILURES]
     named = ", ".join(child.id for child in failed)
     more = "" if fan.failed <= NAMED_FAILURES else f" and {fan.failed - NAMED_FAILURES} more"

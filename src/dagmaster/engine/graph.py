@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.expressions.expression import Expression
     from dagmaster.engine.expressions.templates import Template
+    from dagmaster.json_types import JsonValue
 
 
 # The timeout of an attempt when neither the node nor its handler sets one.
@@ -298,7 +299,7 @@ class Graph:
     version: int
     name: str
     description: str
-    inputs: Mapping[str, Mapping[str, Any]]
+    inputs: Mapping[str, Mapping[str, JsonValue]]
     specs: Mapping[str, Spec]
     outputs: Template | None
     result_nodes: tuple[str, ...]

@@ -17,6 +17,8 @@ from dagmaster.errors import EvaluationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.json_types import JsonObject, JsonValue
+
 IN_FLIGHT: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
 _NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 
@@ -70,7 +72,7 @@ def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
     return tuple(("nodes", node_id, "output") for node_id in completed)
 
 
-def compute_result(step: Step, scope: Mapping[str, Any]) -> None:
+def compute_result(step: Step, scope: Mapping[str, JsonValue]) -> None:
     """Complete the job with its result; fail it if the result cannot be computed."""
     try:
         result = _result(step.job, scope)
@@ -88,7 +90,7 @@ def _result(job: Job, scope: Mapping[str, Any]) -> Any:
     return next(iter(outputs.values()), None) if len(job.graph.result_nodes) == 1 else outputs
 
 
-def finish(step: Step, move: Move, *, result: Any = None, error: dict[str, Any] | None = None) -> None:
+def finish(step: Step, move: Move, *, result: JsonValue = None, error: JsonObject | None = None) -> None:
     """Finish the job."""
     job = step.job
     job.status = JOB_MOVES[job.status][move]

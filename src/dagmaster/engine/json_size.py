@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 # The largest output of any node.
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 _NUMBER: Final = 8
 
 
-def check_size(value: Any, name: str) -> None:
+def check_size(value: JsonValue, name: str) -> None:
     """Raise `EvaluationFailed` if a value is larger or nested deeper than an output may be.
 
     Values built from other values share their parts, so a few nodes could exceed any store. Each shared part is
@@ -31,7 +34,7 @@ class _Measure:
         self._name = name
         self._known: dict[int, tuple[int, int]] = {}
 
-    def size(self, value: Any, depth: int) -> tuple[int, int]:
+    def size(self, value: JsonValue, depth: int) -> tuple[int, int]:
         """Return the size and the height of a value at this depth."""
         if isinstance(value, str):
             return len(value) + 2, 0
@@ -62,7 +65,7 @@ class _Measure:
 _PREVIEW_CHARACTERS: Final = 200
 
 
-def preview(value: Any) -> str:
+def preview(value: JsonValue) -> str:
     """Format the beginning of a value for a message, without formatting all of it."""
     if isinstance(value, str):
         return repr(value[:_PREVIEW_CHARACTERS])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dagmaster.engine.graph import FlatGate, Graph, Leaf, Spec
+    from dagmaster.json_types import JsonObject, JsonValue
 
 
 class Node:
@@ -186,7 +187,7 @@ class JobRow:
     deadline_passed: bool = False
     ending: bool = False
     stopping: bool = False
-    signals: Mapping[str, Any] = field(default_factory=dict)
+    signals: Mapping[str, JsonValue] = field(default_factory=dict)
     added: tuple[Spec, ...] = ()
 
 
@@ -227,7 +228,7 @@ class Job:
         # cannot be derived from the nodes: a failure of an earlier run ends nothing.
         self.ending = False
         self.stopping = False
-        self.signals: dict[str, Any] = {}
+        self.signals: JsonObject = {}
         self.added: dict[str, Spec] = {}
         self.nodes: dict[str, Node] = {node_id: new_node(node_id, spec) for node_id, spec in graph.specs.items()}
         # Everything below is derived from the fields above.

@@ -32,6 +32,8 @@ from dagmaster.errors import EvaluationFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.json_types import JsonValue
+
 
 def start(step: Step, node: Node) -> None:
     """Start a node that is ready."""
@@ -98,7 +100,7 @@ def _refs(job: Job, node: Node) -> tuple[tuple[str | int, ...], ...]:
     return ()
 
 
-def decide(step: Step, node: Node, scope: Mapping[str, Any]) -> None:
+def decide(step: Step, node: Node, scope: Mapping[str, JsonValue]) -> None:
     """Decide with the values that a node requested."""
     spec = node.spec
     if isinstance(spec, ConditionalSpec):
@@ -111,7 +113,7 @@ def decide(step: Step, node: Node, scope: Mapping[str, Any]) -> None:
         _fan_in(step, node, spec, scope)
 
 
-def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, Any]) -> None:
+def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, JsonValue]) -> None:
     try:
         value = None if spec.condition_field is None else spec.condition_field.resolve(scope)
         check_size(value, "condition_field")
@@ -128,7 +130,7 @@ def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[s
     step.complete(node, {"branch_taken": target, "branch": taken.name, "value": value})
 
 
-def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, Any]) -> None:
+def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, JsonValue]) -> None:
     try:
         output = aggregate(spec.aggregation, *_fan_in_inputs(spec, scope))
         check_size(output, f"the result of {spec.aggregation}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.events import ReusedFrom
     from dagmaster.engine.status import SkipReason
+    from dagmaster.json_types import JsonObject
 
 
 def failure(kind: str, message: str, **details: Any) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class Step:
         self._settle(node, Move.COMPLETE)
         self.out.append(Complete(node.id, output, reused))
 
-    def fail(self, node: Node, error: dict[str, Any]) -> None:
+    def fail(self, node: Node, error: JsonObject) -> None:
         """Fail a node permanently. Unless the failure is allowed, it ends the job as `on_failure` says."""
         node.error = error
         self._settle(node, Move.FAIL)
@@ -89,7 +90,7 @@ class Step:
         for child in _open_children(node):
             self.skip(child, reason)
 
-    def cancel(self, node: Node, error: dict[str, Any] | None = None) -> None:
+    def cancel(self, node: Node, error: JsonObject | None = None) -> None:
         """Cancel a node."""
         node.error = error
         self._settle(node, Move.CANCEL)

@@ -18,6 +18,8 @@ from dagmaster.ports.tables import TableSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dagmaster.json_types import JsonObject
+
 BBOX_COLUMN: Final = "bbox"
 """The GeoParquet covering: the bounds of each row, by which readers skip row groups."""
 ROW_GROUP_ROWS: Final = 20_000
@@ -105,7 +107,7 @@ def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFile
         raise invalid_input(f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}")
     bounds = shapely.bounds(geometries)
     bbox = _total_bounds(bounds)
-    column: dict[str, Any] = {"encoding": "WKB", "geometry_types": list(types), "crs": crs_to_projjson(spec.srid)}
+    column: JsonObject = {"encoding": "WKB", "geometry_types": list(types), "crs": crs_to_projjson(spec.srid)}
     if bbox is not None:
         column["bbox"] = list(bbox)
     if BBOX_COLUMN not in rows.column_names:
@@ -161,7 +163,7 @@ def geometry_types(geometries: Any) -> tuple[str, ...]:
     )
 
 
-def spec_to_json(spec: TableSpec) -> dict[str, Any]:
+def spec_to_json(spec: TableSpec) -> JsonObject:
     """Return the spec of a table as JSON."""
     return {
         "name": spec.name,
@@ -177,10 +179,10 @@ def spec_from_json(data: dict[str, Any]) -> TableSpec:
     return TableSpec(**data)
 
 
-def crs_to_projjson(srid: int) -> dict[str, Any]:
+def crs_to_projjson(srid: int) -> JsonObject:
     """Return a CRS as PROJJSON."""
     try:
-        projjson: dict[str, Any] = pyproj.CRS.from_epsg(srid).to_json_dict()
+        projjson: JsonObject = pyproj.CRS.from_epsg(srid).to_json_dict()
     except pyproj.exceptions.CRSError as error:
         raise invalid_input(f"unknown CRS EPSG:{srid}: PROJ has no such code") from error
     return projjson

@@ -10,6 +10,8 @@ from dagmaster.errors import invalid_input
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dagmaster.json_types import JsonObject, JsonValue
+
 BBox = tuple[float, float, float, float]
 """West, south, east, north, in degrees."""
 
@@ -20,7 +22,7 @@ _NESTING: Final = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineStrin
 """How many lists enclose a position, by geometry type."""
 
 
-def parse_bbox(values: Sequence[Any], label: str = "the bbox") -> BBox:
+def parse_bbox(values: Sequence[JsonValue], label: str = "the bbox") -> BBox:
     """Parse west, south, east, north; heights are dropped. West greater than east crosses the antimeridian."""
     if not isinstance(values, list | tuple) or len(values) not in (4, 6) or not all(map(_is_number, values)):
         raise invalid_input(
@@ -58,7 +60,7 @@ def bbox_to_geometry(bbox: BBox) -> dict[str, Any]:
     return {"type": "MultiPolygon", "coordinates": [part["coordinates"] for part in parts]}
 
 
-def _rectangle(bbox: BBox) -> dict[str, Any]:
+def _rectangle(bbox: BBox) -> JsonObject:
     west, south, east, north = bbox
     corners = list(dict.fromkeys([(west, south), (east, south), (east, north), (west, north)]))
     if len(corners) == 1:
@@ -119,7 +121,7 @@ def _nested_positions(values: object, depth: int, geometry_type: str, label: str
     yield values
 
 
-def _check_line(values: Sequence[Any], depth: int, geometry_type: str, label: str) -> None:
+def _check_line(values: Sequence[JsonValue], depth: int, geometry_type: str, label: str) -> None:
     """Require two positions of a line, and four of a ring, whose last position equals its first."""
     if depth != 1 or geometry_type == "MultiPoint":
         return

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject
 
 _TILE: Final = re.compile(r"(\d{1,2})/(\d{1,9})/(\d{1,9})")
 _H3_CELL: Final = re.compile(r"[89][0-9a-f]{14}")
@@ -76,7 +79,7 @@ def _bbox_geometry(bbox: list[Any]) -> dict[str, Any] | None:
     return {"type": "MultiPolygon", "coordinates": halves}
 
 
-def _tile_geometry(zoom: int, x: int, y: int) -> dict[str, Any] | None:
+def _tile_geometry(zoom: int, x: int, y: int) -> JsonObject | None:
     """Return the rectangle of a Web Mercator tile."""
     if not 0 <= zoom <= _MAX_ZOOM or not 0 <= x < 2**zoom or not 0 <= y < 2**zoom:
         return None
@@ -91,7 +94,7 @@ def _tile_geometry(zoom: int, x: int, y: int) -> dict[str, Any] | None:
     return _bbox_geometry([longitude(x), latitude(y + 1), longitude(x + 1), latitude(y)])
 
 
-def _cell_geometry(cell: str) -> dict[str, Any] | None:
+def _cell_geometry(cell: str) -> JsonObject | None:
     try:
         import h3  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dagmaster.geo.bounding_boxes import BBox
+    from dagmaster.json_types import JsonObject, JsonValue
 
 STAC_VERSION: Final = "1.1.0"
 """The STAC version of every document dagmaster writes."""
@@ -44,7 +45,7 @@ class CheckedItem:
     bounds: BBox
     text: str = field(repr=False)
     digest: str = field(repr=False)
-    item: dict[str, Any] = field(repr=False)
+    item: JsonObject = field(repr=False)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -52,7 +53,7 @@ class CheckedItem:
         return self.collection, self.id
 
 
-def check_items(items: Iterable[dict[str, Any]]) -> list[CheckedItem]:
+def check_items(items: Iterable[JsonObject]) -> list[CheckedItem]:
     """Check all items; raise `invalid_input` for the first bad one.
 
     Equal items count once; two different items with the same id are rejected.
@@ -69,7 +70,7 @@ def check_items(items: Iterable[dict[str, Any]]) -> list[CheckedItem]:
     return list(by_key.values())
 
 
-def check_item(item: Any) -> CheckedItem:
+def check_item(item: JsonValue) -> CheckedItem:
     """Check one item; raise `invalid_input` if a catalog cannot store it."""
     if not isinstance(item, dict) or item.get("type") != "Feature":
         raise invalid_input(f"not a STAC item: expected an object of type 'Feature', found {item!r:.80}")
@@ -123,7 +124,7 @@ def item_bbox(item: dict[str, Any]) -> BBox:
     return parse_bbox(item["bbox"], label)
 
 
-def check_collection(collection: Any) -> str:
+def check_collection(collection: JsonValue) -> str:
     """Return a collection as JSON text; raise `invalid_input` if a catalog cannot store it."""
     if not isinstance(collection, dict) or collection.get("type") != "Collection":
         raise invalid_input(f"not a STAC collection: expected an object of type 'Collection', found {collection!r:.80}")
@@ -159,7 +160,7 @@ def check_id(value: object, label: str) -> str:
     return value
 
 
-def encode_document(document: dict[str, Any], label: str) -> tuple[str, str]:
+def encode_document(document: JsonObject, label: str) -> tuple[str, str]:
     """Return a document as JSON text in its own key order, and a digest that ignores the order."""
     try:
         text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import events as ev
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.model import Job
+    from dagmaster.json_types import JsonObject
     from dagmaster.orchestrator.turn import TurnResult
 
 
@@ -115,7 +116,7 @@ def _signal_waits(result: TurnResult) -> Iterable[AuditEvent]:
             yield AuditEvent(EventType.NODE_WAITING, node.id, data=_json({"signal": node.spec.signal}))
 
 
-def _retry(node: str, decisions: Iterable[Decision]) -> dict[str, Any]:
+def _retry(node: str, decisions: Iterable[Decision]) -> JsonObject:
     waits = (decision for decision in decisions if isinstance(decision, d.WaitUntil) and decision.node == node)
     at = next((wait.at for wait in waits), None)
     return {} if at is None else {"retry_at": format_rfc3339(at)}
@@ -173,7 +174,7 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
     return None
 
 
-def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> dict[str, Any]:
+def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> JsonObject:
     """Return the data of a resume: the reopened nodes, and how many nodes and children of fan-outs they are."""
     opened = [job.nodes[node] for node in nodes if node in job.nodes]
     count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec) for node in opened)
@@ -181,5 +182,5 @@ def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> dict[str, Any]:
     return {"run": run, "nodes": list(nodes[:100]), "count": count, "children": children or None}
 
 
-def _json(data: dict[str, Any]) -> str:
+def _json(data: JsonObject) -> str:
     return json.dumps({key: value for key, value in data.items() if value is not None})

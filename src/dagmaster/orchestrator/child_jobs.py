@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dagmaster.engine.graph import Graph, WorkflowSpec
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ChildJobRequest, TurnResult
     from dagmaster.ports.reusable_results import ReusableResults, SourceNode
@@ -81,7 +82,7 @@ class ChildJobs:
 
     async def _create(
         self, owned: OwnedJob, request: ChildJobRequest, unfinished: Mapping[str, str]
-    ) -> NewJob | dict[str, Any]:
+    ) -> NewJob | JsonObject:
         spec = request.workflow
         if owned.depth + 1 >= MAX_DEPTH:
             return failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
@@ -126,7 +127,7 @@ class ChildJobs:
         return None if published is None else await self._graph(published.content_hash)
 
 
-def _exposed_inputs(owned: OwnedJob, graph: Graph, inputs: Mapping[str, Any]) -> list[str]:
+def _exposed_inputs(owned: OwnedJob, graph: Graph, inputs: Mapping[str, JsonValue]) -> list[str]:
     """Return the inputs of a child that are not secret and contain a secret input of the parent.
 
     Short texts occur in any value, so they do not count: refusing them would fail jobs that expose nothing.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Node
+    from dagmaster.json_types import JsonValue
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.node_values import ValueKey
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
@@ -34,7 +35,7 @@ async def dry_run_job(
     results: ReusableResults,
     graph: Graph,
     *,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, JsonValue],
     env: Mapping[str, str],
     workflows: Mapping[str, str],
     source: SourceJob,
@@ -91,16 +92,16 @@ class _DryRunValues:
         self.job: Job | None = None
         self._results = results
         self._outputs: dict[str, Any] = {}
-        self._sources: dict[str, list[Any]] = {}
+        self._sources: dict[str, list[JsonValue]] = {}
 
     def add(self, turn: TurnResult) -> None:
         """Keep the values of a turn."""
         self._outputs.update(turn.outputs)
         self._sources.update(turn.sources)
 
-    async def load(self, _job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+    async def load(self, _job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Return the values that exist."""
-        values: dict[ValueKey, Any] = {}
+        values: dict[ValueKey, JsonValue] = {}
         for key in keys:
             if key.kind is ValueKind.ITEMS:
                 if key.node in self._sources:
@@ -115,7 +116,7 @@ class _DryRunValues:
         """Return a value from its text or from its blob."""
         return await self._results.resolve_value(value)
 
-    async def _child_outputs(self, fan_out_id: str) -> list[Any]:
+    async def _child_outputs(self, fan_out_id: str) -> list[JsonValue]:
         fan_out = None if self.job is None else self.job.nodes[fan_out_id]
         children = fan_out.children[: fan_out.expanded] if isinstance(fan_out, FanOut) else []
         return [
@@ -123,6 +124,6 @@ class _DryRunValues:
             for child in children
         ]
 
-    async def _output(self, node_id: str) -> Any:
+    async def _output(self, node_id: str) -> JsonValue:
         value = self._outputs.get(node_id)
         return await self.resolve_value(value) if isinstance(value, JsonText) else value

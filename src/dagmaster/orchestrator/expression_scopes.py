@@ -11,18 +11,20 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from dagmaster.json_types import JsonObject, JsonValue
+
     Ref = tuple[str | int, ...]
 
 
 class ExpressionScopes:
     """The scopes of one job. The part shared by all children of a fan-out is built once."""
 
-    def __init__(self, job: Job, inputs: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, inputs: Mapping[str, JsonValue], env: Mapping[str, str]) -> None:
         self.job = job
         self.inputs = inputs
         self.env = env
         self.loaded: dict[ValueKey, Any] = {}
-        self._shared: dict[tuple[str | None, tuple[Ref, ...]], dict[str, Any]] = {}
+        self._shared: dict[tuple[str | None, tuple[Ref, ...]], JsonObject] = {}
 
     def missing_keys(self, node: Node | None, refs: Iterable[Ref]) -> Iterator[ValueKey]:
         """Yield the keys of the values that these references need and that are not loaded yet."""
@@ -43,7 +45,7 @@ class ExpressionScopes:
             return None if child.parent is None else ValueKey(ValueKind.ITEMS, child.parent.id)
         return None
 
-    def scope(self, node: Node | None, refs: tuple[Ref, ...]) -> dict[str, Any]:
+    def scope(self, node: Node | None, refs: tuple[Ref, ...]) -> JsonObject:
         """Return the scope of these references. Missing values are left out: the expression reports them."""
         top = None if node is None else node.top
         key = (None if top is None else top.id, refs)
@@ -59,9 +61,9 @@ class ExpressionScopes:
         self.loaded.clear()
         self._shared.clear()
 
-    def _share(self, top: Node | None, refs: tuple[Ref, ...]) -> dict[str, Any]:
+    def _share(self, top: Node | None, refs: tuple[Ref, ...]) -> JsonObject:
         scope: dict[str, Any] = {"inputs": self.inputs, "env": self.env, "job": {"id": self.job.id}}
-        nodes: dict[str, dict[str, Any]] = {}
+        nodes: dict[str, JsonObject] = {}
         for ref in refs:
             if ref[0] == "nodes":
                 name, field = str(ref[1]), str(ref[2])
@@ -84,7 +86,7 @@ class ExpressionScopes:
             if key in self.loaded:
                 into[field] = self.loaded[key]
 
-    def _of_child(self, node: Node, refs: tuple[Ref, ...]) -> dict[str, Any]:
+    def _of_child(self, node: Node, refs: tuple[Ref, ...]) -> JsonObject:
         scope: dict[str, Any] = {}
         for ref in refs:
             if ref[0] not in ("item", "index", "outer"):
@@ -102,7 +104,7 @@ class ExpressionScopes:
         return scope
 
 
-def failed_children(node: Node) -> list[dict[str, Any]]:
+def failed_children(node: Node) -> list[JsonObject]:
     """Return `nodes.fan.failed`: the failed children in index order."""
     if not isinstance(node, FanOut):
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dagmaster.errors import GraphNotFound
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
 
 MAX_GRAPHS: Final = 200
 
@@ -18,7 +19,7 @@ MAX_GRAPHS: Final = 200
 class Definitions(Protocol):
     """A store of graph definitions."""
 
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+    async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored definition."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.events import (
     Approved,
@@ -28,6 +28,7 @@ from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.turn_records import Command, TaskResult
 
@@ -94,7 +95,7 @@ def result_event(result: TaskResult) -> EngineEvent:
     if result.status == AttemptStatus.COMPLETED:
         return TaskSucceeded(node, attempt, result.handler_version)
     if result.status == AttemptStatus.FAILED:
-        error: dict[str, Any] = {"kind": "error", "message": "no reason was given"}
+        error: JsonObject = {"kind": "error", "message": "no reason was given"}
         return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
     if result.status == AttemptStatus.LOST:
         return TaskLost(node, attempt, json.loads(result.error).get("worker") if result.error else None)
@@ -136,7 +137,7 @@ def _answer(job: Job, command: Command) -> EngineEvent:
     return answer(node_id, command.sent_by, format_rfc3339(command.at), str(command.body.get("comment", "")))
 
 
-def _existing_node(job: Job, node_id: Any) -> str:
+def _existing_node(job: Job, node_id: JsonValue) -> str:
     if not isinstance(node_id, str) or node_id not in job.nodes:
         raise CommandRejected(f"the job has no node {node_id!r}")
     return node_id

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import Values
@@ -68,7 +69,7 @@ class OwnedJob:
         self.tasks = dict(claimed.tasks)
         self.secrets = secret_texts(graph.inputs, claimed.inputs)
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
-        self.sources: dict[str, list[Any]] = {}
+        self.sources: dict[str, list[JsonValue]] = {}
         self.values = CachedValues(self, values)
 
     def timers(self) -> Iterator[tuple[float, str]]:
@@ -86,7 +87,7 @@ class OwnedJob:
         node = self.job.nodes.get(node_id)
         return node is not None and node.wake_at is not None and node.wake_at <= now
 
-    def keep_sources(self, sources: Mapping[str, list[Any]]) -> None:
+    def keep_sources(self, sources: Mapping[str, list[JsonValue]]) -> None:
         """Cache lists that were just frozen, and drop those of finished fan-outs."""
         self.sources.update(sources)
         if self.sources:
@@ -104,10 +105,10 @@ class CachedValues:
         self._owned = owned
         self._store = store
 
-    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Return the values that exist."""
         sources = self._owned.sources
-        values: dict[ValueKey, Any] = {
+        values: dict[ValueKey, JsonValue] = {
             key: sources[key.node] for key in keys if key.kind is ValueKind.ITEMS and key.node in sources
         }
         missing = [key for key in keys if key not in values]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import ApprovalSpec
     from dagmaster.engine.model import Job, Node
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.reusable_results import KnownHandlers, ReusableResults, SourceJob, SourceNode
 
 
@@ -30,7 +31,7 @@ class ResultReuse:
     def __init__(
         self,
         job: Job,
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, JsonValue],
         *,
         source: SourceJob | None = None,
         reusable: ReusableResults | None = None,
@@ -49,7 +50,7 @@ class ResultReuse:
 
     # ── Fingerprints ──
 
-    def task_fingerprint(self, node: Node, spec: TaskSpec, params: str, places: Sequence[Any]) -> bytes:
+    def task_fingerprint(self, node: Node, spec: TaskSpec, params: str, places: Sequence[JsonValue]) -> bytes:
         """Return the fingerprint of a task. Secrets are included by name."""
         key = (node.top.id, spec.handler)
         prefix = self._prefixes.get(key)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WorkflowSpec
     from dagmaster.engine.model import Job, Node
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.orchestrator.expression_scopes import ExpressionScopes
     from dagmaster.orchestrator.result_reuse import ResultReuse
     from dagmaster.ports.node_values import Values
@@ -53,7 +54,7 @@ class ResolvedTask:
     node: str
     attempt: int
     task: TaskSpec
-    params: dict[str, Any]
+    params: JsonObject
     # The stored form, if the task is to be stored: the params without secrets, and the places of the secrets.
     text: str = ""
     places: list[Any] = field(default_factory=list)
@@ -66,7 +67,7 @@ class ChildJobRequest:
     node: str
     attempt: int
     workflow: WorkflowSpec
-    inputs: dict[str, Any]
+    inputs: JsonObject
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class TurnResult:
     # The applied events, each with the number of decisions made before it.
     events: list[tuple[int, EngineEvent]] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, list[Any]] = field(default_factory=dict)
+    sources: dict[str, list[JsonValue]] = field(default_factory=dict)
     tasks: list[ResolvedTask] = field(default_factory=list)
     child_jobs: list[ChildJobRequest] = field(default_factory=list)
     approvals: list[ApprovalRequest] = field(default_factory=list)
@@ -162,7 +163,7 @@ class _Turn:
     def __init__(  # noqa: PLR0917 - the inputs of a turn
         self,
         job: Job,
-        reported: Mapping[tuple[str, int], Any],
+        reported: Mapping[tuple[str, int], JsonValue],
         scopes: ExpressionScopes,
         values: Values,
         now: float,
@@ -350,7 +351,7 @@ def uses_secrets(template: Template) -> bool:
 
 
 def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[Any]:
-    outputs: list[Any] = []
+    outputs: list[JsonValue] = []
     for child in fan.children[: fan.expanded]:
         before = stored[child.index] if child.index < len(stored) else None
         if child.status is not NodeStatus.COMPLETED:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.events import EngineEvent
+    from dagmaster.json_types import JsonValue
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ResolvedTask, TurnResult
     from dagmaster.ports.ids import Ids
@@ -123,7 +124,7 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     )  # fmt: skip
 
 
-async def _store_value(owned: OwnedJob, path: str, value: Any, blobs: OutputBlobs) -> JsonText:
+async def _store_value(owned: OwnedJob, path: str, value: JsonValue, blobs: OutputBlobs) -> JsonText:
     """Return a value of the engine for its row: short ones as text, long ones as a reference to a new blob."""
     text = json.dumps(value)
     if len(text) <= MAX_INLINE:

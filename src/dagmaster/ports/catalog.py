@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dagmaster.json_types import JsonObject
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
@@ -39,7 +41,7 @@ class Catalog(Protocol):
     is invalid (`geo/stac_items.py`) or its collection does not exist.
     """
 
-    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+    def ensure_collection(self, collection: JsonObject) -> bool:
         """Create a collection, unless it exists; return whether it was created. An existing one is not changed.
 
         Its extent grows with registered items, and does not shrink when items are removed.
@@ -54,7 +56,7 @@ class Catalog(Protocol):
     def counts(self) -> dict[str, int]:
         """Return the number of items by collection; empty collections may be missing."""
 
-    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+    def register(self, items: Sequence[JsonObject]) -> Registered:
         """Create or replace items by id, all or none."""
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:

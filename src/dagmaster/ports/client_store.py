@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted, NewJob, StoredWorkflow
@@ -27,7 +28,7 @@ class ClientStore(Protocol):
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> bool:
         """Put a command into a job's inbox; return False if there is no such job."""
 
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:

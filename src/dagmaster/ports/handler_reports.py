@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dagmaster.json_types import JsonObject
+
 
 @dataclass(slots=True)
 class Progress:
@@ -26,7 +28,7 @@ class Checkpoint:
     data: dict[str, Any] = field(default_factory=dict)
     artifacts: Sequence[str] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the checkpoint as plain JSON data."""
         return {"phase": self.phase, "data": self.data, "artifacts": list(self.artifacts)}
 
@@ -36,7 +38,7 @@ class HandlerResult:
     """What a handler returns when a dict is not enough. `success=False` fails the attempt, which may be retried."""
 
     success: bool
-    output: dict[str, Any] = field(default_factory=dict)
+    output: JsonObject = field(default_factory=dict)
     error_message: str | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.engine.model import JobRow, NodeRow
+    from dagmaster.json_types import JsonValue
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class ClaimedJob:
     workflow_id: str
     version: int
     content_hash: str
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, JsonValue]
     env: Mapping[str, str]
     priority: int
     epoch: int

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 MAX_INLINE: Final = 64 * 1024
 """Longest JSON text that is stored in a row, in characters. A longer one is a blob, and the row holds its name."""
@@ -17,6 +20,6 @@ class JsonText:
     text: str | None = None
     ref: str | None = None
 
-    def value(self) -> Any:
+    def value(self) -> JsonValue:
         """Return the value, if its text is here."""
         return None if self.text is None else json.loads(self.text)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.json_text import JsonText
 
 
@@ -29,12 +30,12 @@ class ValueKey(NamedTuple):
 class Values(Protocol):
     """Loads many values of a job at once."""
 
-    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Return the stored values; missing ones are left out.
 
         Outputs of children come in index order, with None for a child that has none; those of nested fan-outs are
         lists of lists.
         """
 
-    async def resolve_value(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return the value of a reported output that is not committed yet."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import ClaimedJob
@@ -68,7 +69,7 @@ class OrchestratorStore(ReusableResults, Protocol):
         The others are unchanged: they are not owned any more, or a notified result of them is not stored.
         """
 
-    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Load values: see `ports.node_values.Values`."""
 
     async def owned_job_ids(self) -> set[str]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from dagmaster.engine.status import JobStatus
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
 
 __all__ = [
@@ -209,7 +210,7 @@ class ReadStore(Protocol):
     async def diagnosis(self, job_id: str) -> DiagnosisFacts | None:
         """Return the facts that explain why a job and its nodes are where they are."""
 
-    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, Any]:
+    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:
         """Return the outputs of nodes that are stored in their rows."""
 
     # Wake-ups.

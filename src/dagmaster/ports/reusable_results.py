@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.job_records import ClaimedJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
 
@@ -66,10 +67,10 @@ class ReusableResults(Protocol):
     async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
         """Return the outputs of those nodes that are unchanged, including version and attempt."""
 
-    async def resolve_value(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return a value from its text or from its blob."""
 
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+    async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored graph."""
 
     async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:

@@ -11,6 +11,7 @@ from dagmaster.errors import PermanentError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+
 COLUMN_TYPES: Final = ("text", "integer", "number", "boolean", "date", "timestamp", "json")
 """Integers have 64 bits, numbers are doubles, timestamps are in UTC."""
 SINGLE: Final = ("Point", "LineString", "Polygon")

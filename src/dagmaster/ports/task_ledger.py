@@ -7,13 +7,14 @@ Every write is fenced by the task's lease token: a worker that lost the lease ch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.engine.status import AttemptStatus
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.json_text import JsonText
 
 
@@ -47,7 +48,7 @@ class TaskLedger(Protocol):
     ) -> None:
         """Register as alive under a new worker id. No queues: serve every queue. `handlers`: version by name."""
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> set[str] | None:
         """Renew the lease; return the held tasks that have to stop or that this worker no longer holds.
 
         Return None if this worker has expired: it holds nothing any more.

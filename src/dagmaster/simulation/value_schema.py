@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Mapping
 
+    from dagmaster.json_types import JsonValue
+
 MAX_ITEMS: Final = 4
 MAX_LEVELS: Final = 8
 PAST_TIME: Final = "2026-01-31T06:00:00Z"
@@ -41,7 +43,7 @@ class Requirement:
 
     kind: Kind | None = None
     certainty: int = REQUIRED
-    choices: tuple[Any, ...] = ()
+    choices: tuple[JsonValue, ...] = ()
     only: bool = False
     min_items: int = 0
     nonzero: bool = False
@@ -53,7 +55,7 @@ class Shape:
 
     kind: Kind | None = None
     certainty: int = 0
-    choices: list[Any] = field(default_factory=list)
+    choices: list[JsonValue] = field(default_factory=list)
     only: bool = False
     min_items: int = 0
     nonzero: bool = False
@@ -126,7 +128,7 @@ _TYPES: Final = {
 }
 
 
-def kind_of(value: Any) -> Kind | None:
+def kind_of(value: JsonValue) -> Kind | None:
     """Return the kind of a literal."""
     if isinstance(value, bool):
         return Kind.BOOLEAN

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.json_text import JsonText
@@ -73,7 +74,7 @@ class ScheduledCommand:
     """A command to a job and its children, after a while; `repeats`: until the job has finished."""
 
     kind: CommandKind
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, JsonValue] = field(default_factory=dict)
     after_seconds: float = 1.0
     repeats: bool = False
     by: str = "ada"
@@ -84,7 +85,7 @@ class Case:
     """The case of a simulation: workflows, their inputs, and commands."""
 
     graphs: Sequence[Graph]
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     children: Sequence[Graph] = ()
     commands: Sequence[ScheduledCommand] = ()
     failing: float = 1.0
@@ -118,7 +119,7 @@ class Reason(NamedTuple):
     """Why a job did not complete: the node that failed first, if one did, and its error."""
 
     node: str | None
-    error: dict[str, Any]
+    error: JsonObject
 
 
 class SimulationReport(NamedTuple):
@@ -218,7 +219,7 @@ def _difference(calm: Outcome, stormy: Outcome) -> str | None:
     return None
 
 
-def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, Any]:
+def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, JsonValue]:
     """Return how a node ended, without its attempt."""
     status, output = end
     return status, None if output is None else _ATTEMPT.sub("", output.text or "")

@@ -17,6 +17,8 @@ from dagmaster.text_format import storable_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.json_types import JsonObject, JsonValue
+
 MAX_DETAILS = 16 * 1024
 """The most characters of JSON, all ASCII, in the details of one error."""
 
@@ -48,9 +50,9 @@ def describe(value: object, by: Callable[[Any], str] = str) -> str:
         return type_name(value)
 
 
-def truncate_details(details: object) -> dict[str, Any]:
+def truncate_details(details: object) -> JsonObject:
     """Return a dict as JSON of at most MAX_DETAILS characters. Values that are not JSON become their `repr`."""
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     try:
         if isinstance(details, Mapping):
             # One detail gets at most half of the space left, so that a long one does not displace those after it.
@@ -83,7 +85,7 @@ def _clip_kind(value: Any, space: int, depth: int) -> tuple[Any, int]:
     elif isinstance(value, Mapping | list | tuple):
         if depth > MAX_DEPTH or space < _OPEN_COST:
             return CUT, _CUT_COST
-        kept: dict[str, Any] | list[Any] = {} if isinstance(value, Mapping) else []
+        kept: JsonObject | list[JsonValue] = {} if isinstance(value, Mapping) else []
         return kept, _fill(kept, value, space, depth)
     return _clip_text(describe(value, repr), space)
 

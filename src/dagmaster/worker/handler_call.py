@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.task_messages import Outcome
 
 
@@ -62,7 +63,7 @@ def _stopped() -> Outcome:
     return failed("cancelled", "the task was asked to stop", permanent=True)
 
 
-async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> Any:
+async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> JsonValue:
     """Run an async generator to its end; return its last result."""
     result = None
     async with contextlib.aclosing(generator):
@@ -73,7 +74,7 @@ async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext
     return result
 
 
-def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) -> Any:
+def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) -> JsonValue:
     """Run a plain generator to its end; return its return value, else its last result."""
     result = None
     with contextlib.closing(generator):

@@ -25,6 +25,7 @@ from dagmaster.worker.process_protocol import Frames, Ready, decode, frame
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_reports import Checkpoint, Progress
 
 START_SECONDS = 120.0
@@ -80,7 +81,7 @@ class Owner(Protocol):
 class HandlerProcess(asyncio.Protocol):
     """A process: it starts, is ready, runs tasks and is idle in turn, and ends."""
 
-    def __init__(self, owner: Owner, hello: dict[str, Any]) -> None:
+    def __init__(self, owner: Owner, hello: JsonObject) -> None:
         self._owner = owner
         self._hello = hello
         self._loop = asyncio.get_running_loop()

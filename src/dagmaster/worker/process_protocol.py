@@ -19,6 +19,8 @@ from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dagmaster.json_types import JsonObject
+
 _LENGTH = struct.Struct("!I")
 
 
@@ -68,17 +70,17 @@ class Frames:
             yield json.loads(body)
 
 
-def encode_progress(progress: Progress) -> dict[str, Any]:
+def encode_progress(progress: Progress) -> JsonObject:
     """Return the message for progress."""
     return {"progress": [progress.current, progress.total, progress.message]}
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+def encode_checkpoint(checkpoint: Checkpoint) -> JsonObject:
     """Return the message for a checkpoint."""
     return {"checkpoint": checkpoint.to_json()}
 
 
-def encode_outcome(outcome: Outcome) -> dict[str, Any]:
+def encode_outcome(outcome: Outcome) -> JsonObject:
     """Return the message for an outcome. A handler process releases no tasks."""
     if isinstance(outcome, Succeeded):
         return {"succeeded": outcome.output, "metrics": outcome.metrics}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.errors import StatementFailed
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.task_ledger import TaskLedger, TaskReport
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -23,7 +24,7 @@ MAX_NAMED: Final = 256
 
 def heartbeat_counters(
     counters: Mapping[str, int], begun: Mapping[str, float], processes: int, busy: int, *, draining: bool
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the counters of a heartbeat, with the running tasks and how long each has run."""
     details: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
     if processes:

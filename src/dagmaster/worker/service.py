@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import loop_time
 from dagmaster.connection_backoff import ConnectionBackoff
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_journal import TaskJournal
@@ -428,7 +429,7 @@ class Worker:
                 for task in tasks
             ])  # fmt: skip
 
-    def _heartbeat_counters(self) -> dict[str, Any]:
+    def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
         begun = {task_id: seconds for pool in self._pools.values() for task_id, seconds in pool.begun().items()}
         return heartbeat_counters(

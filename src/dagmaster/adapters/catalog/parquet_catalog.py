@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.geo.stac_search import ParsedSearch
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.catalog import Search
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class ParquetCatalog:
 
     # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+    def ensure_collection(self, collection: JsonObject) -> bool:
         """Create its file, unless it exists."""
         text = check_collection(collection)
         name = str(collection["id"])
@@ -86,11 +87,11 @@ class ParquetCatalog:
             self._parts.write_collection(collection, text)
             return True
 
-    def collection(self, collection_id: str) -> dict[str, Any] | None:
+    def collection(self, collection_id: str) -> JsonObject | None:
         """Read its file."""
         return self._read_collection(self._parts.collection_path(collection_id))
 
-    def collections(self) -> list[dict[str, Any]]:
+    def collections(self) -> list[JsonObject]:
         """Read all files."""
         collections = [self._read_collection(path) for path in self._parts.collections.glob("*.json")]
         return sorted((one for one in collections if one is not None), key=lambda one: str(one["id"]))
@@ -102,7 +103,7 @@ class ParquetCatalog:
 
     # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+    def register(self, items: Sequence[JsonObject]) -> Registered:
         """Write new and changed items as one part; copy the parts of changed items without them."""
         known = check_items(items)
         if not known:
@@ -206,7 +207,7 @@ class ParquetCatalog:
                 time.sleep(0.01 * attempt)
         raise AssertionError
 
-    def _query(self, parts: Sequence[Part], query: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
+    def _query(self, parts: Sequence[Part], query: str, values: list[JsonValue]) -> duckdb.DuckDBPyConnection:
         if not parts:
             parts_table = "(SELECT * FROM (SELECT NULL collection, NULL id, NULL digest, NULL filename) WHERE false)"
             return self._duckdb.cursor().execute(query.format(parts=parts_table), values)
@@ -284,9 +285,9 @@ class ParquetCatalog:
             if grown is not collection:
                 self._parts.write_collection(grown, check_collection(grown))
 
-    def _read_collection(self, path: Path) -> dict[str, Any] | None:
+    def _read_collection(self, path: Path) -> JsonObject | None:
         try:
-            collection: dict[str, Any] = json.loads(path.read_bytes())
+            collection: JsonObject = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -300,10 +301,10 @@ def _meeting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
     return [text for (wkb, text), met in zip(rows, meets, strict=True) if wkb is None or met]
 
 
-def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
+def _conditions(read: ParsedSearch) -> tuple[str, list[JsonValue]]:
     """Return the SQL condition and its parameters."""
     where = ["true"]
-    values: list[Any] = []
+    values: list[JsonValue] = []
     for column, names in (("collection", read.collections), ("id", read.ids)):
         if names:
             where.append(f"{column} IN (SELECT unnest(?))")

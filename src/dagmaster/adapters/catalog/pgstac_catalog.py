@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dagmaster.geo.stac_items import CheckedItem
     from dagmaster.geo.stac_search import ParsedSearch
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.catalog import Search
 
 T = TypeVar("T")
@@ -88,18 +89,18 @@ class PgstacCatalog:
 
     # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ensure_collection(self, collection: dict[str, Any]) -> bool:
+    def ensure_collection(self, collection: JsonObject) -> bool:
         """Insert a collection, unless it exists."""
         text = check_collection(collection)
         query = "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
         return bool(self._ask(query, [text]))
 
-    def collection(self, collection_id: str) -> dict[str, Any] | None:
+    def collection(self, collection_id: str) -> JsonObject | None:
         """Return a collection."""
         rows = self._ask("SELECT content::text FROM collections WHERE id = %s", [_plain(collection_id)])
         return json.loads(rows[0][0]) if rows else None
 
-    def collections(self) -> list[dict[str, Any]]:
+    def collections(self) -> list[JsonObject]:
         """Return all collections."""
         return [
             json.loads(row[0]) for row in self._ask('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
@@ -112,17 +113,17 @@ class PgstacCatalog:
 
     # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def register(self, items: Sequence[dict[str, Any]]) -> Registered:
+    def register(self, items: Sequence[JsonObject]) -> Registered:
         """Register items in one transaction that locks the collections."""
         known = check_items(items)
         return self._doing(lambda cursor: _register(cursor, known)) if known else Registered()
 
-    def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
+    def item(self, collection_id: str, item_id: str) -> JsonObject | None:
         """Return one item."""
         rows = self._ask(_THERE, [[_plain(collection_id)], [_plain(item_id)]])
         return _read(rows[0][2:]) if rows else None
 
-    def search(self, search_request: Search) -> list[dict[str, Any]]:
+    def search(self, search_request: Search) -> list[JsonObject]:
         """Search in one statement, in an order independent of the server's locale."""
         condition, values = _conditions(read := parse_search(search_request))
         query = (
@@ -131,7 +132,7 @@ class PgstacCatalog:
         )
         return [_read(row) for row in self._ask(query, [*values, read.limit])]
 
-    def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
+    def items(self, collection_id: str) -> Iterator[JsonObject]:
         """Yield items page by page, from a snapshot of the ids. Items removed meanwhile are left out."""
         ids = sorted(row[0] for row in self._ask("SELECT id FROM items WHERE collection = %s", [_plain(collection_id)]))
         for begin in range(0, len(ids), PAGE):
@@ -282,7 +283,7 @@ def _digests(cursor: Cursor, known: Sequence[CheckedItem]) -> dict[tuple[str, st
     return {(row[0], row[1]): encode_document(_read(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
 
 
-def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
+def _conditions(read: ParsedSearch) -> tuple[str, list[JsonValue]]:
     """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[Any] = []
@@ -305,7 +306,7 @@ def _conditions(read: ParsedSearch) -> tuple[str, list[Any]]:
 def _read(row: Sequence[Any]) -> dict[str, Any]:
     """Return the exact text if kept, else pgstac's own."""
     kept, hydrated = row
-    item: dict[str, Any] = json.loads(hydrated if kept is None else kept)
+    item: JsonObject = json.loads(hydrated if kept is None else kept)
     return item
 
 

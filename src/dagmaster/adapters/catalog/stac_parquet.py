@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dagmaster.geo.stac_items import CheckedItem
+    from dagmaster.json_types import JsonObject, JsonValue
 
 # It tells the size of every batch, at a level that is for what a user wants to know.
 logging.getLogger("stac_geoparquet").setLevel(logging.WARNING)
@@ -74,7 +75,7 @@ def _plain(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _columns(rows: Sequence[dict[str, Any]], keep: Sequence[str] = ()) -> list[dict[str, Any]]:
+def _columns(rows: Sequence[JsonObject], keep: Sequence[str] = ()) -> list[JsonObject]:
     names = sorted({name for row in rows for name in row})
     if len(names) > MOST_COLUMNS:
         return [{name: row[name] for name in keep if name in row} | {"json": json.dumps(row)} for row in rows]
@@ -82,14 +83,14 @@ def _columns(rows: Sequence[dict[str, Any]], keep: Sequence[str] = ()) -> list[d
     return [{name: json.dumps(value) if name in odd else value for name, value in row.items()} for row in rows]
 
 
-def _is_column(values: Sequence[Any]) -> bool:
+def _is_column(values: Sequence[JsonValue]) -> bool:
     try:
         return _has_type(pa.array(values).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return False
 
 
-def _cores(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _cores(items: Sequence[JsonObject]) -> list[JsonObject]:
     return [_core(item) for item in items]
 
 

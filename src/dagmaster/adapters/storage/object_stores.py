@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+
 MOST_COPIED: Final = 5 * 1024**3
 MOST_PARTS: Final = 9_000
 """S3 takes 10,000."""
@@ -216,7 +217,7 @@ class BlobStores:
         """Return what is there, with its checksum."""
         passing = Passing()
 
-        def drain(pieces: Iterator[Any]) -> None:
+        def drain(pieces: Iterator[bytes]) -> None:
             for _ in passing.see(pieces):
                 pass
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+
 MAX_COLUMNS: Final = 1600
 """Of a table of PostgreSQL."""
 LOCK_SECONDS: Final = 300

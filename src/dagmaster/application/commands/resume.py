@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.application.commands.control import find_retriable_node
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.resume_plan import ReuseDecision
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.read_store import JobRecord
 
@@ -54,7 +55,7 @@ class ResumeRequest:
     sent_by: str
     from_nodes: tuple[str, ...] = ()
     """Nodes to run again, with everything that follow them, even if they completed."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     input_texts: Mapping[str, str] = field(default_factory=dict)
     """Inputs as text, parsed as the workflow declares them."""
     version: int | None = None
@@ -137,7 +138,7 @@ class _Resume:
     job: JobRecord
     source_graph: Graph
     graph: Graph
-    inputs: dict[str, Any]
+    inputs: JsonObject
     request: ResumeRequest
 
     @property
@@ -202,7 +203,7 @@ async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:
     await find_node(app, resume.job, graph, node_id)
 
 
-def changed_names(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+def changed_names(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> frozenset[str]:
     """Return the names whose JSON differs. A handler can tell true, 1 and 1.0 apart."""
     texts = [{name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (before, after)]
     return frozenset(name for name in {*before, *after} if texts[0].get(name) != texts[1].get(name))
@@ -290,7 +291,7 @@ def _plan_view(
     decisions: Sequence[ReuseDecision],
     context: ResumeContext,
     *,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, JsonValue],
     run: int | None,
 ) -> ResumePlanView:
     redact = JobRedactor(graph.inputs, inputs)

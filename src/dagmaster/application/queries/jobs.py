@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.job_snapshot import JobSnapshot
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.read_store import JobRecord, NodeRecord
 
 _ALL_NODES_BATCH = 5_000
@@ -63,7 +64,7 @@ async def detail_view(app: Application, snapshot: JobSnapshot, *, with_children:
 def snapshot_view(
     snapshot: JobSnapshot,
     *,
-    result: Any = None,
+    result: JsonValue = None,
     attempts: int = 0,
     children: Mapping[str, NodeRecord] | None = None,
 ) -> JobDetailView:

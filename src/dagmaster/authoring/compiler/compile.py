@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.authoring.source_document import Path
     from dagmaster.engine.expressions.templates import Template
+    from dagmaster.json_types import JsonValue
 
 _ID: Final = re.compile(schema.ID_PATTERN)
 _MAX_ID: Final = 100
@@ -69,7 +70,7 @@ def compile_text(
         )
 
 
-def compile_definition(definition: Mapping[str, Any]) -> Graph:
+def compile_definition(definition: Mapping[str, JsonValue]) -> Graph:
     """Compile a stored definition, which contains the handlers' defaults."""
     return _Compilation(document_from_data(dict(definition)), None, is_stored=True).run().graph
 
@@ -328,7 +329,7 @@ class _Compilation:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
 
-def content_hash(definition: Mapping[str, Any]) -> str:
+def content_hash(definition: Mapping[str, JsonValue]) -> str:
     """Return the content hash of a definition."""
     text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

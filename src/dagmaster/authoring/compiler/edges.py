@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.schema import AnyNodeModel
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.errors import Problem
+    from dagmaster.json_types import JsonValue
 
 END: Final = "END"
 MAX_GATE_DEPTH: Final = 16
@@ -153,7 +154,7 @@ class Edges:
                 hint=f"add {source!r} to depends_on of {node_id!r}, or remove it here",
             )
 
-    def _gate(self, value: Any, path: Path, depth: int) -> Gate | Leaf | None:
+    def _gate(self, value: JsonValue, path: Path, depth: int) -> Gate | Leaf | None:
         if depth > MAX_GATE_DEPTH:
             self._problem(f"dependencies nest at most {MAX_GATE_DEPTH} deep", path)
             return None

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import Expression
     from dagmaster.engine.expressions.templates import Template
+    from dagmaster.json_types import JsonObject, JsonValue
 
 MAX_NESTING: Final = 3
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
@@ -58,7 +59,7 @@ class NodeSpecBuilder:
         self.values = TemplateCompiler(document)
         self.problems = self.values.problems
         self.specs: dict[str, Spec] = {}
-        self.definitions: dict[str, dict[str, Any]] = {}
+        self.definitions: dict[str, JsonObject] = {}
 
     def make(self, node_id: str, model: schema.AnyNodeModel) -> Spec | None:
         """Build the spec of a node and its complete definition."""
@@ -71,7 +72,7 @@ class NodeSpecBuilder:
             self.definitions[node_id] = definition
         return spec
 
-    def _spec(self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: dict[str, Any]) -> Spec | None:
+    def _spec(self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: JsonObject) -> Spec | None:
         if isinstance(model, schema.TaskModel):
             return self._task(node_id, model, path, definition)
         if isinstance(model, schema.ConditionalModel):
@@ -100,7 +101,7 @@ class NodeSpecBuilder:
 
     # ── Tasks ──
 
-    def _task(self, node_id: str, model: schema.TaskModel, path: Path, definition: dict[str, Any]) -> TaskSpec | None:
+    def _task(self, node_id: str, model: schema.TaskModel, path: Path, definition: JsonObject) -> TaskSpec | None:
         params = self.values.template(model.params, (*path, "params"), PARAMS)
         handler = self._handler(model.handler, path)
         if handler is not None:
@@ -248,7 +249,7 @@ class NodeSpecBuilder:
     # ── Fan-outs and fan-ins ──
 
     def _fan_out(
-        self, node_id: str, model: schema.FanOutModel, path: Path, definition: dict[str, Any]
+        self, node_id: str, model: schema.FanOutModel, path: Path, definition: JsonObject
     ) -> FanOutSpec | None:
         source = self.values.source(model.source, (*path, "source"))
         tolerance = self._tolerance(model.tolerate_failures, (*path, "tolerate_failures"))
@@ -299,7 +300,7 @@ class NodeSpecBuilder:
         spec = self._spec(node_id, model, path, definition["task"])
         return spec if isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec) else None
 
-    def _tolerance(self, value: Any, path: Path) -> Tolerance | None:
+    def _tolerance(self, value: JsonValue, path: Path) -> Tolerance | None:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= schema.MAX_COUNT:
             return Tolerance(count=value)
         match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
@@ -328,11 +329,11 @@ class NodeSpecBuilder:
         )
 
 
-def _definition(model: schema.AnyNodeModel) -> dict[str, Any]:
+def _definition(model: schema.AnyNodeModel) -> JsonObject:
     return {"type": model.type, **model.model_dump(exclude_defaults=True)}
 
 
-def _retry_definition(retry: RetryPolicy) -> Any:
+def _retry_definition(retry: RetryPolicy) -> JsonValue:
     return {
         "max_attempts": retry.max_attempts,
         "backoff": retry.backoff.value,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import Expression, PathUse
     from dagmaster.errors import Problem
+    from dagmaster.json_types import JsonValue
 
 # What expressions may start with, by place.
 OUTPUTS: Final = frozenset({"inputs", "nodes", "job", "env"})
@@ -51,7 +52,7 @@ class TemplateCompiler:
         self.node_id: str | None = None
         self.nesting = 0
 
-    def template(self, value: Any, path: Path, roots: frozenset[str]) -> Template | None:
+    def template(self, value: JsonValue, path: Path, roots: frozenset[str]) -> Template | None:
         """Compile a value; record its problems and its references."""
         if self.nesting:
             roots |= {"item", "index", "outer"} if self.nesting > 1 else {"item", "index"}
@@ -105,7 +106,7 @@ class TemplateCompiler:
                 self.uses.append(Use(replace(use, offset=offset), path, self.node_id, self.nesting))
         return condition
 
-    def source(self, value: Any, path: Path) -> Template | None:
+    def source(self, value: JsonValue, path: Path) -> Template | None:
         """Compile the list of a fan-out."""
         if value is None:
             return None
@@ -173,7 +174,7 @@ def _is_datetime(text: str) -> bool:
         return False
 
 
-def _strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def _strings(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield every string in a value with its path."""
     if isinstance(value, str):
         yield path, value

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import PathUse
     from dagmaster.errors import Problem
+    from dagmaster.json_types import JsonValue
 
 _NODE_KEYS: Final = ("output", "status", "error")
 _FAN_OUT_KEYS: Final = (*_NODE_KEYS, "outputs", "failed")
@@ -139,11 +140,11 @@ class ReferenceChecker:
                 self._problem(message, use, path, "write `| default(…)` behind it")
                 return
 
-    def _gives(self, source: str, rest: list[Any]) -> bool:
+    def _gives(self, source: str, rest: list[JsonValue]) -> bool:
         keys = self.output_keys.get(source)
         return rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys  # noqa: PLR2004 - output, key
 
-    def _output_key(self, source: str, rest: list[Any], use: PathUse, path: Path) -> bool:
+    def _output_key(self, source: str, rest: list[JsonValue], use: PathUse, path: Path) -> bool:
         if self._gives(source, rest):
             return True
         keys = self.output_keys[source] or ()

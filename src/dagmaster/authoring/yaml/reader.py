@@ -7,7 +7,7 @@ costs what its first few hundred characters cost. It knows neither files nor wor
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from yaml import MarkedYAMLError, YAMLError
 from yaml._yaml import CParser
@@ -25,6 +25,9 @@ from dagmaster.authoring.source_map import Path, Source, truncate
 from dagmaster.authoring.yaml.hints import expression_hint, hint_for
 from dagmaster.authoring.yaml.scalars import MAY_BE_MORE_THAN_TEXT, resolve
 from dagmaster.errors import Problem, WorkflowInvalid
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 MAX_DEPTH = 64
 MAX_PROBLEMS = 50
@@ -45,7 +48,7 @@ _STARTS = (MappingStartEvent, SequenceStartEvent)
 _ENDS = (MappingEndEvent, SequenceEndEvent)
 
 
-def read_yaml(source: Source) -> tuple[Any, Mark]:
+def read_yaml(source: Source) -> tuple[JsonValue, Mark]:
     """Return the data and its marks. WorkflowInvalid has every problem that could be found in one pass."""
     reader = _Reader(source)
     try:
@@ -71,7 +74,7 @@ class _Reader:
         self._open: list[tuple[Any, Any, bool, str | None, int]] = []
         self._expression_lines: set[int] = set()
 
-    def read(self) -> tuple[Any, Mark] | None:
+    def read(self) -> tuple[JsonValue, Mark] | None:
         self._check_characters()
         text = self._without_directives()
         try:
@@ -87,7 +90,7 @@ class _Reader:
             self._refuse_empty()
         return root
 
-    def _build(self) -> tuple[Any, Mark]:  # noqa: C901, PLR0912, PLR0915 - one loop over local names, run once an event
+    def _build(self) -> tuple[JsonValue, Mark]:  # noqa: C901, PLR0912, PLR0915 - one loop over local names, run once an event
         next_event = self._parser.get_event
         opened = self._open
         here: Any = []
@@ -101,7 +104,7 @@ class _Reader:
             if kind is ScalarEvent:
                 index = mark = event.start_mark.index
                 value = event.value
-                inside: Any = None
+                inside: JsonValue = None
                 if event.tag is not None or event.anchor is not None:
                     self._refuse_properties(event, self._path(here, key))
                 if event.style == "":
@@ -156,14 +159,14 @@ class _Reader:
                 opened.append((here, marks, in_list, key, key_index))
                 here, marks, in_list, key = value, inside, kind is SequenceStartEvent, None
 
-    def _plain_value(self, word: str, index: int, here: Any, key: str | None) -> Any:
+    def _plain_value(self, word: str, index: int, here: JsonValue, key: str | None) -> JsonValue:
         try:
             return resolve(word)
         except ValueError as error:
             self._refuse(str(error), index, self._path(here, key))
             return word
 
-    def _plain_key(self, word: str, index: int, here: Any) -> str:
+    def _plain_key(self, word: str, index: int, here: JsonValue) -> str:
         if word == "<<":
             self._refuse(
                 "merge keys are not accepted: <<", index, self._path(here, word), hint="write the merged keys out"
@@ -270,7 +273,7 @@ class _Reader:
     def _refuse_depth(self, index: int, path: Path) -> NoReturn:
         self._stop(f"lists and mappings are nested more than {MAX_DEPTH} levels deep", index, path)
 
-    def _refuse_duplicate(self, key: str, first: int, index: int, here: Any) -> None:
+    def _refuse_duplicate(self, key: str, first: int, index: int, here: JsonValue) -> None:
         line, column = self.source.place(first)
         self._refuse(
             f"duplicate key {truncate(key)!r}: first at line {line}, column {column}",

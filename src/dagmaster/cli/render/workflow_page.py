@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from dagmaster import Graph
     from dagmaster.application.views import WorkflowDetailView, WorkflowView
+    from dagmaster.json_types import JsonObject
 
 
 def workflows_table(workflows: Sequence[WorkflowView]) -> Table:
@@ -77,7 +78,7 @@ def _compile(definition: Mapping[str, Any]) -> Graph:
     """Compile a redacted definition. Redacted defaults are left out: *** does not fit every type."""
     from dagmaster.authoring.compiler.compile import compile_definition
 
-    inputs = {
+    inputs: JsonObject = {
         name: {key: value for key, value in declared.items() if not (key == "default" and declared.get("secret"))}
         for name, declared in (definition.get("inputs") or {}).items()
     }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from dagmaster.engine.graph import ApprovalSpec, WaitSpec
     from dagmaster.engine.model import FanOut, Job, Node
+    from dagmaster.json_types import JsonObject
 
 CAUSE: Final = " (which "
 """Starts the reason of an upstream node inside the sentence of a node that waits for it."""
@@ -71,7 +72,7 @@ def explain_stalled_job(context: DiagnosisContext) -> Reason | None:
 
 def _no_owner(context: DiagnosisContext, owner: Service | None) -> Reason:
     died = "" if owner is None else f"its owner {owner.where} died {age(owner.silent_seconds)} ago"
-    data: dict[str, Any] = {"orchestrators": context.orchestrators}
+    data: JsonObject = {"orchestrators": context.orchestrators}
     if owner is not None:
         data |= {"owner": owner.id, "where": owner.where, "silent_seconds": owner.silent_seconds}
     if context.orchestrators == 0:
@@ -145,7 +146,7 @@ def waiting_for_slot(fan: FanOut) -> Reason:
 # ── Retries, approvals, waits, child jobs ──
 
 
-def waiting_for_retry(error: dict[str, Any], number: int, limit: int, *, wake_at: float, now: float) -> Reason:
+def waiting_for_retry(error: JsonObject, number: int, limit: int, *, wake_at: float, now: float) -> Reason:
     """Return the reason of a node that waits for a retry. `number`: of the next attempt; `limit`: `max_attempts`."""
     left = wake_at - now
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
@@ -276,7 +277,7 @@ def format_busy_processes(whose: str, count: int) -> str:
 
 def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisContext) -> Reason:
     seconds = max(context.now - (out.claimed_at or context.now), 0.0)
-    data: dict[str, Any] = {"worker": worker.id, "where": worker.where, "seconds": seconds, "attempt": node.attempt}
+    data: JsonObject = {"worker": worker.id, "where": worker.where, "seconds": seconds, "attempt": node.attempt}
     if worker.is_dead:
         is_stopping = out.stop_requested_at is not None or context.cancelled_at is not None
         end = "will not be retried, since it was asked to stop" if is_stopping else "will be retried"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dagmaster.json_types import JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class InFlightTask:
     has_begun: bool | None = None
     begun_at: float | None = None
     stop_requested_at: float | None = None
-    progress: Mapping[str, Any] | None = None
+    progress: Mapping[str, JsonValue] | None = None
     queue_position: int | None = None
 
 
@@ -98,7 +100,7 @@ class DiagnosisContext:
     now: float
     created_at: float = 0.0
     finished_at: float | None = None
-    error: Mapping[str, Any] | None = None
+    error: Mapping[str, JsonValue] | None = None
     owner: Service | None = None
     orchestrators: int = 1
     advance_failure: AdvanceFailure | None = None
@@ -111,5 +113,5 @@ class DiagnosisContext:
     child_jobs: Mapping[str, ChildJob] = field(default_factory=dict)
     approval_messages: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, QueueState] = field(default_factory=dict)
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    outputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
+    outputs: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.context import DiagnosisContext
     from dagmaster.engine.graph import Branch
     from dagmaster.engine.model import Job, Node
+    from dagmaster.json_types import JsonObject, JsonValue
 
 _BY_KIND: Final = {
     "rejected": ReasonCode.REJECTED,
@@ -48,7 +49,7 @@ def explain_finished(job: Job, node: Node, context: DiagnosisContext) -> Reason:
 
 def _completed(node: Node, context: DiagnosisContext) -> Reason:
     last = context.attempts.get(node.id)
-    data: dict[str, Any] = {"attempt": node.attempt or None}
+    data: JsonObject = {"attempt": node.attempt or None}
     detail = _how_completed(node, context)
     if last is not None and last.attempt == node.attempt:
         data |= {"where": last.where, "seconds": last.seconds, "at": format_rfc3339(last.at)}
@@ -95,7 +96,7 @@ def _failed(node: Node, context: DiagnosisContext) -> Reason:
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
     message = format_error(error) or "no reason was given"
-    data: dict[str, Any] = {"error": error, "attempt": node.attempt or None}
+    data: JsonObject = {"error": error, "attempt": node.attempt or None}
     because: tuple[str, ...] = ()
     if isinstance(spec, TaskSpec):
         policy = spec.retry
@@ -134,7 +135,7 @@ def _code(node: Node, kind: str) -> ReasonCode:
     return ReasonCode.UNRESOLVED if kind == "expression" and node.failed_attempts == 0 else ReasonCode.FAILED
 
 
-def _format_common(error: dict[str, Any], message: str) -> str:
+def _format_common(error: JsonObject, message: str) -> str:
     """Format what several failures have in common: their kind, or the exception."""
     kind, name = str(error.get("kind", "error")), str(error.get("type", ""))
     if kind == "error":
@@ -208,9 +209,7 @@ def _skipped(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     return _was_skipped(ReasonCode.ENDED_EARLY, f"{first.id} failed, and the job ended", (first.id,))
 
 
-def _was_skipped(
-    code: ReasonCode, cause: str, because: tuple[str, ...] = (), data: dict[str, Any] | None = None
-) -> Reason:
+def _was_skipped(code: ReasonCode, cause: str, because: tuple[str, ...] = (), data: JsonObject | None = None) -> Reason:
     text = f"skipped: {cause}"
     return Reason(code=code, sentence=f"was {text}", group_sentence=f"were {text}", because=because, data=data or {})
 
@@ -256,7 +255,7 @@ def _other_branch(job: Job, source: Node, spec: ConditionalSpec, name: str, cont
     names = [branch.name for branch in spec.branches]
     branch = spec.branches[names.index(name)]
     taken = source.branch or ""
-    data: dict[str, Any] = {"conditional": source.id, "branch": name, "taken": taken}
+    data: JsonObject = {"conditional": source.id, "branch": name, "taken": taken}
     output = context.outputs.get(source.id)
     has_value = spec.condition_field is not None and isinstance(output, dict)
     value = output.get("value") if has_value and isinstance(output, dict) else None
@@ -286,7 +285,7 @@ def _condition_source(job: Job, source: Node, branch: Branch) -> str | None:
     return None if branch.condition is None else branch.condition.text
 
 
-def _values_read(branch: Branch, context: DiagnosisContext) -> Iterator[tuple[str, Any]]:
+def _values_read(branch: Branch, context: DiagnosisContext) -> Iterator[tuple[str, JsonValue]]:
     """Yield the paths that the condition read beside `value`, each with its value."""
     for use in () if branch.condition is None else branch.condition.uses:
         root, *keys = use.keys

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject
 
 
 class ReasonCode(StrEnum):
@@ -139,8 +142,8 @@ class Reason:
         """Return the position in the catalogue: lower is more urgent."""
         return _RANK[self.code]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the reason as a JSON object."""
         data = {name: value for name, value in self.data.items() if value is not None}
-        reason: dict[str, Any] = {"code": self.code.value, "sentence": self.sentence, "data": data}
+        reason: JsonObject = {"code": self.code.value, "sentence": self.sentence, "data": data}
         return reason | ({"because": list(self.because)} if self.because else {})

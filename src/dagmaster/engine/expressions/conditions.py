@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.expressions.expression import Expression, compile_expression
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, json_type
@@ -16,6 +16,8 @@ from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from dagmaster.json_types import JsonValue
 
 UNITS: Mapping[str, int] = {
     "B": 1,
@@ -56,7 +58,7 @@ def compile_condition(text: str, *, roots: Collection[str], field_name: str = ""
     return expression
 
 
-def condition_holds(expression: Expression, scope: Mapping[str, Any]) -> bool:
+def condition_holds(expression: Expression, scope: Mapping[str, JsonValue]) -> bool:
     """Return whether the condition is true in this scope, where `value` is bound."""
     result = expression.evaluate(scope)
     if isinstance(result, bool):
@@ -67,7 +69,7 @@ def condition_holds(expression: Expression, scope: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_small(value: Any) -> bool:
+def _is_small(value: JsonValue) -> bool:
     return isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS
 
 

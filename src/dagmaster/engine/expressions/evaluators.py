@@ -7,10 +7,13 @@ failure. This module does not know the grammar.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dagmaster.engine.expressions.json_values import ABSENT, Missing, json_type, missing, pick
 from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 Run = Callable[[Mapping[str, Any]], Any]
 
@@ -63,7 +66,7 @@ def computed_path(base: Run, path: tuple[str | int, ...], keys: Sequence[Any]) -
 def slice_between(start: Run | None, stop: Run | None) -> Run:
     """Evaluate a subscript `[start:stop]` to a slice."""
 
-    def end(run: Run | None, scope: Mapping[str, Any]) -> Any:
+    def end(run: Run | None, scope: Mapping[str, JsonValue]) -> JsonValue:
         value = None if run is None else run(scope)
         if value is not None and value.__class__ is not int:
             raise EvaluationFailed(f"a slice goes from integer to integer, not {json_type(value)}")
@@ -72,7 +75,7 @@ def slice_between(start: Run | None, stop: Run | None) -> Run:
     return lambda scope: slice(end(start, scope), end(stop, scope))
 
 
-def secret(_scope: Mapping[str, Any]) -> NoReturn:
+def secret(_scope: Mapping[str, JsonValue]) -> NoReturn:
     """Reject the evaluation of a secret: the worker fills it in."""
     raise EvaluationFailed("a secret has no value here; only the params of a task may name one")
 
@@ -104,7 +107,7 @@ def apply(compute: Callable[..., Any], value: Run, arguments: Mapping[str, Run])
     return lambda scope: compute(value(scope), **{name: run(scope) for name, run in pairs})
 
 
-def constant(value: Any) -> Run:
+def constant(value: JsonValue) -> Run:
     """Evaluate a literal."""
     return lambda _scope: value
 
@@ -126,7 +129,7 @@ def comparison(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]
         compare, second = steps[0]
         return lambda scope: compare(first(scope), second(scope))
 
-    def chain(scope: Mapping[str, Any]) -> bool:
+    def chain(scope: Mapping[str, JsonValue]) -> bool:
         left = first(scope)
         for compare, run in steps:
             right = run(scope)
@@ -142,7 +145,7 @@ def all_of(runs: Sequence[Run]) -> Run:
     """Evaluate `a and b`: the first value that is false, else the last one, as in Python."""
 
     def decide(scope: Mapping[str, Any]) -> Any:
-        value: Any = None
+        value: JsonValue = None
         for run in runs:
             value = run(scope)
             if not value:
@@ -156,7 +159,7 @@ def any_of(runs: Sequence[Run]) -> Run:
     """Evaluate `a or b`: the first value that is true, else the last one, as in Python."""
 
     def decide(scope: Mapping[str, Any]) -> Any:
-        value: Any = None
+        value: JsonValue = None
         for run in runs:
             value = run(scope)
             if value:

@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.expressions.json_values import (
     MAX_ITEMS,
@@ -27,6 +27,9 @@ from dagmaster.engine.expressions.json_values import (
     text_of,
 )
 from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 MAX_INDENT = 8
 """Spaces per level in `tojson(indent)`."""
@@ -87,7 +90,7 @@ def _ordering(sign: str, compare: Callable[[Any, Any], Any]) -> Callable[[Any, A
     return run
 
 
-def contains(item: Any, container: Any) -> bool:
+def contains(item: JsonValue, container: JsonValue) -> bool:
     """Return `item in container`: an item of an array, a part of a string, a key of an object."""
     if isinstance(container, list | tuple):
         return any(equal(item, other) for other in container) if item in container else False
@@ -132,7 +135,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def string_for(name: str, value: Any) -> str:
+def string_for(name: str, value: JsonValue) -> str:
     """Return the value if it is a string within the size limit, else raise."""
     if not isinstance(value, str):
         raise EvaluationFailed(f"`{name}` needs a string, not {json_type(value)}")
@@ -147,20 +150,20 @@ def number_for(name: str, value: Any) -> Any:
     return bounded(value)
 
 
-def _list(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
+def _list(name: str, value: JsonValue) -> list[JsonValue] | tuple[JsonValue, ...]:
     if not isinstance(value, list | tuple):
         raise EvaluationFailed(f"`{name}` needs an array, not {json_type(value)}")
     check_limit(len(value), MAX_ITEMS, "items")
     return value
 
 
-def _integer(name: str, value: Any) -> int:
+def _integer(name: str, value: JsonValue) -> int:
     if value.__class__ is not int:
         raise EvaluationFailed(f"`{name}` needs an integer, not {json_type(value)}")
     return int(value)
 
 
-def _boolean(name: str, value: Any) -> bool:
+def _boolean(name: str, value: JsonValue) -> bool:
     if not isinstance(value, bool):
         raise EvaluationFailed(f"`{name}` needs true or false, not {json_type(value)}")
     return value
@@ -175,7 +178,7 @@ def _sortable(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
     return items
 
 
-def _length(value: Any) -> int:
+def _length(value: JsonValue) -> int:
     if isinstance(value, str | list | tuple | Mapping):
         return len(value)
     raise EvaluationFailed(f"`length` needs a string, an array or an object, not {json_type(value)}")
@@ -206,7 +209,7 @@ def _sum(value: Any) -> Any:
     return bounded(sum(items) if all(item.__class__ is int for item in items) else math.fsum(items))
 
 
-def _join(value: Any, separator: Any = "") -> str:
+def _join(value: JsonValue, separator: JsonValue = "") -> str:
     between = string_for("join", separator)
     texts: list[str] = []
     size = 0
@@ -217,11 +220,11 @@ def _join(value: Any, separator: Any = "") -> str:
     return between.join(texts)
 
 
-def _trim(value: Any, chars: Any = None) -> str:
+def _trim(value: JsonValue, chars: JsonValue = None) -> str:
     return string_for("trim", value).strip(None if chars is None else string_for("trim", chars))
 
 
-def _replace(value: Any, old: Any, new: Any, count: Any = -1) -> str:
+def _replace(value: JsonValue, old: JsonValue, new: JsonValue, count: JsonValue = -1) -> str:
     text, before, after = (string_for("replace", part) for part in (value, old, new))
     limit = -1 if count is None else _integer("replace", count)
     occurrences = text.count(before)
@@ -231,7 +234,7 @@ def _replace(value: Any, old: Any, new: Any, count: Any = -1) -> str:
 
 
 def _cased(name: str, change: Callable[[str], str]) -> Callable[[Any], str]:
-    def run(value: Any) -> str:
+    def run(value: JsonValue) -> str:
         changed = change(string_for(name, value))
         check_limit(len(changed), MAX_TEXT, "characters")
         return changed
@@ -274,12 +277,12 @@ def _round(value: Any, precision: Any = 0, method: Any = "common") -> Any:
     return bounded((math.ceil if method == "ceil" else math.floor)(number * scale) / scale)
 
 
-def _sort(value: Any, reverse: Any = False) -> list[Any]:  # noqa: FBT002 - the filter's own argument, as in Jinja
+def _sort(value: JsonValue, reverse: JsonValue = False) -> list[JsonValue]:  # noqa: FBT002 - the filter's own argument, as in Jinja
     return sorted(_sortable("sort", value), reverse=_boolean("sort", reverse))
 
 
-def _unique(value: Any) -> list[Any]:
-    seen: dict[Any, Any] = {}
+def _unique(value: JsonValue) -> list[JsonValue]:
+    seen: dict[JsonValue, JsonValue] = {}
     for item in _list("unique", value):
         seen.setdefault(identity(item), item)
     return list(seen.values())
@@ -293,11 +296,11 @@ def _tojson(value: Any, indent: Any = None) -> str:
     return json_text(value, indent)
 
 
-def _basename(value: Any) -> str:
+def _basename(value: JsonValue) -> str:
     return string_for("basename", value).rstrip("/").rpartition("/")[2]
 
 
-def _compiled(value: Any) -> Any:
+def _compiled(value: JsonValue) -> JsonValue:
     """Stand in for `default`, which is compiled, not called: its argument is evaluated only when it is needed."""
     return value
 

@@ -10,9 +10,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 MAX_TEXT = 1_048_576
 """Characters in a text that an operator, a filter or a template creates."""
@@ -82,7 +85,7 @@ def check_limit(size: int, limit: int, unit: str) -> None:
 # ── equality ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def equal(left: Any, right: Any) -> bool:
+def equal(left: JsonValue, right: JsonValue) -> bool:
     """Return whether two JSON values are equal. Values of different types are not."""
     # Python's `==` first: it is fast, and wrong only for `True == 1`.
     if left != right:
@@ -156,12 +159,12 @@ def path_text(path: Sequence[Any]) -> str:
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def text_of(value: Any) -> str:
+def text_of(value: JsonValue) -> str:
     """Format a value inside text: a string as it is, everything else as compact JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
+def json_text(value: JsonValue, indent: int | None = None) -> str:
     """Format a value as JSON, compact unless an indent is given. Keys keep their order."""
     _measure(value, indent or 0)
     separators = (",", ":") if indent is None else (",", ": ")
@@ -174,10 +177,10 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return text
 
 
-def _measure(value: Any, indent: int) -> None:
+def _measure(value: JsonValue, indent: int) -> None:
     """Raise `EvaluationFailed` for a value that is not JSON, too deep or too long, without writing it."""
     size = 0
-    waiting: list[tuple[Any, int]] = [(value, 1)]
+    waiting: list[tuple[JsonValue, int]] = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
         if isinstance(item, Mapping | list | tuple):
@@ -196,7 +199,7 @@ def _measure(value: Any, indent: int) -> None:
         check_limit(size, MAX_TEXT, "characters")
 
 
-def _key_size(key: Any) -> int:
+def _key_size(key: object) -> int:
     if isinstance(key, str):
         return len(key) + 3
     raise EvaluationFailed(f"a key of an object is a string, not {json_type(key)}")

@@ -10,12 +10,15 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.expressions.expression import Expression, Path, PathUse, compile_expression
 from dagmaster.engine.expressions.json_values import MAX_TEXT, check_limit, json_type, path_text, text_of
 from dagmaster.engine.expressions.parser import STRING_LITERAL
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 MAX_LEVELS = 64
 """Levels of nested lists and mappings, as in a workflow file."""
@@ -66,7 +69,7 @@ class Template:
         return self.source if self._resolve is None else self._resolve(scope, [0])
 
 
-def compile_template(value: Any, *, roots: Collection[str]) -> Template:
+def compile_template(value: JsonValue, *, roots: Collection[str]) -> Template:
     """Compile a JSON value, or raise the first problem, with its place in the value."""
     template, problems = compile_template_all(value, roots=roots)
     if template is None:
@@ -174,8 +177,8 @@ class _Compiler:
         problem.__cause__ = error.__cause__
         self.problems.append(problem)
 
-    def _mapping(self, value: Mapping[Any, Any], place: Path) -> Resolve | None:
-        items: list[tuple[str, Resolve | None, Any]] = []
+    def _mapping(self, value: Mapping[JsonValue, JsonValue], place: Path) -> Resolve | None:
+        items: list[tuple[str, Resolve | None, JsonValue]] = []
         for key, item in value.items():
             if not isinstance(key, str):
                 self._problem(ExpressionInvalid(f"a key is a string, not {json_type(key)}"), place)
@@ -189,7 +192,7 @@ class _Compiler:
             key: item if resolve is None else resolve(scope, taken) for key, resolve, item in items
         }
 
-    def _list(self, value: list[Any] | tuple[Any, ...], place: Path) -> Resolve | None:
+    def _list(self, value: list[JsonValue] | tuple[JsonValue, ...], place: Path) -> Resolve | None:
         items = [(self.value(item, (*place, index)), item) for index, item in enumerate(value)]
         if all(resolve is None for resolve, _ in items):
             return None

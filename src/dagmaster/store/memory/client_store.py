@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.ports.job_records import Accepted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
@@ -58,7 +59,7 @@ class MemoryClientStore:
                 duplicates.append(Accepted(earlier, is_new=False, same=same))
         return duplicates
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
         if job_id not in self._database.jobs:
             return False

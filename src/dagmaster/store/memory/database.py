@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dagmaster.engine.model import NodeRow
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
@@ -55,7 +56,7 @@ class StoredJob:
     previous_owner_id: str | None = None
     epoch: int = 0
     result: JsonText | None = None
-    error: dict[str, Any] | None = None
+    error: JsonObject | None = None
     started_at: float | None = None
     finished_at: float | None = None
     updated_at: float = 0.0

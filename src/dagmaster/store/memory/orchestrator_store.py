@@ -16,6 +16,7 @@ from dagmaster.store.result_notifications import NotificationInbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -190,7 +191,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     # ── Values ──
 
-    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Load values."""
         job = self._database.jobs[job_id]
         values: dict[ValueKey, Any] = {}
@@ -206,9 +207,9 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
                 values[key] = None if node.output is None else await self.resolve_value(node.output)
         return values
 
-    async def _outputs(self, job: StoredJob, fan_id: str) -> list[Any]:
+    async def _outputs(self, job: StoredJob, fan_id: str) -> list[JsonValue]:
         children = [node for node in job.nodes.values() if node.row.parent == fan_id]
-        values: list[Any] = []
+        values: list[JsonValue] = []
         for child in sorted(children, key=lambda node: node.row.fan_out_index):
             # An inner fan-out first: it may complete in this turn, and its row does not show it yet.
             if child.row.total is not None:

@@ -43,6 +43,7 @@ from dagmaster.store.memory.subscription import MemorySubscription
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.read_store import (
         AttemptRecord,
@@ -189,7 +190,7 @@ class MemoryReadStore:
         task = None if node is None else task_in_flight(self._database, node)
         secrets = from_json(task.secrets) or {} if task is not None else {}
         fan_out, index = child_of or ("", -1)
-        items: list[Any] = (from_json(nodes[fan_out].source) if fan_out in nodes else None) or []
+        items: list[JsonValue] = (from_json(nodes[fan_out].source) if fan_out in nodes else None) or []
         has_item = 0 <= index < len(items)
         output = None if node is None else node.output
         return NodeValues(
@@ -410,7 +411,7 @@ class MemoryReadStore:
             self._database, job, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
         )
 
-    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, Any]:
+    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:
         """Return the outputs of nodes that are stored in their rows."""
         job = self._database.jobs.get(job_id)
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.job_records import ClaimedJob
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagmaster.engine.model import NodeRow
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
@@ -74,7 +75,7 @@ class MemoryReusableResults:
                 outputs[node.node_id] = JsonText() if record.output is None else replace(record.output)
         return outputs
 
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+    async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored graph."""
         text = self._database.graphs.get(content_hash)
         return None if text is None else json.loads(text)
@@ -84,7 +85,7 @@ class MemoryReusableResults:
         number = self._database.active.get(workflow_id) if version is None else version
         return None if number is None else self._database.workflows.get((workflow_id, number))
 
-    async def resolve_value(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return a value from its text or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 

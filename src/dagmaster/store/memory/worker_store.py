@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.run_queues import is_run_queue, is_served
@@ -15,6 +15,7 @@ from dagmaster.store.result_notifications import fits_notification
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.turn_records import TaskResult
@@ -56,7 +57,7 @@ class MemoryWorkerStore:
         if is_served(queue, self._queues):
             self.wakeup.set()
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> set[str] | None:
         """Renew the lease; return the tasks to stop, or None if the worker was expired."""
         database = self._database
         me = database.workers.get(self.worker_id)

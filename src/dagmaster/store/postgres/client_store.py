@@ -15,6 +15,7 @@ from dagmaster.store.postgres.named_queries import queries, split_ids
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.ids import Ids
@@ -100,7 +101,7 @@ class PostgresClientStore:
         rows = await self.session.fetch(_SQL["jobs_with_keys"], params)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, Any], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> bool:
         """Put a command into a job's inbox."""
         if not job_id.isdecimal() or int(job_id) > MAX_ID:
             return False

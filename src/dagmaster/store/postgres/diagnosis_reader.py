@@ -7,7 +7,7 @@ owner, which is what it is.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
 from dagmaster.ports.read_store import DiagnosisFacts
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from dagmaster.engine.diagnosis.context import QueueState, Service
+    from dagmaster.json_types import JsonObject
     from dagmaster.store.fleet_state import Registration
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
@@ -39,7 +40,7 @@ async def read_diagnosis(
     pool: ReadOnlyPool, job_id: int, *, lease_seconds: float, worker_lease_seconds: float
 ) -> DiagnosisFacts | None:
     """Read the facts around a job; None if there is no such job."""
-    params: dict[str, Any] = {"job_id": job_id}
+    params: JsonObject = {"job_id": job_id}
     job = await pool.row(_SQL["job"], {**params, "lease_seconds": lease_seconds})
     if job is None:
         return None

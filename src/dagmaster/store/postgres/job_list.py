@@ -14,6 +14,7 @@ from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import JobFilter
 
 MAX_BIGINT: Final = 2**63 - 1
@@ -49,12 +50,12 @@ class JobQuery:
         if job_filter.text:
             self._add_text(job_filter.text)
 
-    def page(self, limit: int) -> tuple[Query, dict[str, Any]]:
+    def page(self, limit: int) -> tuple[Query, JsonObject]:
         """Return the query for the newest jobs that match, and its parameters."""
         query = _page_query(tuple(self._conditions), tuple(self._alternatives), self._statuses)
         return query, {**self.params, "limit": limit}
 
-    def counts(self) -> tuple[Query, dict[str, Any]]:
+    def counts(self) -> tuple[Query, JsonObject]:
         """Return the query for the number of jobs by displayed status, and its parameters."""
         query = _counts_query(tuple(self._conditions), tuple(self._alternatives), self._statuses)
         return query, self.params

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable
 from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import NodeFilter, Position
 
 _ACTIVE: Final = frozenset({NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStatus.WAITING})
@@ -21,7 +22,7 @@ class NodeQuery:
     """A filter as conditions of SQL and their parameters. One that no node can match has no query."""
 
     def __init__(self, node_filter: NodeFilter, after: Position | None) -> None:
-        self.params: dict[str, Any] = {}
+        self.params: JsonObject = {}
         self.is_empty = False
         self._conditions = ["not_superseded"]
         self._job_conditions: list[str] = []
@@ -40,7 +41,7 @@ class NodeQuery:
         if after is not None:
             self._add_position(after)
 
-    def page(self, limit: int) -> tuple[Query, dict[str, Any]]:
+    def page(self, limit: int) -> tuple[Query, JsonObject]:
         """Return the query for a page of nodes, and its parameters."""
         query = _page_query(
             tuple(self._conditions), tuple(self._job_conditions), self._statuses, is_of_job=self._is_of_job

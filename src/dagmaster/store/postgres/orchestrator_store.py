@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.job_records import ClaimedJob
@@ -80,7 +81,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         await self._side.listen("dagmaster_jobs", self.on_jobs)
         await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.on_notification)
 
-    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
+    async def heartbeat(self, counters: Mapping[str, JsonValue]) -> None:
         """Renew the lease; raise `OwnershipLost` if it has expired."""
         params = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
         if await self._side.row(_SQL["heartbeat"], params) is None:
@@ -172,7 +173,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     # ── Values ──
 
-    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
+    async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Load values, with one statement for each kind."""
         values: dict[ValueKey, Any] = {}
         number = int(job_id)
@@ -192,15 +193,15 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
                 values[key] = await self._outputs_below(number, key.node)
         return values
 
-    async def _outputs_below(self, job_id: int, fan_id: str) -> list[Any]:
+    async def _outputs_below(self, job_id: int, fan_id: str) -> list[JsonValue]:
         params = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_AFTER_UNDERSCORE}"}
         below: dict[str, list[asyncpg.Record]] = {}
         for row in await self._turns.fetch(_SQL["load_fan_out_outputs"], params):
             below.setdefault(row["parent_node_id"], []).append(row)
 
-        async def outputs(parent: str) -> list[Any]:
+        async def outputs(parent: str) -> list[JsonValue]:
             rows = sorted(below.get(parent, ()), key=lambda row: int(row["fan_out_index"]))
-            values: list[Any] = []
+            values: list[JsonValue] = []
             for row in rows:
                 # An inner fan-out first: it may complete in this turn, and its row does not show it yet.
                 if row["source_count"] is not None:

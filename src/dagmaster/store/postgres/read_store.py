@@ -49,6 +49,7 @@ from dagmaster.store.postgres.read_rows import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.read_store import (
@@ -138,7 +139,7 @@ class PostgresReadStore:
         rows = await self._fetch(_SQL["child_jobs"], job_id)
         return {row["parent_node_id"]: (str(row["id"]), JobStatus(row["status"])) for row in rows}
 
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+    async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored graph."""
         if not is_storable(content_hash):
             return None
@@ -401,7 +402,7 @@ class PostgresReadStore:
             self.pool, number, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
         )
 
-    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, Any]:
+    async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:
         """Return the outputs of nodes that are stored in their rows."""
         storable = [node_id for node_id in node_ids if is_storable(node_id)]
         rows = await self._fetch(_SQL["outputs"], job_id, node_ids=storable) if storable else []

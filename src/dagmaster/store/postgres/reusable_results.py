@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.ports.json_text import JsonText
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from dagmaster.engine.model import NodeRow
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.postgres.connection import Connection
@@ -75,7 +76,7 @@ class PostgresReusableResults:
         rows = await self._connection.fetch(_SQL["load_source_outputs"], params)
         return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
 
-    async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
+    async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored graph."""
         row = await self._connection.row(_SQL["definition"], {"content_hash": content_hash})
         return None if row is None else json.loads(row["definition"])
@@ -85,7 +86,7 @@ class PostgresReusableResults:
         row = await self._connection.row(_SQL["find_workflow"], {"workflow_id": workflow_id, "version": version})
         return None if row is None else StoredWorkflow(*row)
 
-    async def resolve_value(self, value: JsonText) -> Any:
+    async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return a value from its text or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 

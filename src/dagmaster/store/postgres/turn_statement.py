@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.engine.model import Node
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.turn_records import TurnCommit
 
 Rows = list[tuple[Any, ...]]
@@ -87,7 +88,7 @@ def statement(present: tuple[str, ...], *, has_readers: bool, single: bool = Fal
     return compile_query("turn", f"WITH {heads}\n{selects}")
 
 
-def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float) -> tuple[Query, dict[str, Any]]:
+def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float) -> tuple[Query, JsonObject]:
     """Return the statement that commits these turns, and its params."""
     rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
     for turn in turns:

@@ -25,6 +25,7 @@ from dagmaster.store.result_notifications import fits_notification
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
@@ -93,7 +94,7 @@ class PostgresWorkerStore:
         await self._side.listen("dagmaster_tasks", on_tasks)
         await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, Any]) -> set[str] | None:
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> set[str] | None:
         """Renew the lease; return the tasks to stop, or None if the worker was expired."""
         params = {
             "worker_id": self.worker_id, "task_ids": list(map(int, held)), "counters": json.dumps(counters),
@@ -217,6 +218,6 @@ class PostgresWorkerStore:
         await asyncio.gather(*(session.close() for session in self.sessions))
 
 
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def _columns(names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> JsonObject:
     columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in names]
     return dict(zip(names, columns, strict=True))
