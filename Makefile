@@ -41,7 +41,7 @@ run: $(STAMP) ## Run the demo: a satellite image becomes a COG and a STAC item (
 	@echo "  $(BIN)/dagmaster run workflows/approval.yaml                       a workflow that asks you"
 	@echo "  $(BIN)/dagmaster workflows diagram workflows/demo.yaml -o demo.svg a picture"
 	@echo "  $(BIN)/dagmaster --help                                            the other commands"
-	@echo "  make test                                                         why to trust it"
+	@echo "  make test                                                         how correctness is tested"
 
 dev: $(STAMP) ## Start a database, an orchestrator and a worker; Ctrl-C stops them
 	@$(BIN)/dagmaster dev

@@ -2,6 +2,10 @@
 
 A source delivers tasks that are claimed already. The claim itself, which gives the task its lease token, is fenced in
 the store whatever delivers the message; the token then guards every later write (`task_ledger`, `task_journal`).
+
+A source and the ledger of its worker belong together: `TaskLedger.register` creates the worker id under which `claim`
+claims, and starts the notifications that set `wakeup`. A source does not claim before that, nor after the ledger has
+expired or deregistered the worker: a new registration has a new id.
 """
 
 from __future__ import annotations

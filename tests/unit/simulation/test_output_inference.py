@@ -10,7 +10,9 @@ from pydantic import BaseModel
 
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.engine.expressions.filters import FILTERS
 from dagmaster.simulation.mock_handlers import learn_shapes
+from dagmaster.simulation.output_inference import _FILTER_INPUTS, _FILTER_OUTPUTS
 
 LOOK = "look: {handler: see, queue: q, next: then}"
 
@@ -134,3 +136,8 @@ def test_the_model_of_a_typed_handler_has_precedence() -> None:
 
     for output in drawn(flow("nodes.look.output.x | length"), known=Registry([see])):
         Seen.model_validate(output, strict=True)
+
+
+def test_the_mocks_know_what_every_filter_takes_or_gives():
+    # `default` takes and gives anything.
+    assert {*_FILTER_INPUTS, *_FILTER_OUTPUTS} == FILTERS.keys() - {"default"}
