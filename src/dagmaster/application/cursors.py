@@ -12,14 +12,16 @@ import binascii
 import json
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.errors import CursorInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dagmaster.ports.read_store import Position
+
+T = TypeVar("T")
 
 _VERSION: Final = 1
 _MAX_LENGTH: Final = 2_000
@@ -55,6 +57,13 @@ def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> st
     """Return the cursor of a position."""
     text = json.dumps([_VERSION, kind.value, list(position)], separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def next_cursor(
+    kind: CursorKind, records: Sequence[T], limit: int, position: Callable[[T], Sequence[int | float | str]]
+) -> str | None:
+    """Return the cursor after the last record of a full page; None after the last page."""
+    return encode_cursor(kind, position(records[-1])) if len(records) == limit else None
 
 
 def decode_cursor(kind: CursorKind, cursor: str | None) -> Position | None:

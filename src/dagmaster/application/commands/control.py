@@ -53,8 +53,7 @@ async def approve_node(
     wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
     """Approve a waiting approval: the job continues."""
-    job, command = await _check_answer(app, CommandKind.APPROVE, job_id, node_id, sent_by=sent_by, comment=comment)
-    return await send_command(app, job, command, wait_seconds=wait_seconds)
+    return await _answer(app, CommandKind.APPROVE, job_id, node_id, sent_by, comment, wait_seconds)
 
 
 async def reject_node(
@@ -67,8 +66,7 @@ async def reject_node(
     wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
     """Reject a waiting approval: its node fails."""
-    job, command = await _check_answer(app, CommandKind.REJECT, job_id, node_id, sent_by=sent_by, comment=comment)
-    return await send_command(app, job, command, wait_seconds=wait_seconds)
+    return await _answer(app, CommandKind.REJECT, job_id, node_id, sent_by, comment, wait_seconds)
 
 
 async def send_signal(
@@ -126,9 +124,15 @@ async def find_retriable_node(app: Application, job_id: str | None, node_id: str
     return job, node
 
 
-async def _check_answer(
-    app: Application, kind: CommandKind, job_id: str | None, node_id: str, *, sent_by: str, comment: str
-) -> tuple[JobRecord, OutgoingCommand]:
+async def _answer(  # noqa: PLR0917 - the arguments of its two callers
+    app: Application,
+    kind: CommandKind,
+    job_id: str | None,
+    node_id: str,
+    sent_by: str,
+    comment: str,
+    wait_seconds: float,
+) -> CommandResult:
     job = await _unfinished_job(app, job_id)
     graph = await app.graphs.get(job.content_hash)
     node = await find_node(app, job, graph, node_id)
@@ -141,7 +145,7 @@ async def _check_answer(
         body={"node": node_id, "comment": comment},
         node_id=node_id,
     )
-    return job, command
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
 
 
 def _check_answerable(job: JobRecord, graph: Graph, node: NodeRecord, sent_by: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
 from dagmaster.application.event_sentences import event_sentence
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import unknown_node
@@ -46,8 +46,10 @@ async def list_events(
     after = after if position is None else int(position[0])
     records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)
     redact = await job_redactor(app, job)
-    next_cursor = encode_cursor(CursorKind.EVENTS, (records[-1].seq,)) if len(records) == limit else None
-    return Page(items=tuple(event_view(job.id, event, redact) for event in records), next_cursor=next_cursor)
+    return Page(
+        items=tuple(event_view(job.id, event, redact) for event in records),
+        next_cursor=next_cursor(CursorKind.EVENTS, records, limit, lambda event: (event.seq,)),
+    )
 
 
 async def follow_events(
@@ -86,11 +88,12 @@ async def recent_events(
     records = await app.read.recent_events(types=types, since=since, after=after, limit=limit)
     redactors = RedactorCache(app)
     items = tuple([event_view(job_id, event, await redactors.get(job_id)) for job_id, event in records])
-    next_cursor = None
-    if len(records) == limit:
-        job_id, event = records[-1]
-        next_cursor = encode_cursor(CursorKind.RECENT_EVENTS, (event.at, job_id, event.seq))
-    return Page(items=items, next_cursor=next_cursor)
+    return Page(
+        items=items,
+        next_cursor=next_cursor(
+            CursorKind.RECENT_EVENTS, records, limit, lambda record: (record[1].at, record[0], record[1].seq)
+        ),
+    )
 
 
 async def count_events(app: Application, *, since: float | None = None, until: float | None = None) -> EventCountsView:
@@ -120,8 +123,10 @@ async def list_logs(
     after = decode_cursor(CursorKind.LOGS, cursor)
     records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, after=after, limit=limit)
     redact = await job_redactor(app, job)
-    next_cursor = encode_cursor(CursorKind.LOGS, records[-1].position) if len(records) == limit else None
-    return Page(items=tuple(_log_view(job.id, record, redact) for record in records), next_cursor=next_cursor)
+    return Page(
+        items=tuple(_log_view(job.id, record, redact) for record in records),
+        next_cursor=next_cursor(CursorKind.LOGS, records, limit, lambda record: record.position),
+    )
 
 
 async def follow_logs(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
 from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.ports.read_store import OrchestratorRecord, QueueRecord, WorkerRecord
+
+V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
 
 
 async def fleet(app: Application) -> FleetView:
@@ -49,14 +52,7 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
         note = f"no live worker serves {record.queue}"
     elif record.waiting:
         note = _process_shortage(record.queue, alive)
-    return QueueView(
-        queue=record.queue,
-        waiting=record.waiting,
-        claimed=record.claimed,
-        oldest_seconds=record.oldest_seconds,
-        workers=claiming,
-        note=note,
-    )
+    return _from_record(QueueView, record, workers=claiming, note=note)
 
 
 def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None:
@@ -70,42 +66,14 @@ def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None
 
 
 def _orchestrator_view(record: OrchestratorRecord) -> OrchestratorView:
-    return OrchestratorView(
-        orchestrator_id=record.owner_id,
-        host=record.host,
-        pid=record.pid,
-        version=record.version,
-        is_alive=record.is_alive,
-        has_died=record.has_died,
-        lease_seconds=record.lease_seconds,
-        silent_seconds=record.silent_seconds,
-        age_seconds=record.age_seconds,
-        stopped_seconds=record.stopped_seconds,
-        jobs=record.jobs,
-        counters=dict(record.counters),
-        left=None if record.left is None else dict(record.left),
-    )
+    return _from_record(OrchestratorView, record, orchestrator_id=record.owner_id)
 
 
 def _worker_view(record: WorkerRecord) -> WorkerView:
-    return WorkerView(
-        worker_id=record.worker_id,
-        host=record.host,
-        pid=record.pid,
-        version=record.version,
-        queues=record.queues,
-        concurrency=record.concurrency,
-        is_alive=record.is_alive,
-        has_died=record.has_died,
-        is_draining=record.is_draining,
-        lease_seconds=record.lease_seconds,
-        silent_seconds=record.silent_seconds,
-        age_seconds=record.age_seconds,
-        stopped_seconds=record.stopped_seconds,
-        running=record.running,
-        prefetched=record.prefetched,
-        processes=record.processes,
-        processes_busy=record.processes_busy,
-        counters=dict(record.counters),
-        left=None if record.left is None else dict(record.left),
-    )
+    return _from_record(WorkerView, record)
+
+
+def _from_record(view: type[V], record: Any, **others: Any) -> V:
+    """Return a view with the fields of a record by their names, besides those that are passed."""
+    names = [field.name for field in fields(view) if field.name not in others]
+    return view(**{name: getattr(record, name) for name in names}, **others)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.blocking_reasons import blocking_reasons
-from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import NodeViews, load_snapshot
 from dagmaster.application.node_lookup import dependencies_of
@@ -41,8 +41,9 @@ async def list_jobs(
     for record in records:
         redact = None if record.error is None else await redactors.get(record.id, record.content_hash)
         views.append(job_view(record, redact))
-    next_cursor = encode_cursor(CursorKind.JOBS, (records[-1].id,)) if len(records) == limit else None
-    return Page(items=tuple(views), next_cursor=next_cursor)
+    return Page(
+        items=tuple(views), next_cursor=next_cursor(CursorKind.JOBS, records, limit, lambda record: (record.id,))
+    )
 
 
 async def job_detail(app: Application, job_id: str | None, *, with_children: bool = False) -> JobDetailView:

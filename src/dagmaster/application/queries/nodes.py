@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_view
 from dagmaster.application.node_lookup import child_of, find_node
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.status import NodeStatus
-    from dagmaster.ports.read_store import AttemptRecord, TaskRecord
+    from dagmaster.ports.read_store import AttemptRecord, NodeRecord, TaskRecord
 
 
 async def list_nodes(
@@ -37,14 +37,16 @@ async def list_nodes(
             for record in records
         ]
     )
-    next_cursor = None
-    if len(records) == limit:
-        last = records[-1]
-        position: tuple[int | str, ...] = (last.job_id, last.node_id)
-        if kind is CursorKind.JOB_NODES:
-            position = (last.parent_node_id or "", last.fan_out_index, last.node_id)
-        next_cursor = encode_cursor(kind, position)
-    return Page(items=items, next_cursor=next_cursor)
+    position = _position_in_job if kind is CursorKind.JOB_NODES else _position_across_jobs
+    return Page(items=items, next_cursor=next_cursor(kind, records, limit, position))
+
+
+def _position_in_job(record: NodeRecord) -> tuple[int | str, ...]:
+    return (record.parent_node_id or "", record.fan_out_index, record.node_id)
+
+
+def _position_across_jobs(record: NodeRecord) -> tuple[int | str, ...]:
+    return (record.job_id, record.node_id)
 
 
 async def list_children(
@@ -115,8 +117,10 @@ async def list_tasks(
             redact = await redactors.get(record.job_id)
             view = replace(view, progress=progress_view(redact(record.progress)))
         items.append(view)
-    next_cursor = encode_cursor(CursorKind.TASKS, (records[-1].task_id,)) if len(records) == limit else None
-    return Page(items=tuple(items), next_cursor=next_cursor)
+    return Page(
+        items=tuple(items),
+        next_cursor=next_cursor(CursorKind.TASKS, records, limit, lambda record: (record.task_id,)),
+    )
 
 
 def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], Any]) -> AttemptView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor
+from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
 from dagmaster.application.node_lookup import suggest_name
 from dagmaster.application.secret_inputs import redact_definition
 from dagmaster.application.views.page import Page
@@ -31,10 +31,9 @@ async def list_workflows(app: Application, *, cursor: str | None = None, limit: 
         )
         for record in records
     )
-    is_last = len(records) < limit
     return Page(
         items=items,
-        next_cursor=None if is_last else encode_cursor(CursorKind.WORKFLOWS, (records[-1].workflow_id,)),
+        next_cursor=next_cursor(CursorKind.WORKFLOWS, records, limit, lambda record: (record.workflow_id,)),
     )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagmaster.application.time_points import parse_time
 from dagmaster.cli.database import on_application
+from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
 
@@ -18,17 +18,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import JobView, Page
-    from dagmaster.ports.read_store import JobFilter
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
-
-
-def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Parse a point in time."""
-    try:
-        return None if value is None else parse_time(value, time.time())
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database.")
@@ -46,12 +37,10 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id.")
 @click.option("--idempotency-key", metavar="KEY", help="Only the job that was submitted with this key.")
 @click.option("--parent", "parent_job_id", metavar="JOB", help="Only child jobs of this job.")
-@click.option(
-    "--since", callback=_parse_time, metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date."
-)
-@click.option("--until", callback=_parse_time, metavar="TIME", help="Only jobs submitted before this.")
-@click.option("--finished-since", callback=_parse_time, metavar="TIME", help="Only jobs finished after this.")
-@click.option("--finished-until", callback=_parse_time, metavar="TIME", help="Only jobs finished before this.")
+@click.option("--since", metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date.")
+@click.option("--until", metavar="TIME", help="Only jobs submitted before this.")
+@click.option("--finished-since", metavar="TIME", help="Only jobs finished after this.")
+@click.option("--finished-until", metavar="TIME", help="Only jobs finished before this.")
 @click.option("--text", metavar="PREFIX", help="The id, name, submitter or correlation id starts with this.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The maximum number of entries."
@@ -74,11 +63,15 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
       dagmaster jobs list --status failed --finished-since 1h
       dagmaster jobs list --text night-          id, name, submitter or correlation id
     """
+    from dagmaster.application.job_filters import parse_job_filter
+
+    with command_errors():
+        job_filter = parse_job_filter(now=time.time(), **filters)
 
     async def query(app: Application) -> Page[JobView]:
         from dagmaster.application.queries.jobs import list_jobs
 
-        return await list_jobs(app, _job_filter(filters), cursor=cursor, limit=limit)
+        return await list_jobs(app, job_filter, cursor=cursor, limit=limit)
 
     page = on_application(data_dir, query)
     if as_json:
@@ -99,20 +92,3 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
     if page.next_cursor is not None:
         click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
     return COMPLETED
-
-
-def _job_filter(filters: dict[str, Any]) -> JobFilter:
-    from dagmaster.application.views import JobStatus
-    from dagmaster.ports.read_store import JobFilter
-
-    statuses = frozenset(JobStatus(status.upper()) for status in filters["statuses"])
-    names = ("workflow_id", "version", "name", "submitted_by", "correlation_id", "idempotency_key", "parent_job_id")
-    return JobFilter(
-        statuses=statuses,
-        created_after=filters["since"],
-        created_before=filters["until"],
-        finished_after=filters["finished_since"],
-        finished_before=filters["finished_until"],
-        text=filters["text"] or None,
-        **{name: filters[name] for name in names},
-    )
