@@ -81,7 +81,7 @@ async def ensure_schema(config: DatabaseConfig, *, migrate: bool) -> None:
     """Ensure that the schema is current: migrate, or raise with the remedy."""
     from dagmaster.store.postgres import schema_version as schema
 
-    if migrate and await schema.current(config.dsn) in (None, *schema.OLDER):
+    if migrate and schema.needs_upgrade(await schema.current(config.dsn)):
         await asyncio.to_thread(schema.upgrade, config.dsn)
     else:
         await schema.require_current(config.dsn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import (
     TERMINAL_NODE,
@@ -14,6 +14,7 @@ from dagmaster.engine.status import (
 )
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_store import AttemptRecord, JobRecord, NodeRecord, OwnerRecord, TaskRecord
+from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory.fleet_reader import PLACE, worker_place
 
 if TYPE_CHECKING:
@@ -275,8 +276,3 @@ def task_record(task: StoredTask) -> TaskRecord:
         stop_requested_at=task.stop_requested_at,
         progress=from_json(task.progress),
     )
-
-
-def from_json(text: str | None) -> Any:
-    """Return a JSON value."""
-    return None if text is None else json.loads(text)

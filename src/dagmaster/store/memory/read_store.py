@@ -24,13 +24,13 @@ from dagmaster.ports.read_store import (
     WorkflowRecord,
 )
 from dagmaster.store.fleet_state import queue_state
+from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
 from dagmaster.store.memory.read_rows import (
     attempt_records,
     current_nodes,
     displayed_job_status,
     displayed_node_status,
-    from_json,
     job_record,
     matches,
     node_record,
@@ -104,7 +104,7 @@ class MemoryReadStore:
         return None if job is None else job_record(self._database, job, with_values=True)
 
     async def newest_job_id(self) -> str | None:
-        """Return the id of the newest job that is no child job."""
+        """Return the id of the newest job that is not a child job."""
         return next((job.new.id for job in self._newest_first() if job.new.parent is None), None)
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:

@@ -14,6 +14,7 @@ from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import JobFilter
 
@@ -130,7 +131,7 @@ def _counts_query(conditions: tuple[str, ...], alternatives: _Alternatives, stat
         "counts",
         open_jobs="\nUNION\n".join(_fill("open_jobs", **match) for match in matches),
         finished_jobs="\nUNION\n".join(_fill(finished, **match) for match in matches),
-        only=_fill("only", statuses=_literals(statuses)) if statuses else "true",
+        only=_fill("only", statuses=literals(statuses)) if statuses else "true",
     )
     return compile_query("job_list.counts", text)
 
@@ -158,7 +159,7 @@ def _branches(match: dict[str, str], statuses: tuple[JobStatus, ...]) -> Iterabl
             conditions = f"{match['conditions']} AND {_fill('status', status=status)}"
             yield _fill("branch", source=match["source"], conditions=conditions)
     if not TERMINAL_JOB.issuperset(statuses):
-        yield _fill("open_branch", open_jobs=_fill("open_jobs", **match), statuses=_literals(statuses))
+        yield _fill("open_branch", open_jobs=_fill("open_jobs", **match), statuses=literals(statuses))
 
 
 def _fill(name: str, **values: str) -> str:
@@ -168,7 +169,8 @@ def _fill(name: str, **values: str) -> str:
     return text
 
 
-def _literals(statuses: tuple[JobStatus, ...]) -> str:
+def literals(statuses: Iterable[JobStatus | NodeStatus]) -> str:
+    """Return statuses as a list of SQL literals."""
     return ", ".join(f"'{status}'" for status in statuses)
 
 

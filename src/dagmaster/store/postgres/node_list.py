@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable
+from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable, literals
 from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _page_query(
         order = _ACROSS_ORDER
     where = " AND ".join(texts[name] for name in conditions)
     if statuses:
-        where += f" AND n.status IN ({_literals(_stored(statuses))})"
-        where += f" AND dag_displayed_node_status(n.status, q.worker_id) IN ({_literals(statuses)})"
+        where += f" AND n.status IN ({literals(_stored(statuses))})"
+        where += f" AND dag_displayed_node_status(n.status, q.worker_id) IN ({literals(statuses)})"
     return compile_query(
         "node_list.page",
         f"{texts['columns']}\n{source}\n{texts['task']}\nWHERE {where} ORDER BY {order} LIMIT :limit",
@@ -111,7 +111,3 @@ def _stored(statuses: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
     """Return the stored statuses that may be displayed as these: a claimed task is stored as DISPATCHED."""
     claimed = (NodeStatus.DISPATCHED,) if NodeStatus.RUNNING in statuses else ()
     return tuple(dict.fromkeys((*statuses, *claimed)))
-
-
-def _literals(statuses: tuple[NodeStatus, ...]) -> str:
-    return ", ".join(f"'{status}'" for status in statuses)

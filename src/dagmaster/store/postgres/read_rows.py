@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.read_store import AttemptRecord, JobRecord, LogRecord, NodeRecord, OwnerRecord, TaskRecord
+from dagmaster.store.json_columns import from_json
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -83,11 +83,6 @@ def log_record(row: Record) -> LogRecord:
     """Return a chunk of a log."""
     position = (row["at"], str(row["task_id"]), row["chunk"])
     return LogRecord(row["node_id"], row["attempt"], row["at"], row["text"], position)
-
-
-def from_json(text: str | None) -> Any:
-    """Return a JSON value."""
-    return None if text is None else json.loads(text)
 
 
 def _id(number: int | None) -> str | None:

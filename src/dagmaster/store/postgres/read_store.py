@@ -20,6 +20,7 @@ from dagmaster.ports.read_store import (
     WorkflowRecord,
 )
 from dagmaster.store.fleet_state import queue_state
+from dagmaster.store.json_columns import from_json
 from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
 from dagmaster.store.postgres.fleet import read_fleet, read_workers
@@ -38,7 +39,6 @@ from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
 from dagmaster.store.postgres.read_rows import (
     attempt_record,
-    from_json,
     job_record,
     log_record,
     node_record,
@@ -123,7 +123,7 @@ class PostgresReadStore:
         return None if row is None else job_record(row)
 
     async def newest_job_id(self) -> str | None:
-        """Return the id of the newest job that is no child job."""
+        """Return the id of the newest job that is not a child job."""
         row = await self.pool.row(_SQL["newest_job"], {})
         return None if row is None else str(row["id"])
 
@@ -417,6 +417,6 @@ class PostgresReadStore:
             yield subscription
 
     async def _fetch(self, query: Query, job_id: str, **params: Any) -> list[Any]:
-        """Run a query about one job. No job has an id that is no number."""
+        """Run a query about one job; ids are numeric."""
         number = bigint(job_id)
         return [] if number is None else await self.pool.fetch(query, {"job_id": number, **params})

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.connection import Connection
 
 _SQL = queries("orchestrator")
+_DEFINITION = queries("read")["definition"]
 
 
 class PostgresReusableResults:
@@ -78,7 +79,7 @@ class PostgresReusableResults:
 
     async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored graph."""
-        row = await self._connection.row(_SQL["definition"], {"content_hash": content_hash})
+        row = await self._connection.row(_DEFINITION, {"content_hash": content_hash})
         return None if row is None else json.loads(row["definition"])
 
     async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:

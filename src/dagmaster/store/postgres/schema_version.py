@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0002"
-# The versions that can be upgraded.
-OLDER: Final[tuple[str, ...]] = ("0001",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +38,17 @@ async def current(dsn: str) -> str | None:
         await connection.close()
 
 
+def needs_upgrade(revision: str | None) -> bool:
+    """Return whether a database has no schema yet, or an older one."""
+    return revision is None or revision < HEAD
+
+
 async def require_current(dsn: str) -> None:
     """Raise `SchemaVersionMismatch`, with the remedy, unless the database has the version of this code."""
     revision = await current(dsn)
     if revision is None:
         raise SchemaVersionMismatch("the database has no dagmaster schema yet: run `dagmaster migrate`")
-    if revision < HEAD:
+    if needs_upgrade(revision):
         raise SchemaVersionMismatch(
             f"the schema has version {revision}, this code needs {HEAD}: run `dagmaster migrate`"
         )

@@ -1,4 +1,5 @@
--- Orchestrators, workers and queues: who is alive, who is gone since an hour, what they own, claim and left.
+-- Orchestrators, workers and queues: live services, services that stopped within the last hour, what they own,
+-- claim and left.
 
 -- name: orchestrators
 -- Live orchestrators, and the last ones that stopped or died.
@@ -12,7 +13,7 @@ WHERE o.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
        OR o.owner_id IN (SELECT g.owner_id FROM dag_orchestrators g
                          WHERE g.stopped_at IS NOT NULL
                            AND g.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
-                         ORDER BY g.stopped_at DESC LIMIT :max_gone))
+                         ORDER BY g.stopped_at DESC LIMIT :max_stopped))
 
 -- name: left_jobs
 -- Where the open jobs are that orchestrators left: owned again, or not.
@@ -34,7 +35,7 @@ WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
        OR w.worker_id IN (SELECT g.worker_id FROM dag_workers g
                           WHERE g.stopped_at IS NOT NULL
                             AND g.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
-                          ORDER BY g.stopped_at DESC LIMIT :max_gone))
+                          ORDER BY g.stopped_at DESC LIMIT :max_stopped))
 
 -- name: workers_of_tasks
 -- Live workers, and these.

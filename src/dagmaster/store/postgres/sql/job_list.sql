@@ -181,5 +181,5 @@ LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
 ORDER BY j.id DESC
 
 -- name: values
--- What only one job is asked for.
+-- Columns read for a single job only.
 , j.inputs, j.result, j.result_ref

@@ -169,10 +169,6 @@ SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priorit
        resumed_from, redo
 FROM dag_jobs WHERE id = :job_id
 
--- name: definition
--- A stored graph.
-SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
-
 -- name: find_workflow
 -- A published workflow: this version, or the active one.
 SELECT workflow_id, version, content_hash FROM dag_workflows
@@ -199,8 +195,8 @@ UPDATE dag_jobs j SET owner_id = NULL, previous_owner_id = j.owner_id
 FROM (SELECT owner_id FROM expired
       UNION
       -- One that was paused may have claimed after it was expired.
-      SELECT owner_id FROM dag_orchestrators WHERE stopped_at > clock() - interval '1 hour') AS gone
-WHERE j.owner_id = gone.owner_id
+      SELECT owner_id FROM dag_orchestrators WHERE stopped_at > clock() - interval '1 hour') AS stopped
+WHERE j.owner_id = stopped.owner_id
 RETURNING j.id
 
 -- name: expired_workers
@@ -252,12 +248,12 @@ FROM reported
 
 -- name: release_stopped
 -- Release unclaimed tasks that were requested to stop.
-WITH gone AS (
+WITH removed AS (
     DELETE FROM dag_task_queue q WHERE q.stop_requested_at IS NOT NULL AND q.worker_id IS NULL RETURNING q.*
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)
-    SELECT job_id, node_id, attempt, task_id, queue, 'RELEASED', dispatched_at, clock() FROM gone
+    SELECT job_id, node_id, attempt, task_id, queue, 'RELEASED', dispatched_at, clock() FROM removed
     RETURNING job_id
 )
 SELECT count(*) AS released,
@@ -271,7 +267,7 @@ FROM reported
 WITH released AS (
     UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id WHERE owner_id = :owner_id RETURNING id
 ),
-gone AS (
+deregistered AS (
     UPDATE dag_orchestrators
     SET stopped_at = clock(), counters = counters || jsonb_build_object('left', (SELECT count(*) FROM released))
     WHERE owner_id = :owner_id

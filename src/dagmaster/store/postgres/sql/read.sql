@@ -2,7 +2,7 @@
 -- Lists of jobs are in job_list.sql, the fleet in fleet.sql, the facts of a diagnosis in diagnosis.sql.
 
 -- name: newest_job
--- The newest job that is no child job.
+-- The newest job that is not a child job.
 SELECT id FROM dag_jobs WHERE parent_job_id IS NULL ORDER BY id DESC LIMIT 1
 
 -- name: definition
@@ -108,8 +108,8 @@ ORDER BY q.task_id
 LIMIT :limit
 
 -- name: backlog
--- The unclaimed tasks of a job by queue. An array of ids leaves one plan only, the primary key: a join was once planned
--- the wrong way round, at 10 s for 10,000 tasks.
+-- The unclaimed tasks of a job by queue. An array of ids leaves one plan only, the primary key: for a join the
+-- planner once chose a bad join order, at 10 s for 10,000 tasks.
 SELECT q.queue, count(*) AS tasks, extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds
 FROM dag_task_queue q
 WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n

@@ -24,7 +24,7 @@ FROM alive
 -- name: reconcile
 -- Release the tasks that this worker has claimed in the database and does not know. A lost connection may have lost the
 -- response to a claim, a crashed server a report that was not on disk. A worker that stops releases all its tasks so.
-WITH gone AS (
+WITH removed AS (
     DELETE FROM dag_task_queue q
     WHERE q.worker_id = :worker_id AND q.claimed_at <= clock() - make_interval(secs => :seconds)
       AND q.task_id <> ALL(:task_ids::bigint[])
@@ -35,7 +35,7 @@ reported AS (
                                   claimed_at, reported_at)
     SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'RELEASED', progress, dispatched_at, claimed_at,
            clock()
-    FROM gone
+    FROM removed
     RETURNING job_id
 )
 SELECT count(*) AS released,

@@ -1,0 +1,11 @@
+"""JSON columns of rows, which both stores hold as text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def from_json(text: str | None) -> Any:
+    """Return a JSON value; None for NULL."""
+    return None if text is None else json.loads(text)
