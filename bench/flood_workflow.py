@@ -80,7 +80,7 @@ def _flood_maps(place: Path, sizes: Sizes) -> Iterator[Row]:
     yield Row("flood workflow, CPU time over that of the pool", 100 * (ratio - 1), "%", at_most=5)
     peak, pool_peak = (max(usage.peak for usage in side) / MB for side in (workflow, pool))
     yield Row(
-        "flood workflow, most memory of a task's process", peak, "MB", floor=pool_peak,
+        "flood workflow, peak memory of a task's process", peak, "MB", floor=pool_peak,
         at_most=128 * 1.048576 + 400, target="≤ 128 MiB of cache + 400 MB",
     )  # fmt: skip
     yield from _extrapolate(sizes, seconds, stored)

@@ -136,8 +136,15 @@ def _chains(stack: Stack) -> Iterator[Row]:
     beside = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=2))
     # Both relative to their floors: the load of a shared machine changes within a minute.
     quicker = alone.floor / beside.floor
-    yield Row("dispatch beside 50,000 waiting nodes, to alone", beside.hop / alone.hop * quicker, "x", at_most=1.1)
-    yield Row("chain beside 50,000 waiting nodes, to alone", beside.seconds / alone.seconds * quicker, "x", at_most=1.1)
+    yield Row(
+        "dispatch beside 50,000 waiting nodes, relative to alone", beside.hop / alone.hop * quicker, "x", at_most=1.1
+    )
+    yield Row(
+        "chain beside 50,000 waiting nodes, relative to alone",
+        beside.seconds / alone.seconds * quicker,
+        "x",
+        at_most=1.1,
+    )
     started = time.perf_counter()
     asyncio.run(_start_waiting_jobs(stack.dsn, 50))
     yield Row("nodes begin to wait, in jobs of 1,000", 50_000 / (time.perf_counter() - started), "/s")
@@ -211,7 +218,7 @@ def _fan_outs(stack: Stack) -> Iterator[Row]:
             yield from large.details()
     for name in ("orchestrator", "worker"):
         peak = process_usage.memory(stack.pids[name])["VmHWM"]
-        yield Row(f"fan-out of 100,000, most memory of the {name}", peak / MB, "MB")
+        yield Row(f"fan-out of 100,000, peak memory of the {name}", peak / MB, "MB")
 
 
 def _fan_out_round(stack: Stack) -> Iterator[Row]:
