@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+# A shell starts background jobs with SIGINT ignored, and every child process inherits that: a test that sends SIGINT
+# would wait forever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine is not a failure: no deadlines, no health check for slow data.
 SLOW = [HealthCheck.too_slow]

@@ -54,7 +54,6 @@ NAMES: Final = {
 """Names that no variable, argument or attribute has: they are fine in prose, and say nothing about a value."""
 
 NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
-    "src/dagmaster/application": frozenset(["somebody", "wanted", "whoever"]),
     # An output of catalog handlers is named `found`.
     "src/dagmaster/handlers": frozenset(["found"]),
 }
