@@ -18,21 +18,21 @@ class ConnectionBackoff:
         self._max_seconds = max_seconds
         self._delay = 0.0
 
-    def failed(self, error: Exception) -> float:
+    def on_failure(self, error: Exception) -> float:
         """Record a failed call; return the seconds to wait before the next try."""
         if not self._delay:
-            self._logger.warning("%s; trying again until it is there", error)
+            self._logger.warning("%s; retrying with backoff", error)
         self._delay = min(max(self._delay * 2, FIRST_SECONDS), self._max_seconds)
         return self._delay
 
-    def disconnected(self) -> None:
+    def on_disconnect(self) -> None:
         """Record a lost connection. It is logged even if the next call reconnects before any caller notices."""
         if not self._delay:
-            self._logger.warning("the connection to the database was lost; trying again until it is there")
+            self._logger.warning("the connection to the database was lost; reconnecting with backoff")
             self._delay = FIRST_SECONDS
 
-    def recovered(self) -> None:
+    def on_success(self) -> None:
         """Record a successful call."""
         if self._delay:
-            self._logger.warning("the database is there again")
+            self._logger.warning("the connection to the database was restored")
         self._delay = 0.0

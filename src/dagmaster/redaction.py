@@ -24,7 +24,7 @@ MIN_SECRET_DIGITS = 4
 _OUR_KEYS = frozenset({"kind", "message", "type", "traceback"})
 
 
-def redacted(outcome: Outcome, secrets: Collection[str]) -> Outcome:
+def redact_outcome(outcome: Outcome, secrets: Collection[str]) -> Outcome:
     """Return the outcome with *** for every secret, in keys too. Without secrets it is the same object."""
     redact = _text_redactor(secrets)
     if redact is None:

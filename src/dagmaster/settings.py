@@ -83,8 +83,12 @@ class Settings(BaseSettings):
         description="Where raw data is stored: file:///folder, s3://bucket/prefix, az://container/prefix or"
         " gs://bucket/prefix. Default: a folder beside the large outputs.",
     )
-    silver_url: str | None = Field(default=None, description="Where processed data goes. Default: likewise.")
-    gold_url: str | None = Field(default=None, description="Where published data goes. Default: likewise.")
+    silver_url: str | None = Field(
+        default=None, description="Where processed data goes. Default: a folder beside the large outputs."
+    )
+    gold_url: str | None = Field(
+        default=None, description="Where published data goes. Default: a folder beside the large outputs."
+    )
     file_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(),
         description="Directories that handlers may read besides the zones, comma-separated."
@@ -173,7 +177,7 @@ class Settings(BaseSettings):
 
     @field_validator("outputs_url", "bronze_url", "silver_url", "gold_url")
     @classmethod
-    def _place(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_place(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
             if info.field_name == "outputs_url" and value.startswith("memory:"):
                 raise ValueError("must be durable: memory:// is not")
@@ -185,7 +189,7 @@ class Settings(BaseSettings):
 
     @field_validator("storage_containers")
     @classmethod
-    def _containers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_containers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for url in value:
             try:
                 is_container = BlobUri.parse(f"{url.rstrip('/')}/x").name == "x" and not url.startswith("file:")
@@ -197,12 +201,12 @@ class Settings(BaseSettings):
 
     @field_validator("database_url", "database_direct_url")
     @classmethod
-    def _address(cls, value: SecretStr | None) -> SecretStr | None:
+    def _check_address(cls, value: SecretStr | None) -> SecretStr | None:
         return None if value is None else SecretStr(_checked_url(value.get_secret_value().strip()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SettingsReport:
     """The settings read from the environment. An invalid setting has its default here, and a message in `problems`."""
 
     settings: Settings
@@ -219,7 +223,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class SettingView:
     """One setting, with secrets masked."""
 
     name: str
@@ -240,7 +244,7 @@ def load_settings(*, services: bool = False) -> Settings:
     return reading.settings
 
 
-def read_settings(*, services: bool = False) -> Reading:
+def read_settings(*, services: bool = False) -> SettingsReport:
     """Read the settings and their origins, without raising."""
     # pydantic-settings reads names in any case.
     variables = {name.upper(): name for name, value in os.environ.items() if value}
@@ -256,11 +260,11 @@ def read_settings(*, services: bool = False) -> Reading:
         invalid = {str(detail["loc"][0]): _describe_problem(dict(detail)) for detail in error.errors(include_url=False)}
         problems = {name: f"{origins[name]} {reason}{_quote_raw(name, origins)}" for name, reason in invalid.items()}
         settings = Settings(**values | {name: Settings.model_fields[name].get_default() for name in invalid})
-    return Reading(
+    return SettingsReport(
         settings=settings,
         origins=origins,
         problems=problems,
-        typos=_typos(variables),
+        typos=_find_typos(variables),
         unused=unused,
         secrets=tuple(
             sorted(name.removeprefix(SECRET_PREFIX) for name in variables.values() if name.startswith(SECRET_PREFIX))
@@ -268,13 +272,15 @@ def read_settings(*, services: bool = False) -> Reading:
     )
 
 
-def show_settings(reading: Reading) -> list[Shown]:
+def show_settings(reading: SettingsReport) -> list[SettingView]:
     """Return every setting with its value and origin, secrets masked."""
     return [
-        Shown(
+        SettingView(
             name=name,
             variable=_variable(name),
-            value=_raw(name, reading.origins) if name in reading.problems else _shown(getattr(reading.settings, name)),
+            value=_raw(name, reading.origins)
+            if name in reading.problems
+            else _to_json(getattr(reading.settings, name)),
             source=reading.origins.get(name, "default"),
             description=field.description or "",
             problem=reading.problems.get(name, ""),
@@ -283,7 +289,7 @@ def show_settings(reading: Reading) -> list[Shown]:
     ]
 
 
-def masked_url(url: str) -> str:
+def mask_url(url: str) -> str:
     """Return a database URL with its password masked; mask the whole URL if it cannot be parsed reliably."""
     scheme, mark, rest = url.partition("://")
     if not mark or not re.fullmatch(r"[a-z+]{1,32}", scheme):
@@ -328,7 +334,7 @@ def _from_aliases(direct: dict[str, str]) -> tuple[dict[str, str], dict[str, str
     for alias in [alias for alias in present if alias.setting and not alias.part]:
         winner = direct.get(alias.setting) or origins.get(alias.setting)
         if winner:
-            unused.append(f"{alias.name} is set and not used: {winner} wins.")
+            unused.append(f"{alias.name} is overridden by {winner}.")
         else:
             values[alias.setting], origins[alias.setting] = os.environ[alias.name], alias.name
     parts: dict[str, Alias] = {}
@@ -337,7 +343,7 @@ def _from_aliases(direct: dict[str, str]) -> tuple[dict[str, str], dict[str, str
         if not winner and alias.part in parts:
             winner = parts[alias.part].name
         if winner:
-            unused.append(f"{alias.name} is set and not used: {winner} wins.")
+            unused.append(f"{alias.name} is overridden by {winner}.")
         else:
             parts[alias.part] = alias
     if "host" in parts:
@@ -407,15 +413,15 @@ def _raw(setting: str, origins: dict[str, str]) -> str:
     return MASK if setting in _SECRETS else shorten_uri(os.environ.get(origins[setting], ""))[:100]
 
 
-def _shown(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return masked_url(value.get_secret_value())
+        return mask_url(value.get_secret_value())
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value
 
 
-def _typos(variables: dict[str, str]) -> tuple[str, ...]:
+def _find_typos(variables: dict[str, str]) -> tuple[str, ...]:
     known = {_variable(name) for name in Settings.model_fields}
     messages = []
     for name, written in sorted(variables.items()):

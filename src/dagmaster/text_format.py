@@ -25,16 +25,16 @@ def format_rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun in the right number."""
     return f"1 {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
 
 
-def listed(names: Sequence[str], total: int | None = None, *, joint: str = "and") -> str:
+def format_list(names: Sequence[str], total: int | None = None, *, conjunction: str = "and") -> str:
     """Join the first few names, and count the rest."""
     count = len(names) if total is None else total
     if count <= _NAMED:
-        return f" {joint} ".join((", ".join(names[:-1]), names[-1])) if count > 1 else "".join(names)
+        return f" {conjunction} ".join((", ".join(names[:-1]), names[-1])) if count > 1 else "".join(names)
     return f"{', '.join(names[:_NAMED])} and {count - _NAMED:,} more"
 
 

@@ -777,7 +777,7 @@ async def test_what_dead_services_left_is_counted_by_what_became_of_it(world):
     fleet = await reader.fleet()
     left = {each.owner_id: each.left for each in fleet.orchestrators}
     assert left[id_of(played.orchestrator)] == {
-        "jobs": 1, "owned_again": 0, "unowned": 1, "not_reclaimed": 0, "moved_on": 0,
+        "jobs": 1, "owned_again": 0, "unowned": 1, "not_reclaimed": 0, "reassigned": 0,
     }  # fmt: skip
     assert left[id_of(other)] is None
     assert fleet.unowned_jobs == 1

@@ -121,7 +121,7 @@ def test_a_start_that_is_interrupted_leaves_no_server(house, monkeypatch):
             return answer
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process, "ready_at", interrupted)
+    monkeypatch.setattr(process, "find_ready_socket", interrupted)
     with pytest.raises(KeyboardInterrupt):
         embedded.start()
     assert not house.is_served(data_dir)
@@ -356,7 +356,7 @@ def test_a_directory_that_cannot_be_written_is_reported(house):
     (house.place / "roots").mkdir(mode=0o755)
     said = house.user(house.place / "roots" / "data", uid=NOBODY).refused()
     assert "Permission denied" in said
-    assert f"Give a directory that user {NOBODY} can write" in said
+    assert f"Use a directory that user {NOBODY} can write" in said
 
 
 @as_root
@@ -513,7 +513,7 @@ class House:
         return disk / "data"
 
     def server(self, data_dir: Path) -> int:
-        pid = process.listener(data_dir / "cluster")
+        pid = process.find_server_pid(data_dir / "cluster")
         assert pid
         assert Path(f"/proc/{pid}/cwd").readlink() == data_dir / "cluster"
         return pid

@@ -8,39 +8,39 @@ import pytest
 
 from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Released, Succeeded
-from dagmaster.redaction import redact_value, redacted
+from dagmaster.redaction import redact_outcome, redact_value
 from dagmaster.worker.task_outcomes import failure_of
 
 
 @pytest.mark.parametrize("secrets", [(), [""], {""}])
 def test_without_secrets_the_outcome_is_the_same_object(secrets):
     outcome = Succeeded({"a": "text"})
-    assert redacted(outcome, secrets) is outcome
+    assert redact_outcome(outcome, secrets) is outcome
     assert redact_value(outcome.output, secrets) is outcome.output
 
 
 def test_a_secret_goes_from_output_and_metrics_in_values_and_keys_at_any_depth():
     outcome = Succeeded({"a": ["x hush y", {"hush": {"deep": "hushhush"}}], "n": 1, "no": None}, {"m": "hush"})
-    kept = redacted(outcome, ["hush"])
+    kept = redact_outcome(outcome, ["hush"])
     assert kept == Succeeded({"a": ["x *** y", {"***": {"deep": "******"}}], "n": 1, "no": None}, {"m": "***"})
     assert outcome.metrics == {"m": "hush"}
 
 
 def test_a_secret_goes_from_an_errors_message_traceback_and_details():
     error = {"kind": "hush", "message": "no hush", "type": "E", "traceback": "E: hush!", "tiles": [{"hush": "hush"}]}
-    assert redacted(Failed(error, permanent=True), ["hush"]) == Failed(
+    assert redact_outcome(Failed(error, permanent=True), ["hush"]) == Failed(
         {"kind": "***", "message": "no ***", "type": "E", "traceback": "E: ***!", "tiles": [{"***": "***"}]},
         permanent=True,
     )
 
 
 def test_a_secret_that_is_the_name_of_a_field_leaves_the_error_readable():
-    outcome = redacted(Failed({"kind": "error", "message": "a message"}), ["message", "kind"])
+    outcome = redact_outcome(Failed({"kind": "error", "message": "a message"}), ["message", "kind"])
     assert outcome == Failed({"kind": "error", "message": "a ***"})
 
 
 def test_what_was_handed_back_has_no_secret_either():
-    assert redacted(Released("for hush"), ["hush"]) == Released("for ***")
+    assert redact_outcome(Released("for hush"), ["hush"]) == Released("for ***")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_longest_secret_counts_and_overlapping_ones_leave_nothing(text, secr
 @pytest.mark.parametrize("secret", ['it\'s "it"', "line\nline", "back\\slash", "schön", "nul\0", "half\udcff"])
 def test_a_secret_is_found_as_repr_and_json_write_it(secret):
     odd: Any = {secret}
-    said = redacted(failure_of(PermanentError(f"not {secret}", odd=odd, key=KeyError(secret))), [secret])
+    said = redact_outcome(failure_of(PermanentError(f"not {secret}", odd=odd, key=KeyError(secret))), [secret])
     assert isinstance(said, Failed)
     assert said.error["message"] == "not ***"
     assert said.error["odd"][1:-1].strip("'\"") == "***"

@@ -14,7 +14,7 @@ from dagmaster.settings import (
     MASK,
     Settings,
     load_settings,
-    masked_url,
+    mask_url,
     read_settings,
     secret_values,
     show_settings,
@@ -62,14 +62,14 @@ def test_a_name_of_dagmaster_wins_over_a_name_of_the_sources(environment):
     reading = read_settings(services=True)
     assert reading.settings.poll_seconds == 2.0
     assert reading.origins["poll_seconds"] == "DAGMASTER_POLL_SECONDS"
-    assert reading.unused == ("POLL_INTERVAL_SEC is set and not used: DAGMASTER_POLL_SECONDS wins.",)
+    assert reading.unused == ("POLL_INTERVAL_SEC is overridden by DAGMASTER_POLL_SECONDS.",)
 
 
 def test_of_two_names_for_one_setting_the_upper_one_of_the_table_wins(environment):
     environment(DAG_WORKER_QUEUE="of-the-orchestrator", WORKER_QUEUE="of-the-worker")
     reading = read_settings(services=True)
     assert reading.settings.queues == ("of-the-worker",)
-    assert reading.unused == ("DAG_WORKER_QUEUE is set and not used: WORKER_QUEUE wins.",)
+    assert reading.unused == ("DAG_WORKER_QUEUE is overridden by WORKER_QUEUE.",)
 
 
 def test_every_name_of_the_sources_does_something_or_says_why_not(monkeypatch):
@@ -113,7 +113,7 @@ def test_a_whole_address_wins_over_its_parts(environment):
     environment(DATABASE_URL="postgresql://a/x", POSTGRES_HOST="b")
     reading = read_settings(services=True)
     assert reading.origins["database_url"] == "DATABASE_URL"
-    assert reading.unused == ("POSTGRES_HOST is set and not used: DATABASE_URL wins.",)
+    assert reading.unused == ("POSTGRES_HOST is overridden by DATABASE_URL.",)
 
 
 def test_a_password_without_a_host_makes_no_address(environment):
@@ -184,14 +184,14 @@ def test_a_variable_that_is_no_setting_is_told_with_the_nearest_name(environment
     ],
 )
 def test_an_address_shows_user_host_and_database_and_no_password(url, masked):
-    assert masked_url(url).replace("me@tenant", "me") == masked
+    assert mask_url(url).replace("me@tenant", "me") == masked
 
 
 @given(st.text(alphabet="ab@/?#:%[]=&.", max_size=8))
 def test_no_password_however_it_is_written_is_shown(rest):
     # The canary may stand anywhere in what somebody took for a password.
     for password in (f"{CANARY}{rest}", f"{rest}{CANARY}"):
-        assert CANARY not in masked_url(f"postgresql://user:{password}@host/db")
+        assert CANARY not in mask_url(f"postgresql://user:{password}@host/db")
 
 
 @pytest.mark.parametrize("services", [False, True])

@@ -17,7 +17,7 @@ from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Queue
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
-from dagmaster.text_format import age, counted
+from dagmaster.text_format import age, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.ports.read_store import NodeRecord, PendingCommand
 
-PATIENCE_SECONDS: Final = 5.0
+REPORT_AFTER_SECONDS: Final = 5.0
 """A task or a job that waits for less than this is not reported."""
 _MAX_SENTENCES: Final = 6
 
@@ -49,7 +49,7 @@ def command_sentences(commands: Sequence[PendingCommand], orchestrators: int) ->
         if not orchestrators:
             waiting = f"has been waiting {seconds} for an orchestrator; none is alive"
             yield f"{subject} {waiting} → dagmaster orchestrator"
-        elif command.age_seconds > PATIENCE_SECONDS:
+        elif command.age_seconds > REPORT_AFTER_SECONDS:
             yield f"{subject} has been waiting {seconds} to be processed"
 
 
@@ -71,7 +71,7 @@ def _owner_sentences(snapshot: JobSnapshot) -> Iterator[str]:
         is_local_run=job.queue is not None,
     )
     reason = explain_stalled_job(context)
-    is_young = job.now - job.created_at < PATIENCE_SECONDS
+    is_young = job.now - job.created_at < REPORT_AFTER_SECONDS
     if reason is not None and not (is_young and reason.code is ReasonCode.NO_OWNER and job.queue is None):
         yield _sentence(snapshot, "the job", reason)
     if job.is_cancelling:
@@ -82,8 +82,8 @@ def _queue_sentences(snapshot: JobSnapshot) -> Iterator[str]:
     for backlog in snapshot.backlog:
         state = QueueState(workers=backlog.workers, slots=backlog.slots, busy=backlog.busy)
         reason = queued(backlog.queue, state, backlog.oldest_seconds)
-        if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > PATIENCE_SECONDS:
-            yield _sentence(snapshot, counted(backlog.tasks, "task"), reason, is_plural=backlog.tasks > 1)
+        if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > REPORT_AFTER_SECONDS:
+            yield _sentence(snapshot, format_count(backlog.tasks, "task"), reason, is_plural=backlog.tasks > 1)
 
 
 def _node_sentences(snapshot: JobSnapshot) -> Iterator[str]:

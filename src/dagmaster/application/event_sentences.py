@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.audit_events import EventType
-from dagmaster.text_format import counted, format_error
+from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def _waiting(event: StoredEvent) -> str:
 def _expanded(event: StoredEvent) -> str:
     first, count, total = (int(event.data.get(name, 0)) for name in ("first", "count", "total"))
     if count == total:
-        return f"{event.node} has {counted(total, 'child', 'children')}"
+        return f"{event.node} has {format_count(total, 'child', 'children')}"
     return f"{event.node} has children {first:,} to {first + count - 1:,} of {total:,}"
 
 
@@ -87,8 +87,8 @@ def _approval_requested(event: StoredEvent) -> str:
 
 def _resumed(event: StoredEvent) -> str:
     count, children = event.data.get("count", 0), event.data.get("children", 0)
-    below = f" and {counted(children, 'child', 'children')} of fan-outs" if children else ""
-    return f"run {event.data.get('run')} starts: {counted(count, 'node')}{below} to run again"
+    below = f" and {format_count(children, 'child', 'children')} of fan-outs" if children else ""
+    return f"run {event.data.get('run')} starts: {format_count(count, 'node')}{below} to run again"
 
 
 def _attempt_failed(event: StoredEvent) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import JobRecord
 
 LAST: Final = "last"
-"""Stands for the newest job that is no child job."""
+"""Stands for the newest job that is not a child job."""
 
 
 async def find_job(app: Application, job_id: str | None) -> JobRecord:

@@ -56,9 +56,9 @@ async def watch_job(app: Application, job_id: str | None) -> AsyncIterator[JobDe
                     view = await detail_view(app, snapshot) if current.is_finished else snapshot_view(snapshot)
                     read_at = time.monotonic()
                     pause = pause_after(read_at - began)
-                backoff.recovered()
+                backoff.on_success()
             except DatabaseUnavailable as error:
-                pause = backoff.failed(error)
+                pause = backoff.on_failure(error)
             if view is not None:
                 yield view
                 if view.is_finished:

@@ -9,7 +9,7 @@ from dagmaster.engine.graph import FanOutSpec, Kind, WaitSpec
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.read_store import NodeRecord
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -114,7 +114,7 @@ def unknown_child(node_id: str, fan_out: str, count: int) -> str:
     if not count:
         return f"there is no {node_id}: {fan_out} has no children, because its list is empty"
     last = f" to {fan_out}__{count - 1}" if count > 1 else ""
-    return f"there is no {node_id}: {fan_out} has {counted(count, 'child', 'children')}, {fan_out}__0{last}"
+    return f"there is no {node_id}: {fan_out} has {format_count(count, 'child', 'children')}, {fan_out}__0{last}"
 
 
 def suggest_name(wrong: str, names: Collection[str]) -> str:

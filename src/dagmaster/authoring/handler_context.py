@@ -1,7 +1,7 @@
 """What the author of a handler works with: the context of the task.
 
-A handler knows its task and nothing of graphs, stores or queues. A context can be made by hand, for a test of a
-handler: `HandlerContext(params={"name": "Ada"})`.
+A handler knows its task and nothing of graphs, stores or queues. A test of a handler creates its own context:
+`HandlerContext(params={"name": "Ada"})`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger("dagmaster.task")
 
 @dataclass(slots=True)
 class HandlerContext:
-    """What a handler knows about the task it works on. `params` may hold secrets, so no repr shows them."""
+    """What a handler knows about its task. `params` may hold secrets, so no repr shows them."""
 
     task_id: str = ""
     job_id: str = ""
@@ -50,12 +50,12 @@ class HandlerContext:
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
-    _noticed: bool = field(default=False, init=False, repr=False)
+    _saw_cancellation: bool = field(default=False, init=False, repr=False)
 
     @property
     def logger(self) -> TaskLogger:
         """Return the log of this task. Its records carry task_id, job_id, node_id and attempt."""
-        # Made when it is asked for: a fan-out of 100,000 children that log nothing pays nothing.
+        # Created lazily: a fan-out of 100,000 children that log nothing pays nothing.
         if self._logger is None:
             fields = {name: getattr(self, name) for name in ("task_id", "job_id", "node_id", "attempt")}
             self._logger = TaskLogger(_LOGGER, fields)
@@ -69,73 +69,73 @@ class HandlerContext:
     @property
     def cancelled(self) -> bool:
         """Return whether this attempt was asked to stop, or has run out of time."""
-        self._noticed = self._noticed or self._cancelled
+        self._saw_cancellation = self._saw_cancellation or self._cancelled
         return self._cancelled
 
     @property
-    def noticed(self) -> bool:
-        """Return whether the handler noticed a stop request: its result may be partial then."""
-        return self._noticed
+    def saw_cancellation(self) -> bool:
+        """Return whether the handler saw the stop request: its result may be partial then."""
+        return self._saw_cancellation
 
     @property
     def blobs(self) -> Storage:
-        """Data by URI: what is read, and where results go."""
-        return self._lent().blobs
+        """Return the storage of blobs by URI."""
+        return self._require_services().blobs
 
     @property
     def catalog(self) -> Catalog:
         """Return the STAC catalog."""
-        return self._lent().catalog
+        return self._require_services().catalog
 
     @property
     def tables(self) -> Tables:
-        """Tables of features."""
-        return self._lent().tables
+        """Return the feature tables."""
+        return self._require_services().tables
 
     @property
     def share(self) -> Share:
-        """Return what this task may use of the machine."""
-        return self._lent().share
+        """Return the resource limits of this task."""
+        return self._require_services().share
 
     @property
     def scratch(self) -> Path:
-        """Return an empty folder of this attempt alone. It is gone when the attempt is over."""
+        """Return the attempt's scratch directory; it is deleted when the attempt ends."""
         if self._scratch is None:
-            # One folder a process: when that is killed, the worker takes all of it away.
-            home = self.share.scratch / process_dir_name()
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._scratch = Path(tempfile.mkdtemp(prefix="task-", dir=home))
+            # One directory per process: when the process is killed, the worker deletes all of it.
+            process_dir = self.share.scratch / process_dir_name()
+            process_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix="task-", dir=process_dir))
         return self._scratch
 
     def close(self) -> None:
-        """Take the scratch folder away. The worker calls this when the attempt is over."""
+        """Delete the scratch directory. The worker calls this when the attempt ends."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
 
-    def _lent(self) -> Services:
+    def _require_services(self) -> Services:
         if self.services is None:
             raise ServicesNotFound(
-                "this handler asks for storage, a catalog or tables, and was called without them: run it on a worker,"
-                " or make its context with HandlerContext(services=…)",
+                "this handler needs storage, a catalog or tables, but has no services: run it on a worker, or create"
+                " its context with HandlerContext(services=…)",
                 kind="services_missing",
             )
         return self.services
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        """Report how far the work is, from a coroutine or from any thread."""
+        """Report progress; thread-safe."""
         reporter = self.reporter
         if reporter is not None:
             reporter.progress(Progress(current, total, message))
 
     def checkpoint(self, phase: str, data: dict[str, Any] | None = None, artifacts: Sequence[str] = ()) -> None:
-        """Save a place from which another attempt can go on, from a coroutine or from any thread."""
+        """Save a checkpoint from which a later attempt resumes; thread-safe."""
         saved = Checkpoint(phase, {} if data is None else data, artifacts)
         reporter = self.reporter
         self.last_checkpoint = saved if reporter is None else reporter.checkpoint(saved)
 
     def raise_if_cancelled(self) -> None:
-        """End the handler here if it was asked to stop: long loops call this once a round."""
+        """End the handler here if it was asked to stop: long loops call this once per iteration."""
         if self.cancelled:
             raise PermanentError("the task was asked to stop", kind="cancelled")
 

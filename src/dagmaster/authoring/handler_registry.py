@@ -237,7 +237,7 @@ def _import_hint(name: str, error: BaseException) -> str:
     missing = error.name
     if _is_file(name) or not f"{name}.".startswith(f"{missing}."):
         if _is_file(name) and Path(name).with_name(f"{missing}.py").is_file():
-            return f" (it lies beside the file: put {str(Path(name).parent)!r} on PYTHONPATH)"
+            return f" (it is in the same directory: put {str(Path(name).parent)!r} on PYTHONPATH)"
         return f" (it is imported there: install {missing!r}, or put its folder on PYTHONPATH)"
     file = Path(*name.split(".")).with_suffix(".py")
     if file.is_file():

@@ -89,7 +89,7 @@ class Signature:
             # The validator itself, once a task: 1.0 µs for a small model, where `model_validate` takes 1.5 (2026-11).
             checked: Any = model.__pydantic_validator__.validate_python(params)
         except ValidationError as error:
-            raise self._misfit(error) from None
+            raise self._params_error(error) from None
         if self.whole is not None:
             arguments[self.whole] = checked
             return
@@ -99,7 +99,7 @@ class Signature:
         for parameter, field in self.named:
             arguments[parameter] = values[field]
 
-    def _misfit(self, error: ValidationError) -> PermanentError:
+    def _params_error(self, error: ValidationError) -> PermanentError:
         """Return an error naming every invalid param, without the values: they may be secret."""
         errors = error.errors(include_url=False, include_input=False, include_context=False)
         fields = [self._field_problem(one["loc"], one["type"], one["msg"]) for one in errors[:MAX_FIELDS_SHOWN]]

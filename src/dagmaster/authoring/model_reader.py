@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dagmaster.authoring import schema
-from dagmaster.authoring import validation_messages as says
+from dagmaster.authoring import validation_messages as messages
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -45,9 +45,9 @@ def read_model(
         except ValidationError as error:
             if not turn:
                 # Only the first round reports problems: later rounds check our own corrections.
-                problems = says.problems_from(document, error, model, path)
+                problems = messages.problems_from(document, error, model, path)
                 raw = _copy(raw)
-            if len(problems) > says.MAX_PROBLEMS:
+            if len(problems) > messages.MAX_PROBLEMS:
                 break
             for item in error.errors(include_url=False):
                 _drop_mistake(raw, item, model, document, path)
@@ -71,7 +71,7 @@ def _drop_mistake(
     if item["type"] == "missing":
         raw.setdefault(str(loc[0]), _STAND_INS[str(loc[0])])
     elif item["type"] == "extra_forbidden":
-        meant = says.intended_key(str(loc[-1]), model, loc[:-1])
+        meant = messages.intended_key(str(loc[-1]), model, loc[:-1])
         if meant is not None:
             document.rename((*path, *loc), meant)
         part = _inside(raw, loc[:-1])
@@ -126,7 +126,7 @@ def _empty_keys(document: Document, model: BaseModel, path: Path) -> list[Proble
         value = getattr(model, name)
         where = (*path, name)
         if value is None and not (name == "default" and isinstance(model, schema.InputModel)):
-            problems.append(document.problem(f"{name} is empty", where, hint=says.FILL_OR_REMOVE))
+            problems.append(document.problem(f"{name} is empty", where, hint=messages.FILL_OR_REMOVE))
         parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, part in parts:
             if isinstance(part, BaseModel):

@@ -205,7 +205,7 @@ def _json_problem(value: Any, path: Path) -> str:
     if kind is str:
         return _text_problem(value)
     if kind is float and not math.isfinite(value):
-        return f"{value} is not a number that JSON has"
+        return f"{value} is not a valid JSON number"
     if kind is int and value.bit_length() > MAX_INTEGER_BITS:
         return "the number is too large"
     if value is None or kind in (bool, int, float):
@@ -223,7 +223,7 @@ def _text_problem(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "the text has half of a character (a lone surrogate)"
+        return "the text has an unpaired surrogate"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Annotations as they were meant: resolve_annotations when they are text, taken apart when they are unions.
+"""Type hints of handlers: resolve postponed annotations, unwrap unions.
 
 It knows typing and pydantic models; of handlers it knows only what they may yield besides a result.
 """
@@ -29,7 +29,7 @@ _ITERATORS = (
     collections.abc.Iterable,
 )
 # Types in a return annotation that are not the result.
-_BESIDES = (Progress, Checkpoint, HandlerResult)
+_NOT_RESULTS = (Progress, Checkpoint, HandlerResult)
 _RETURN_OF_GENERATOR = 2
 
 
@@ -61,7 +61,7 @@ def resolve_annotations(function: Callable[..., Any], local_names: Mapping[str, 
 
 def output_type(annotation: Any) -> tuple[type[BaseModel] | None, frozenset[str] | None]:
     """Return the model and the keys of a return annotation; None if unknown."""
-    results = [one for one in _returned(annotation) if one not in _BESIDES]
+    results = [one for one in _returned(annotation) if one not in _NOT_RESULTS]
     if len(results) != 1:
         return None, None
     if is_model(results[0]):

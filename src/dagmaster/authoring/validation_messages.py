@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_PROBLEMS: Final = 1000
 FILL_OR_REMOVE: Final = "fill it in, or remove the key"
 
-_WANTED: Final = {
+_EXPECTED_TYPES: Final = {
     "dict_type": "a mapping (key: value)",
     "model_type": "a mapping (key: value)",
     "list_type": "a list",
@@ -122,7 +122,7 @@ def describe_value(value: Any) -> str:
     return "a list" if isinstance(value, list) else "a mapping"
 
 
-def but_got(value: Any) -> str:
+def describe_actual(value: Any) -> str:
     """Complete the sentence `x is …` with the actual value."""
     return ", but it is empty" if value is None else f", not {describe_value(value)}"
 
@@ -154,9 +154,9 @@ def describe_error(item: ErrorDetails) -> tuple[str, str]:
     """Describe one error and its remedy."""
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     name = _format_location(item["loc"])
-    if kind in _WANTED:
+    if kind in _EXPECTED_TYPES:
         hint = FILL_OR_REMOVE if value is None else _hint_at_type(kind, name, value)
-        return f"{name} is {_WANTED[kind]}{but_got(value)}", hint
+        return f"{name} is {_EXPECTED_TYPES[kind]}{describe_actual(value)}", hint
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
         return f"{name} {words} {_number(context[key])}", ""
@@ -169,7 +169,7 @@ def describe_error(item: ErrorDetails) -> tuple[str, str]:
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         near = nearest(str(value), choices)
-        shown = f", not {truncate(value)!r}" if isinstance(value, str) else but_got(value)
+        shown = f", not {truncate(value)!r}" if isinstance(value, str) else describe_actual(value)
         message = f"{name} is one of {', '.join(choices)}{shown}"
         return message, f"did you mean {near!r}?" if near else ""
     message = item["msg"].removeprefix("Value error, ")

@@ -107,7 +107,7 @@ class LocalRun:
             observer=self,
             on_log=self._print_log,
             user=current_user(),
-            alone=not self._is_stored,
+            is_alone=not self._is_stored,
         )
         for name, payload in signals.items():
             runner.signal(name, payload)

@@ -1,1 +1,1 @@
-"""What a workflow means. Pure: no I/O, no clock, no chance, no logging."""
+"""What a workflow means. Pure: no I/O, no clock, no randomness, no logging."""

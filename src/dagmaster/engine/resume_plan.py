@@ -16,7 +16,7 @@ from dagmaster.engine.fingerprints import outcome_digest
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, EndSpec, FanOutSpec, StartSpec, TaskSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, row_of
 from dagmaster.engine.status import NodeStatus, SkipReason
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -233,7 +233,7 @@ class _Comparison:
         redone = [child for child in children if child.status is not NodeStatus.COMPLETED]
         kept = len(children) - len(redone)
         if not redone and fan.status is NodeStatus.COMPLETED:
-            reason = f"all {counted(kept, 'child', 'children')}" if kept else "has no children"
+            reason = f"all {format_count(kept, 'child', 'children')}" if kept else "has no children"
             return ReuseDecision(fan.id, ReuseKind.REUSED, reason, (kept, 0))
         missing = next((text for child in redone if (text := _missing_handler(child, self.context)) is not None), None)
         if missing is not None:

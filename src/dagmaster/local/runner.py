@@ -84,7 +84,7 @@ class LocalRunner:
         observer: Observer | None = None,
         on_log: Callable[[str], None] | None = None,
         user: str = "",
-        alone: bool = False,
+        is_alone: bool = False,
     ) -> None:
         self.services = services
         self.answers = answers
@@ -92,7 +92,7 @@ class LocalRunner:
         self.on_log = on_log
         self.user = user
         # Nothing else will call `signal` or `cancel`: a job that waits for that waits forever, and is cancelled.
-        self.alone = alone
+        self.is_alone = is_alone
         self.note = ""
         self.job_id = ""
         self._failure: BaseException | None = None
@@ -137,7 +137,7 @@ class LocalRunner:
             await submitter.store_graph(child)
         self._finished.clear()
         self.job_id, self.note, self._failure = "", "", None
-        async with self._running(queue):
+        async with self._run_services(queue):
             self.job_id = (await submitter.submit([submission]))[0].job_id
             await self._until_finished()
         if self._failure is not None:
@@ -156,7 +156,7 @@ class LocalRunner:
     # ── Services ──
 
     @contextlib.asynccontextmanager
-    async def _running(self, queue: str) -> AsyncIterator[None]:
+    async def _run_services(self, queue: str) -> AsyncIterator[None]:
         """Run an orchestrator and a worker of this queue. Other services leave its jobs alone while they are alive."""
         orchestrator, worker = self.services.make_orchestrator(queue), self.services.make_worker(queue)
         orchestrator.observer = self
@@ -217,7 +217,7 @@ class LocalRunner:
         if self.observer is not None:
             self.observer.turn(TurnUpdate(job, writes))
         for request in writes.approvals:
-            self._ask(job.id, request)
+            self._request_answer(job.id, request)
         if self._questions:
             for question, (job_id, node_id) in list(self._questions.items()):
                 if job_id == job.id and job.nodes[node_id].is_terminal:
@@ -241,11 +241,11 @@ class LocalRunner:
         if orchestrator.quarantined:
             reasons = ", ".join(orchestrator.quarantined.values())
             self._fail(RuntimeError(f"job {self.job_id} could not be advanced ({reasons}); the log has the traceback"))
-        elif self.alone and not has_timer and not self.note:
+        elif self.is_alone and not has_timer and not self.note:
             jobs = [owned.job for owned in orchestrator.jobs.values()]
             nodes = [node.id for job in jobs for node in job.nodes.values() if node.status is NodeStatus.WAITING]
             waiting = f"{', '.join(nodes)} {'waits' if len(nodes) == 1 else 'wait'}"
-            self.note = f"the job cannot continue: {waiting} for an approval or a signal that nothing here sends"
+            self.note = f"the job cannot continue: {waiting} for an approval or a signal that this run cannot receive"
             self.cancel()
 
     def _fail(self, error: BaseException) -> None:
@@ -254,7 +254,7 @@ class LocalRunner:
 
     # ── Approvals ──
 
-    def _ask(self, job_id: str, request: ApprovalRequest) -> None:
+    def _request_answer(self, job_id: str, request: ApprovalRequest) -> None:
         if self.answers is not None:
             question = asyncio.create_task(self._answer(self.answers, job_id, request))
             self._questions[question] = (job_id, request.node)

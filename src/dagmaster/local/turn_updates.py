@@ -10,7 +10,7 @@ from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail,
 from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
-from dagmaster.text_format import counted, format_error
+from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ def _describe_success(decision: Decision, node: Node) -> str | None:
         case Cancel():
             return "CANCELLED"
         case Expand() if decision.first == 0:
-            return counted(decision.total, "child", "children")
+            return format_count(decision.total, "child", "children")
         case RequestApproval():
             return "waits for an approval"
         case _:

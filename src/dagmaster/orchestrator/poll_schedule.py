@@ -21,7 +21,7 @@ class Timing:
     heartbeat_seconds: float = 5.0
     scan_seconds: float = 5.0
     worker_scan_seconds: float = 1.0
-    most_backoff_seconds: float = 5.0
+    max_backoff_seconds: float = 5.0
 
 
 class PollSchedule:

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from dagmaster.ports.turn_records import TaskResult, TurnCommit
 
 MAX_RESULTS: Final = 4_000
-MANY_RESULTS: Final = 200
-"""With so many results at once, more are to be expected: they are prefetched while the turn is committed."""
+PREFETCH_THRESHOLD: Final = 200
+"""With so many results at once, more are likely: they are prefetched while the turn is committed."""
 
-READS_AHEAD: Final = 5
-REMEMBERED: Final = 4_000
+FULL_READ_EVERY: Final = 5
+"""Every so many full batches all results are read again, because a smaller id may be committed later."""
+
+DEDUP_SIZE: Final = 4_000
 """The number of delivered results in each of two generations that are remembered for deduplication."""
 
 
@@ -61,18 +63,15 @@ class ResultReader:
         return results
 
     def _remember(self, results: Sequence[TaskResult]) -> None:
-        if len(self._delivered) > REMEMBERED:
+        if len(self._delivered) > DEDUP_SIZE:
             self._delivered, self._delivered_before = set(), self._delivered
         self._delivered.update([result.id for result in results])
 
     def should_prefetch(self, turns: Sequence[TurnCommit]) -> bool:
-        """Return whether the next results are to be read while these turns are committed.
-
-        A smaller id may be committed later, so every few times all results are read again.
-        """
+        """Return whether the next results are to be read while these turns are committed."""
         taken = sum(len(turn.results) for turn in turns)
-        self._full_reads = self._full_reads + 1 if taken >= MANY_RESULTS else 0
-        return self._full_reads % READS_AHEAD > 0
+        self._full_reads = self._full_reads + 1 if taken >= PREFETCH_THRESHOLD else 0
+        return self._full_reads % FULL_READ_EVERY > 0
 
     async def prefetch(self, turns: Sequence[TurnCommit], quarantined: Collection[str]) -> bool:
         """Read the results after those of these turns; return whether there are any."""

@@ -25,7 +25,7 @@ from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.inbox import PendingEvents
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.poll_schedule import PollSchedule, Timing
-from dagmaster.orchestrator.result_reader import MANY_RESULTS, ResultReader
+from dagmaster.orchestrator.result_reader import PREFETCH_THRESHOLD, ResultReader
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
 from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
 
@@ -86,8 +86,8 @@ class Orchestrator:
         self._results = ResultReader(store)
         self._schedule = PollSchedule(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
-        self._backoff = ConnectionBackoff(_LOGGER, max_seconds=self.timing.most_backoff_seconds)
-        store.on_disconnect = self._backoff.disconnected
+        self._backoff = ConnectionBackoff(_LOGGER, max_seconds=self.timing.max_backoff_seconds)
+        store.on_disconnect = self._backoff.on_disconnect
 
     @property
     def quarantined(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ class Orchestrator:
                 registered = False
             except (DatabaseUnavailable, StatementFailed) as error:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), backoff.failed(error))
+                    await asyncio.wait_for(self._stopping.wait(), backoff.on_failure(error))
             finally:
                 self._drop_all()
         if registered:
@@ -134,7 +134,7 @@ class Orchestrator:
         await self._heartbeat()
         for claimed in await self.store.load_owned():
             await self._load_owned(claimed)
-        self._backoff.recovered()
+        self._backoff.on_success()
         self.store.pending_kinds.update(("results", "commands", "jobs"))
         initial = self._enqueue_all()
         tasks = [
@@ -161,7 +161,7 @@ class Orchestrator:
 
     async def _renew(self) -> None:
         await self._heartbeat()
-        self._backoff.recovered()
+        self._backoff.on_success()
 
     async def _heartbeat(self) -> None:
         # `jobs why` reads the quarantined jobs from the database, not from this process.
@@ -417,7 +417,7 @@ class Orchestrator:
             if owned is not None and result.node_id in owned.job.nodes:
                 pending.setdefault(result.job_id, PendingEvents()).add_notified(result)
         self.counters["results"] += len(stored) + len(notified)
-        return len(stored) >= MANY_RESULTS
+        return len(stored) >= PREFETCH_THRESHOLD
 
     async def _collect_commands(self, pending: dict[str, PendingEvents]) -> None:
         for command in await self.store.read_commands(MAX_COMMANDS, self._quarantined):

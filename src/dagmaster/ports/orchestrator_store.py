@@ -32,10 +32,10 @@ class OrchestratorStore(ReusableResults, Protocol):
     pending_kinds: set[str]
 
     notified_results: list[TaskResult]
-    """What came with a wake-up. It may be taken already, or of others' jobs: who writes a turn with it says so."""
+    """Results from notifications. Possibly stale or for jobs of other owners; the commit verifies them."""
 
     on_disconnect: Callable[[], None]
-    """Called when a connection to the store broke off."""
+    """Called when a connection to the store was lost."""
 
     @property
     def clock(self) -> Clock:

@@ -108,7 +108,7 @@ class ReadStore(Protocol):
         """Return one job with its inputs and result."""
 
     async def newest_job_id(self) -> str | None:
-        """Return the id of the newest job that is no child job."""
+        """Return the id of the newest job that is not a child job."""
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
         """Count jobs by displayed status."""

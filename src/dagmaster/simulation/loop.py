@@ -74,8 +74,8 @@ class Stuck(AssertionError):
 class SimulatedLoop:
     """Runs one simulation. It implements what asyncio needs of a loop for tasks, timers and events."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
         # Typed as asyncio expects it.
         self._loop: Any = self
         self._now = 0.0
@@ -165,7 +165,7 @@ class SimulatedLoop:
         if not ready:
             self._pass_time()
             return
-        index = int(self._chance.random() * len(ready)) if len(ready) > 1 else 0
+        index = int(self._rng.random() * len(ready)) if len(ready) > 1 else 0
         host = ready[index]
         call = host.ready.popleft()
         if not host.ready:

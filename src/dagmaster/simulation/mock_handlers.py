@@ -56,12 +56,12 @@ class MockHandlers:
         return handler(name, queue="default")(mock)
 
     async def _run(self, ctx: HandlerContext) -> dict[str, Any]:
-        chance = random.Random(f"{self._seed} {ctx.node_id}")  # noqa: S311 - to be drawn again
+        rng = random.Random(f"{self._seed} {ctx.node_id}")  # noqa: S311 - to be drawn again
         static = ctx.node_id.split("__", 1)[0]
         task = self._tasks.get(static)
-        seconds = chance.choice((0.0, 0.001, 0.01, 0.3, 2.0, 9.0))
-        fails = chance.choice((0, 0, 0, 0, 1, 1, 2, EXHAUSTING_FAILURES))
-        phases = chance.choice((0, 0, 3))
+        seconds = rng.choice((0.0, 0.001, 0.01, 0.3, 2.0, 9.0))
+        fails = rng.choice((0, 0, 0, 0, 1, 1, 2, EXHAUSTING_FAILURES))
+        phases = rng.choice((0, 0, 3))
         if task is not None and not self._is_failing:
             seconds = min(seconds, task.timeout_seconds / 4)
             fails = min(fails, 2, task.retry.max_attempts - 1)
@@ -72,10 +72,10 @@ class MockHandlers:
             ctx.progress(phase + 1, phases)
         await asyncio.sleep(seconds)
         if self._failures(ctx.job_id, ctx.node_id) < fails:
-            if chance.random() < 0.1 and self._is_failing:  # noqa: PLR2004
+            if rng.random() < 0.1 and self._is_failing:  # noqa: PLR2004
                 raise PermanentError("drawn to fail permanently", kind="mock")
             raise RuntimeError("drawn to fail")
-        output = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(chance)
+        output = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(rng)
         return {**output, "node": ctx.node_id, "attempt": ctx.attempt}
 
 

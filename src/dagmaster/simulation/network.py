@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.simulation.oracle import Oracle
 
 UNREACHABLE: Final = "the database cannot be reached"
-AMNESIA_SHARE: Final = 0.15
+LOSES_UNFLUSHED_SHARE: Final = 0.15
 STOP_SHARE: Final = 0.3
 FLUSHED: Final = frozenset({"commit_turns", "load_owned", "claim", "release_stopped", "deregister", "submit", "send"})
 """Operations of orchestrators and clients that return when they, and all before them, are on disk. Other writes may be
@@ -38,7 +38,8 @@ lost in a crash of the database, which repeats work."""
 class Faults:
     """The faults of a schedule: a probability for each operation, and `limit`, the number of all faults.
 
-    `amnesia`: in an outage the server loses what it had not flushed. `stop`: services are stopped like by an operator.
+    `loses_unflushed`: in an outage the server loses what it had not flushed. `stop`: services are stopped, as
+    an operator does.
     """
 
     refused: float = 0.0
@@ -50,14 +51,14 @@ class Faults:
     lost_notification: float = 0.0
     repeated_notification: float = 0.0
     outage: float = 0.0
-    amnesia: bool = False
+    loses_unflushed: bool = False
     stop: bool = False
     limit: int = 0
 
     @classmethod
-    def drawn(cls, chance: random.Random) -> Faults:
+    def drawn(cls, rng: random.Random) -> Faults:
         """Draw some kinds of faults, not all: a fault in every schedule would hide the effects of others."""
-        rate = chance.choice((0.005, 0.02, 0.06))
+        rate = rng.choice((0.005, 0.02, 0.06))
         kinds = (
             "refused",
             "unanswered",
@@ -69,14 +70,14 @@ class Faults:
             "repeated_notification",
             "outage",
         )
-        weights: dict[str, Any] = {kind: rate * chance.choice((0, 0.5, 1, 2)) for kind in kinds}
+        weights: dict[str, Any] = {kind: rate * rng.choice((0, 0.5, 1, 2)) for kind in kinds}
         weights["lost_notification"] *= 5
         weights["repeated_notification"] *= 5
         weights["outage"] *= 0.1
-        faults = cls(**weights, limit=chance.randint(1, 40))
-        faults.stop = chance.random() < STOP_SHARE
-        if chance.random() < AMNESIA_SHARE:
-            faults.amnesia, faults.outage, faults.limit = True, 0.04, max(faults.limit, 20)
+        faults = cls(**weights, limit=rng.randint(1, 40))
+        faults.stop = rng.random() < STOP_SHARE
+        if rng.random() < LOSES_UNFLUSHED_SHARE:
+            faults.loses_unflushed, faults.outage, faults.limit = True, 0.04, max(faults.limit, 20)
         return faults
 
 
@@ -127,7 +128,7 @@ class SimulatedDatabase(MemoryDatabase):
 class Network:
     """Executes operations, with faults until `calm` is called."""
 
-    def __init__(self, loop: SimulatedLoop, chance: random.Random, faults: Faults) -> None:
+    def __init__(self, loop: SimulatedLoop, rng: random.Random, faults: Faults) -> None:
         self.loop = loop
         self.faults = faults
         self.is_stormy = True
@@ -136,7 +137,7 @@ class Network:
         self.trace: list[tuple[float, str, str]] = []
         self.crashed: Callable[[Host], None] = lambda _host: None
         self.database = SimulatedDatabase(self)
-        self._chance = chance
+        self._rng = rng
         self._server = contextvars.copy_context()
         self._down_until = 0.0
         self._incarnation = 0
@@ -144,16 +145,16 @@ class Network:
     # ── Faults ──
 
     def _happens(self, probability: float) -> bool:
-        if not self.is_stormy or self.faults.limit <= 0 or self._chance.random() >= probability:
+        if not self.is_stormy or self.faults.limit <= 0 or self._rng.random() >= probability:
             return False
         self.faults.limit -= 1
         self.steps += 1
         return True
 
     def _delay(self) -> float:
-        if self.is_stormy and self.faults.slow and self._chance.random() < self.faults.slow:
-            return self._chance.uniform(0.01, 4.0)
-        return 0.0002 + 0.002 * self._chance.random() ** 3
+        if self.is_stormy and self.faults.slow and self._rng.random() < self.faults.slow:
+            return self._rng.uniform(0.01, 4.0)
+        return 0.0002 + 0.002 * self._rng.random() ** 3
 
     def note(self, host: str, text: str) -> None:
         """Add an entry to the trace, which is printed for a violation."""
@@ -179,10 +180,10 @@ class Network:
         """Stop the server for a while. Operations in flight are aborted."""
         loop = self.loop
         self._incarnation += 1
-        self._down_until = loop.time() + self._chance.random() * self._chance.choice((0.5, 2.0, 15.0))
+        self._down_until = loop.time() + self._rng.random() * self._rng.choice((0.5, 2.0, 15.0))
         # No service could renew its lease, so none expires within one lease.
         self.database.up_since = START + self._down_until
-        forgets = self.faults.amnesia and self._is_heads()
+        forgets = self.faults.loses_unflushed and self._coin_flip()
         if forgets:
             self.database.crash(oracle)
         suffix = ", and loses data" if forgets else ""
@@ -200,42 +201,42 @@ class Network:
             self.note(host.name, f"{request.name}: refused")
             raise DatabaseUnavailable(UNREACHABLE)
         if self._happens(faults.crash):
-            is_sent = self._is_heads()
+            is_sent = self._coin_flip()
             self.note(host.name, f"{request.name}: crashes {'after' if is_sent else 'before'} it is sent")
             if is_sent:
                 self._send(request)
             loop.call_soon(self.crashed, host, context=self._server)
             return await loop.create_future()
         if self._happens(faults.pause):
-            seconds = self._chance.uniform(0.5, 12.0)
+            seconds = self._rng.uniform(0.5, 12.0)
             self.note(host.name, f"{request.name}: paused for {seconds:.1f} s")
             loop.call_soon(self._pause, host, seconds, context=self._server)
-            if self._is_heads():
+            if self._coin_flip():
                 await asyncio.sleep(0)
         # A registration has a new id each time: a late one would belong to no service.
         if request.name != "register" and self._happens(faults.late):
-            self._send(request, after=self._chance.choice((0.05, 1.0, 5.0, 20.0)))
+            self._send(request, after=self._rng.choice((0.05, 1.0, 5.0, 20.0)))
             await asyncio.sleep(self._delay())
             self.note(host.name, f"{request.name}: timed out, and executed later")
             raise DatabaseUnavailable(UNREACHABLE)
         if self._happens(faults.unanswered):
             self._send(request)
-            await asyncio.sleep(self._chance.uniform(0.005, 0.5))
+            await asyncio.sleep(self._rng.uniform(0.005, 0.5))
             self.note(host.name, f"{request.name}: its response is lost")
             raise DatabaseUnavailable(UNREACHABLE)
         request.response = loop.create_future()
         self._send(request)
         return await request.response
 
-    def _is_heads(self) -> bool:
-        return self._chance.getrandbits(1) == 1
+    def _coin_flip(self) -> bool:
+        return self._rng.getrandbits(1) == 1
 
     def _pause(self, host: Host, seconds: float) -> None:
         self.loop.pause(host)
         self.loop.call_later(seconds, self.loop.wake, host, context=self._server)
 
     def _send(self, request: Request, *, after: float = 0.0) -> None:
-        delay = self._delay() + after * self._chance.random()
+        delay = self._delay() + after * self._rng.random()
         self.loop.call_later(delay, self._execute, request, self._incarnation, context=self._server)
 
     def _execute(self, request: Request, incarnation: int) -> None:
@@ -262,7 +263,7 @@ class Network:
         self.note(request.host.name, request.name if problem is None else f"{request.name} was rejected: {problem}")
         if problem is None:
             request.oracle.after(request.name, request.store, request.args, value)
-            if self.faults.amnesia and request.is_flushed:
+            if self.faults.loses_unflushed and request.is_flushed:
                 self.database.flush(request.oracle)
         self._respond(request, value, problem)
 

@@ -98,24 +98,24 @@ class Shape:
         if other.items is not None:
             self.inside().absorb(other.items)
 
-    def draw(self, chance: random.Random, index: int | None = None) -> Any:
+    def draw(self, rng: random.Random, index: int | None = None) -> Any:
         """Draw a value of this shape. `index`: of an item of a list."""
         match self.kind:
             case Kind.OBJECT:
-                return {key: inner.draw(chance) for key, inner in self.keys.items()}
+                return {key: inner.draw(rng) for key, inner in self.keys.items()}
             case Kind.LIST:
-                count = chance.randint(self.min_items, max(MAX_ITEMS, self.min_items))
-                return [self.inside().draw(chance, number) for number in range(count)]
-            case _ if self.choices and (self.only or chance.random() < 0.7):  # noqa: PLR2004 - sometimes another value
-                return chance.choice([choice for choice in self.choices if choice or not self.nonzero] or [1])
+                count = rng.randint(self.min_items, max(MAX_ITEMS, self.min_items))
+                return [self.inside().draw(rng, number) for number in range(count)]
+            case _ if self.choices and (self.only or rng.random() < 0.7):  # noqa: PLR2004 - sometimes another value
+                return rng.choice([choice for choice in self.choices if choice or not self.nonzero] or [1])
             case Kind.TEXT:
-                return chance.choice(TEXTS)
+                return rng.choice(TEXTS)
             case Kind.BOOLEAN:
-                return chance.choice((True, False))
+                return rng.choice((True, False))
             case None if index is not None:
                 return index
             case _:
-                return chance.choice(NUMBERS[1:] if self.nonzero else NUMBERS)
+                return rng.choice(NUMBERS[1:] if self.nonzero else NUMBERS)
 
 
 _TYPES: Final = {

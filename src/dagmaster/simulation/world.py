@@ -151,19 +151,19 @@ def simulate(seed: int, case: Case, *, faults: Faults | None = None, stores: Sto
 
     What completes without faults must complete with the same outputs with them.
     """
-    chance = random.Random(seed)  # noqa: S311 - a schedule must be reproducible
+    rng = random.Random(seed)  # noqa: S311 - a schedule must be reproducible
     if faults is None:
-        faults = Faults() if chance.random() < CALM_SHARE else Faults.drawn(chance)
-    outcome = _schedule(seed, chance, case, faults, stores or StoreFactories())
+        faults = Faults() if rng.random() < CALM_SHARE else Faults.drawn(rng)
+    outcome = _schedule(seed, rng, case, faults, stores or StoreFactories())
     if outcome.violation is None and outcome.steps and case.is_deterministic and seed % COMPARED_EVERY == 0:
         undisturbed = calm(seed, case)
         outcome.violation = undisturbed.violation or _difference(undisturbed, outcome)
     return outcome
 
 
-def _schedule(seed: int, chance: random.Random, case: Case, faults: Faults, stores: StoreFactories) -> Outcome:
-    loop = SimulatedLoop(chance)
-    world = World(loop, chance, case, faults, stores, seed)
+def _schedule(seed: int, rng: random.Random, case: Case, faults: Faults, stores: StoreFactories) -> Outcome:
+    loop = SimulatedLoop(rng)
+    world = World(loop, rng, case, faults, stores, seed)
     violation: str | None = None
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -250,14 +250,14 @@ class World:
     """The hosts of one schedule."""
 
     def __init__(  # noqa: PLR0917 - the parts of a schedule
-        self, loop: SimulatedLoop, chance: random.Random, case: Case, faults: Faults, stores: StoreFactories, seed: int
+        self, loop: SimulatedLoop, rng: random.Random, case: Case, faults: Faults, stores: StoreFactories, seed: int
     ) -> None:
-        self.network = Network(loop, chance, faults)
+        self.network = Network(loop, rng, faults)
         self.network.crashed = self._crashed
         self.database: MemoryDatabase = self.network.database
         self.oracle = Oracle(self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS)
         self._loop = loop
-        self._chance = chance
+        self._rng = rng
         self._case = case
         self._stores = stores
         graphs = [*case.graphs, *case.children]
@@ -274,14 +274,14 @@ class World:
         """Run the storm, then the calm, then check everything."""
         for graph in (*self._case.graphs, *self._case.children):
             await self._publish(graph)
-        for _ in range(self._chance.randint(1, 3)):
+        for _ in range(self._rng.randint(1, 3)):
             self._start_orchestrator()
-        for _ in range(self._chance.randint(1, 3)):
+        for _ in range(self._rng.randint(1, 3)):
             self._start_worker()
         for number, graph in enumerate(self._case.graphs):
             self._start_client(graph, number)
         if self.network.faults.stop:
-            self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_service)
+            self._loop.call_later(self._rng.uniform(0.1, 8.0), self._stop_service)
         await self._until_finished(STORM_SECONDS)
         self._calm()
         limit = PROMPT_SECONDS * 0.7 if self._is_prompt else CALM_SECONDS
@@ -362,7 +362,7 @@ class World:
             self._mocks.registry,
             blobs=self.database.blobs,
             secrets=lambda _name: "secret",
-            concurrency=self._chance.choice((1, 2, 8)),
+            concurrency=self._rng.choice((1, 2, 8)),
             poll_seconds=self._poll_seconds,
             heartbeat_seconds=1.0,
             shares_loop=True,
@@ -377,21 +377,21 @@ class World:
         """Stop a service as an operator does, and start another in its place."""
         if not self.network.is_stormy or not self._services:
             return
-        host = self._chance.choice(list(self._services))
+        host = self._rng.choice(list(self._services))
         self.network.note(host.name, "is asked to stop")
         self.network.steps += 1
         host.context().run(self._services.pop(host).stop)
         start = self._starts.pop(host, None)
         if start is not None:
-            self._loop.call_later(self._chance.uniform(0.0, 3.0), start)
-        self._loop.call_later(self._chance.uniform(0.1, 8.0), self._stop_service)
+            self._loop.call_later(self._rng.uniform(0.0, 3.0), start)
+        self._loop.call_later(self._rng.uniform(0.1, 8.0), self._stop_service)
 
     def _crashed(self, host: Host) -> None:
         self._loop.kill(host)
         self._services.pop(host, None)
         start = self._starts.pop(host, None)
         if start is not None:
-            self._loop.call_later(self._chance.uniform(0.0, 6.0), start)
+            self._loop.call_later(self._rng.uniform(0.0, 6.0), start)
 
     def _calm(self) -> None:
         self.network.note("network", "calm")
@@ -423,7 +423,7 @@ class World:
         commands = self._case.commands
         while commands:
             for command in commands:
-                await asyncio.sleep(command.after_seconds * self._chance.uniform(0.1, 2.0))
+                await asyncio.sleep(command.after_seconds * self._rng.uniform(0.1, 2.0))
                 for target_id in self._with_children(job_id):
                     await self._retry(partial(remote.send, target_id, command.kind, command.body, command.by))
             commands = [command for command in commands if command.repeats and self.database.jobs[job_id].is_open]

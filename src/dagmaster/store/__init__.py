@@ -1,1 +1,1 @@
-"""PostgreSQL: the one place that remembers. Today the embedded server; the tables follow."""
+"""Stores: PostgreSQL, in memory, and the embedded server."""

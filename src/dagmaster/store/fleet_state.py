@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RECENT_SECONDS: Final = 3600.0
 """How long services that stopped or died are still listed."""
-MAX_GONE: Final = 200
+MAX_STOPPED: Final = 200
 """How many of these are listed. Live ones are listed however many they are."""
 UNKNOWN_PLACE: Final = "unknown host"
 """The place of a service whose registration was pruned."""
@@ -78,10 +78,10 @@ def recent(registrations: Iterable[Registration]) -> list[Registration]:
     """Return live services, and those that stopped within the last hour, live ones first, newest first."""
     listed = [row for row in registrations if row.now - row.heartbeat_at < RECENT_SECONDS]
     registered = [row for row in listed if row.stopped_at is None]
-    gone = sorted((row for row in listed if row.stopped_at is not None), key=lambda row: -(row.stopped_at or 0.0))
+    stopped = sorted((row for row in listed if row.stopped_at is not None), key=lambda row: -(row.stopped_at or 0.0))
     return [
         *sorted(registered, key=lambda row: -int(row.id)),
-        *sorted(gone[:MAX_GONE], key=lambda row: (row.stopped_at or 0.0, -int(row.id))),
+        *sorted(stopped[:MAX_STOPPED], key=lambda row: (row.stopped_at or 0.0, -int(row.id))),
     ]
 
 
@@ -159,12 +159,12 @@ def left_status(status: NodeStatus) -> str:
     return "finished" if status in TERMINAL_NODE else status.lower()
 
 
-def orchestrator_record(registration: Registration, jobs: int, now_of_left: Mapping[str, int]) -> OrchestratorRecord:
-    """Describe an orchestrator that owns `jobs`. `now_of_left`: where the open jobs are that it left."""
+def orchestrator_record(registration: Registration, jobs: int, left_statuses: Mapping[str, int]) -> OrchestratorRecord:
+    """Describe an orchestrator that owns `jobs`. `left_statuses`: where the open jobs are that it left."""
     counters = {name: value for name, value in registration.counters.items() if name not in ("heard_at", "left")}
     left: dict[str, int] | None = None
     if not registration.is_alive:
-        owned, unowned = now_of_left.get("owned", 0), now_of_left.get("unowned", 0)
+        owned, unowned = left_statuses.get("owned", 0), left_statuses.get("unowned", 0)
         # One that was not reclaimed yet still owns its jobs.
         total = max(int(registration.counters.get("left", jobs)), owned + unowned)
         left = {
@@ -173,7 +173,7 @@ def orchestrator_record(registration: Registration, jobs: int, now_of_left: Mapp
             "unowned": unowned,
             "not_reclaimed": jobs,
             # They have finished, or others owned and left them since.
-            "moved_on": max(total - owned - unowned - jobs, 0),
+            "reassigned": max(total - owned - unowned - jobs, 0),
         }
     return OrchestratorRecord(
         owner_id=registration.id,
@@ -197,8 +197,8 @@ _WORKER_KEYS: Final = frozenset(
 )
 
 
-def worker_record(registration: Registration, claimed: int, now_of_left: Mapping[str, int]) -> WorkerRecord:
-    """Describe a worker that has claimed so many tasks. `now_of_left`: the statuses of the nodes of tasks it left."""
+def worker_record(registration: Registration, claimed: int, left_statuses: Mapping[str, int]) -> WorkerRecord:
+    """Describe a worker that has claimed so many tasks. `left_statuses`: the statuses of the nodes of tasks it left."""
     counters = registration.counters
     # Its heartbeat may be older than the rows: it executes no more than it has claimed.
     running = min(int(counters.get("running", claimed)), claimed)
@@ -206,8 +206,8 @@ def worker_record(registration: Registration, claimed: int, now_of_left: Mapping
     if not registration.is_alive:
         total = max(int(counters.get("left", claimed)), claimed)
         # The jobs of the others were pruned since.
-        pruned = max(total - claimed - sum(now_of_left.values()), 0)
-        statuses = {**now_of_left, "pruned": pruned} if pruned else dict(now_of_left)
+        pruned = max(total - claimed - sum(left_statuses.values()), 0)
+        statuses = {**left_statuses, "pruned": pruned} if pruned else dict(left_statuses)
         left = {"tasks": total, "not_reclaimed": claimed, "now": statuses}
     return WorkerRecord(
         worker_id=registration.id,

@@ -65,7 +65,7 @@ def run_workflow(
         services=services,
         shares_loop=True,
     )
-    runner = LocalRunner(local, answers=answers, alone=True)
+    runner = LocalRunner(local, answers=answers, is_alone=True)
     return asyncio.run(_run(runner, database, workflow, inputs or {}, children))
 
 

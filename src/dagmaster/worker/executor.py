@@ -27,7 +27,7 @@ from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_threa
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
-from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, undescribed
+from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, unknown_failure
 from dagmaster.worker.task_reports import NoReports, TaskReports
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 
@@ -99,11 +99,11 @@ class Executor:
     def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
         """Return the task with this log, its deadline and its clean-up time. Thread-safe."""
         for run in list(self._running.values()):
-            if run.has(log):
+            if run.owns_log(log):
                 return run.message, self.deadlines.at(run), self.grace_seconds
         return None
 
-    def begun(self) -> dict[str, float]:
+    def running_seconds(self) -> dict[str, float]:
         """Return the running tasks with their seconds; others wait for a thread or a process."""
         # A copy, in one step of the interpreter: this may be asked from another thread.
         runs = list(self._running.items())
@@ -220,7 +220,7 @@ class _Run:
             try:
                 self._request = frame({"task": self._task_fields()})
             except PermanentError as error:
-                self.done(failure_of(error))
+                self.on_done(failure_of(error))
             else:
                 self._processes.submit(self)
         elif is_blocking(self._spec):
@@ -246,7 +246,7 @@ class _Run:
             "workflow": message.workflow,
         }
 
-    def has(self, log: TaskLog) -> bool:
+    def owns_log(self, log: TaskLog) -> bool:
         """Return whether this log belongs to the task."""
         return self._log is log
 
@@ -290,17 +290,17 @@ class _Run:
         try:
             outcome = failure_of(asyncio.CancelledError()) if task.cancelled() else task.result()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the task must end
-            self.lost(error)
+            self.on_error(error)
         else:
-            self.done(outcome)
+            self.on_done(outcome)
 
-    def lost(self, error: BaseException) -> None:
+    def on_error(self, error: BaseException) -> None:
         """End the task although its handler reported no outcome, which is a bug."""
-        self.done(undescribed(error))
+        self.on_done(unknown_failure(error))
         if not isinstance(error, HandlerInterrupted):
             _LOGGER.error("task %s of handler %s ended without an outcome", self.message.task_id, self.message.handler)
 
-    def done(self, outcome: Outcome) -> None:
+    def on_done(self, outcome: Outcome) -> None:
         """Set the outcome; the first one counts."""
         self._deadlines.remove(self)
         if self._grace is not None:
@@ -323,7 +323,7 @@ class _Run:
         self._ending = outcome
         self._context.cancel()
         if self.begun_at is None:
-            self.done(outcome)
+            self.on_done(outcome)
             return
         if self._task is not None:
             self._task.cancel()
@@ -365,15 +365,15 @@ class _Run:
         if self._task is not None:
             _ABANDONED.add(self._task)
             self._task.add_done_callback(_ABANDONED.discard)
-        self.done(Released("abandoned"))
+        self.on_done(Released("abandoned"))
 
     async def drop(self) -> None:
         """End the handler: its outcome is not needed any more."""
         self._context.cancel()
-        self.done(Released("the caller was cancelled"))
+        self.on_done(Released("the caller was cancelled"))
         self._threads.abandon(self)
         if self._processes is not None:
-            await self._processes.killed(self)
+            await self._processes.kill_and_wait(self)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=self._grace_seconds)
@@ -381,11 +381,9 @@ class _Run:
     # ── Reports of the handler ──────────────────────────────────────────────────────────────────────────────────────
 
     def progress(self, progress: Progress) -> None:
-        """Report progress. Invalid progress is dropped with a warning, and never fails a task."""
-        readable = readable_progress(progress)
-        if readable is None:
-            self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
-        else:
+        """Report progress, unless it is invalid."""
+        readable = readable_progress(progress, self._context)
+        if readable is not None:
             self._report(self._reports.progress, readable)
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:

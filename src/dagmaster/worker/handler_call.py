@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_decorator import HandlerSpec, HandlerStyle
 from dagmaster.worker.json_copy import json_copy
-from dagmaster.worker.task_outcomes import NOTHING, absorb, failed, failure_of, outcome_of
+from dagmaster.worker.task_outcomes import NOTHING, failed, failure_of, handle_yielded, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -35,8 +35,8 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
-        value = _exhausted(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
-        return _stopped() if context.noticed else outcome_of(value, spec)
+        value = _run_generator(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
+        return _cancelled_outcome() if context.saw_cancellation else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
     finally:
@@ -49,32 +49,32 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
         produced = spec.call(context)
-        value = await (produced if spec.style is HandlerStyle.ASYNC else _drained(produced, context))
+        value = await (produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context))
         # A coroutine that is asked to stop is cancelled: it always notices.
-        return _stopped() if context.cancelled else outcome_of(value, spec)
+        return _cancelled_outcome() if context.cancelled else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error, context.about)
     finally:
         context.close()
 
 
-def _stopped() -> Outcome:
-    """Return the outcome of a handler that was asked to stop and noticed: its result may be partial."""
+def _cancelled_outcome() -> Outcome:
+    """Return the outcome of a handler that was asked to stop and saw it: its result may be partial."""
     return failed("cancelled", "the task was asked to stop", permanent=True)
 
 
-async def _drained(generator: AsyncGenerator[Any, None], context: HandlerContext) -> JsonValue:
+async def _run_async_generator(generator: AsyncGenerator[Any, None], context: HandlerContext) -> JsonValue:
     """Run an async generator to its end; return its last result."""
     result = None
     async with contextlib.aclosing(generator):
         async for item in generator:
-            value = absorb(item, context)
+            value = handle_yielded(item, context)
             if value is not NOTHING:
                 result = value
     return result
 
 
-def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) -> JsonValue:
+def _run_generator(generator: Generator[Any, None, Any], context: HandlerContext) -> JsonValue:
     """Run a plain generator to its end; return its return value, else its last result."""
     result = None
     with contextlib.closing(generator):
@@ -83,6 +83,6 @@ def _exhausted(generator: Generator[Any, None, Any], context: HandlerContext) ->
                 item = next(generator)
             except StopIteration as end:
                 return result if end.value is None else end.value
-            value = absorb(item, context)
+            value = handle_yielded(item, context)
             if value is not NOTHING:
                 result = value

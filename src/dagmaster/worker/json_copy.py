@@ -33,16 +33,16 @@ def json_copy(value: Any, *, kind: str, subject: str) -> Any:
     copier = _Copier()
     try:
         copied = copier.copy(value, 1)
-        if copier.at_most() > MAX_OUTPUT_BYTES:
+        if copier.upper_bound() > MAX_OUTPUT_BYTES:
             _measure(copied)
-    except _NotJson as wrong:
+    except _NotJsonError as wrong:
         path = truncate(format_path(tuple(reversed(wrong.path))), MAX_PATH_SHOWN)
         place = f"{subject}: `{path}`" if path else subject
         raise PermanentError(f"{place} {wrong.message}", kind=kind, path=path) from None
     return copied
 
 
-class _NotJson(Exception):
+class _NotJsonError(Exception):
     """Raised where the bad value is; each level on the way up adds its key, so that a good value pays for no path."""
 
     def __init__(self, message: str) -> None:
@@ -60,7 +60,7 @@ class _Copier:
         self.values = 0
         self.characters = 0
 
-    def at_most(self) -> int:
+    def upper_bound(self) -> int:
         """Return an upper bound of the size as JSON."""
         return self.values * _BYTES_A_VALUE + self.characters * _BYTES_A_CHARACTER
 
@@ -79,9 +79,9 @@ class _Copier:
             return self._integer(value)
         if kind is float:
             if not math.isfinite(value):
-                raise _NotJson(f"is {value}, which is not a number that JSON has")
+                raise _NotJsonError(f"is {value}, which is not a valid JSON number")
             return value
-        return self._unusual(value, depth)
+        return self._convert_subclass(value, depth)
 
     def _object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         self._count(len(value), depth)
@@ -93,7 +93,7 @@ class _Copier:
                 # Most values are small integers, and a call costs more than this check.
                 small = item.__class__ is int and -_SMALL <= item < _SMALL
                 copied[name] = item if small else self.copy(item, depth + 1)
-        except _NotJson as wrong:
+        except _NotJsonError as wrong:
             wrong.path.append(str(key))
             raise
         return copied
@@ -107,7 +107,7 @@ class _Copier:
             for item in value:
                 small = item.__class__ is int and -_SMALL <= item < _SMALL
                 copied.append(item if small else self.copy(item, depth + 1))
-        except _NotJson as wrong:
+        except _NotJsonError as wrong:
             wrong.path.append(len(copied))
             raise
         return copied
@@ -118,20 +118,20 @@ class _Copier:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise _NotJson("has half of a character (a lone surrogate)") from None
+                raise _NotJsonError("has an unpaired surrogate") from None
         if "\0" in value:
-            raise _NotJson("has a NUL character, which no database keeps")
+            raise _NotJsonError("has a NUL character, which PostgreSQL cannot store")
         return value
 
     def _integer(self, value: int) -> int:
         if -_SMALL <= value < _SMALL:
             return value
         if value.bit_length() > MAX_INTEGER_BITS:
-            raise _NotJson(f"is a number of more than {MAX_INTEGER_BITS} bits")
+            raise _NotJsonError(f"is a number of more than {MAX_INTEGER_BITS} bits")
         self.characters += value.bit_length() // 3
         return value
 
-    def _unusual(self, value: Any, depth: int) -> Any:
+    def _convert_subclass(self, value: Any, depth: int) -> Any:
         """Convert subclasses of JSON types (enums, OrderedDict, numpy's float64) and tuples to plain JSON."""
         if isinstance(value, str):
             return self._text(str.__str__(value))
@@ -143,15 +143,15 @@ class _Copier:
             return self._object(value, depth)
         if isinstance(value, list | tuple):
             return self._array(list(value), depth)
-        raise _NotJson(f"is of type {type(value).__name__}, which JSON does not have")
+        raise _NotJsonError(f"is of type {type(value).__name__}, which JSON does not have")
 
     def _count(self, values: int, depth: int) -> None:
         if depth > MAX_JSON_DEPTH:
-            raise _NotJson(f"is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself")
+            raise _NotJsonError(f"is nested deeper than {MAX_JSON_DEPTH} levels, or contains itself")
         self.values += values
         # An item has at least one character and a comma. Shared parts can be endless without being deep.
         if self.values * 2 + self.characters > MAX_OUTPUT_BYTES:
-            raise _NotJson(_TOO_LARGE)
+            raise _NotJsonError(_TOO_LARGE)
 
 
 def _plain_numbers(value: list[Any]) -> bool:
@@ -165,9 +165,9 @@ def _plain_numbers(value: list[Any]) -> bool:
 def _key(key: Any) -> str:
     if isinstance(key, str):
         return str.__str__(key)
-    raise _NotJson(f"is a key of type {type(key).__name__}, and keys are text")
+    raise _NotJsonError(f"is a key of type {type(key).__name__}, and keys are text")
 
 
 def _measure(value: Any) -> None:
     if len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) > MAX_OUTPUT_BYTES:
-        raise _NotJson(_TOO_LARGE)
+        raise _NotJsonError(_TOO_LARGE)

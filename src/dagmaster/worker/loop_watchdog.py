@@ -63,7 +63,7 @@ class LoopWatchdog:
             self._silent_seconds, self._log, self._is_warned = 0.0, None, False
             self._pool.ping()
             return None
-        log, frame = _now_on(self._pool.thread_id)
+        log, frame = _running_task(self._pool.thread_id)
         if log is not self._log:
             # Several slow tasks in a row are not one that blocks.
             self._silent_seconds, self._log, self._is_warned = 0.0, log, False
@@ -92,18 +92,16 @@ class LoopWatchdog:
         where = "".join(traceback.format_list(stack)) or "at an unknown place"
         what = f"has not awaited for {self._silent_seconds:.0f} s, and blocks the event loop"
         if task is None:
-            _LOGGER.warning("something %s of the async handlers. It is here:\n%s", what, where)
+            _LOGGER.warning("code outside any task %s of the async handlers; stack:\n%s", what, where)
             return
         if self._log is not None:
             self._log.flush()
-        warning = (
-            f"WARNING dagmaster.worker: this task {what}: no other async task runs meanwhile. It is here:\n{where}"
-        )
+        warning = f"WARNING dagmaster.worker: this task {what}: other async tasks are blocked; stack:\n{where}"
         self._telemetry.log(task, warning)
         _LOGGER.warning("handler %s %s (task %s); see its log for the traceback", task.handler, what, task.task_id)
 
 
-def _now_on(thread_id: int | None) -> tuple[TaskLog | None, FrameType | None]:
+def _running_task(thread_id: int | None) -> tuple[TaskLog | None, FrameType | None]:
     """Return the log of the task that a loop's thread runs now, and its frame."""
     top = frame = sys._current_frames().get(thread_id or 0)  # noqa: SLF001 - the only way to inspect another thread
     while frame is not None and frame.f_code is not _STEP:

@@ -61,29 +61,29 @@ class Job(Protocol):
     def on_crash_dump(self, text: str) -> None:
         """Handle the traceback of a process that native code killed."""
 
-    def done(self, outcome: Outcome) -> None:
+    def on_done(self, outcome: Outcome) -> None:
         """Handle the end."""
 
 
 class Owner(Protocol):
     """The pool of the processes."""
 
-    def ready(self, process: HandlerProcess) -> None:
+    def on_ready(self, process: HandlerProcess) -> None:
         """Handle that a process is ready for a task."""
 
-    def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
+    def on_finished(self, process: HandlerProcess, outcome: Outcome) -> None:
         """Handle the outcome of a process's task. The process is free, unless it is ending."""
 
-    def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
+    def on_exit(self, process: HandlerProcess, outcome: Outcome) -> None:
         """Handle the end of a process, with the outcome of its task, or of one that waited for its start."""
 
 
 class HandlerProcess(asyncio.Protocol):
     """A process: it starts, is ready, runs tasks and is idle in turn, and ends."""
 
-    def __init__(self, owner: Owner, hello: JsonObject) -> None:
+    def __init__(self, owner: Owner, start_message: JsonObject) -> None:
         self._owner = owner
-        self._hello = hello
+        self._start_message = start_message
         self._loop = asyncio.get_running_loop()
         self._frames = Frames()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -125,7 +125,7 @@ class HandlerProcess(asyncio.Protocol):
             self._end_text()
             self._read_dump()
             self._close()
-            self._owner.gone(self, outcome)
+            self._owner.on_exit(self, outcome)
 
     async def _start(self) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as theirs:
@@ -158,7 +158,7 @@ class HandlerProcess(asyncio.Protocol):
         self._loop.add_reader(self._log_fd, self._read_log)
         self._set_timer(START_SECONDS, self._is_late)
         await self._loop.create_unix_connection(lambda: self, sock=ours)
-        self._send(frame(self._hello))
+        self._send(frame(self._start_message))
         if self._ending is not None:
             # It was ended before there was a process to kill.
             self._kill_and_wait()
@@ -198,7 +198,7 @@ class HandlerProcess(asyncio.Protocol):
             self.kill()
 
     @property
-    def ending(self) -> bool:
+    def is_ending(self) -> bool:
         """Return whether it takes no more tasks."""
         return self._ending is not None
 
@@ -212,8 +212,10 @@ class HandlerProcess(asyncio.Protocol):
         self._set_timer(KILL_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
-        _LOGGER.error("handler process %d survives SIGKILL: it hangs in the kernel", self.pid)
-        self._owner.gone(self, self._ending or Released("its process hangs"))
+        _LOGGER.error(
+            "handler process %d did not exit after SIGKILL (uninterruptible sleep); its task is released", self.pid
+        )
+        self._owner.on_exit(self, self._ending or Released("its process hangs"))
 
     def _kill_group(self) -> None:
         if self.pid:
@@ -282,9 +284,9 @@ class HandlerProcess(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._early_text.strip():
-            _LOGGER.info("output of the import of the handlers: %s", self._early_text.strip())
+            _LOGGER.info("output while importing handlers: %s", self._early_text.strip())
         self._early_text = ""
-        self._owner.ready(self)
+        self._owner.on_ready(self)
 
     def _handle(self, message: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
         # Earlier output of the handler is in the pipe by now: the order is kept.
@@ -293,7 +295,7 @@ class HandlerProcess(asyncio.Protocol):
             self._on_ready(message)
         elif isinstance(message, Succeeded | Failed):
             self._end_text()
-            self._owner.finished(self, message)
+            self._owner.on_finished(self, message)
         elif self.job is not None:
             self.job.on_report(message)
 

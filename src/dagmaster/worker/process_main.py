@@ -95,17 +95,17 @@ class Child:
     def serve(self) -> None:
         """Import the handlers, then run one task after the other."""
         stream = self._connection.makefile("rb")
-        hello = receive(stream)
-        if hello["services"] is not None:
-            self._services = LazyServices(ServicesConfig(**hello["services"]))
+        start_message = receive(stream)
+        if start_message["services"] is not None:
+            self._services = LazyServices(ServicesConfig(**start_message["services"]))
         threading.Thread(target=self._read, args=(stream,), name="dagmaster-worker", daemon=True).start()
-        limit_mb = hello["memory_limit_mb"]
+        limit_mb = start_message["memory_limit_mb"]
         if limit_mb is not None:
             limit_memory(limit_mb)
         log_to_stderr()
-        sys.path[:] = hello["path"]
+        sys.path[:] = start_message["path"]
         try:
-            registry = discover(hello["modules"])
+            registry = discover(start_message["modules"])
         except (DagmasterError, MemoryError) as error:
             self.send({"unavailable": str(error) or type(error).__name__})
             return
@@ -215,11 +215,9 @@ class Attempt:
             self._is_finished = True
 
     def progress(self, progress: Progress) -> None:
-        """Report progress. Invalid progress is dropped with a warning, and never fails a task."""
-        readable = readable_progress(progress)
-        if readable is None:
-            self._context.logger.warning("progress is no number: %r of %r", progress.current, progress.total)
-        else:
+        """Report progress, unless it is invalid."""
+        readable = readable_progress(progress, self._context)
+        if readable is not None:
             self._send_report(encode_progress(readable))
 
     def checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -74,7 +74,7 @@ class HandlerProcesses:
         if process is not None:
             process.kill()
 
-    async def killed(self, job: Job) -> None:
+    async def kill_and_wait(self, job: Job) -> None:
         """Kill the process of a job, and wait until it is dead."""
         process = self._busy.get(job)
         if process is not None:
@@ -98,13 +98,13 @@ class HandlerProcesses:
 
     # ── Events of processes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def ready(self, process: HandlerProcess) -> None:
+    def on_ready(self, process: HandlerProcess) -> None:
         """Assign a waiting job to a new process."""
         self._starting.discard(process)
         self._set_idle(process)
         self._assign()
 
-    def finished(self, process: HandlerProcess, outcome: Outcome) -> None:
+    def on_finished(self, process: HandlerProcess, outcome: Outcome) -> None:
         """Report the outcome, and assign the next job."""
         job, process.job = process.job, None
         if job is None:
@@ -116,11 +116,11 @@ class HandlerProcesses:
         else:
             self._set_idle(process)
         try:
-            job.done(outcome)
+            job.on_done(outcome)
         finally:
             self._assign()
 
-    def gone(self, process: HandlerProcess, outcome: Outcome) -> None:
+    def on_exit(self, process: HandlerProcess, outcome: Outcome) -> None:
         """Handle that a process ended: end its task, or one task that waited for its start."""
         if self._processes.pop(process, None) is None:
             return
@@ -138,7 +138,7 @@ class HandlerProcesses:
         self._starting.discard(process)
         try:
             if job is not None:
-                job.done(outcome)
+                job.on_done(outcome)
         finally:
             self._assign()
 
@@ -146,7 +146,7 @@ class HandlerProcesses:
 
     def _assign(self) -> None:
         # One that died while it was idle is removed only when its exit code is known.
-        self._idle = [process for process in self._idle if not process.ending]
+        self._idle = [process for process in self._idle if not process.is_ending]
         while self._idle and (job := self._next_job()) is not None:
             process = self._idle.pop()
             self._busy[job] = process
@@ -165,11 +165,11 @@ class HandlerProcesses:
         return None
 
     def _start(self) -> None:
-        process = HandlerProcess(self, self._hello())
+        process = HandlerProcess(self, self._start_message())
         self._starting.add(process)
         self._processes[process] = asyncio.get_running_loop().create_task(process.supervise())
 
-    def _hello(self) -> dict[str, Any]:
+    def _start_message(self) -> dict[str, Any]:
         services = self._services
         return {
             "modules": self._modules,
@@ -200,4 +200,4 @@ class HandlerProcesses:
             self._reap_idle_later()
 
     def _active_count(self) -> int:
-        return sum(not process.ending for process in self._processes)
+        return sum(not process.is_ending for process in self._processes)

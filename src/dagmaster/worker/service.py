@@ -45,9 +45,9 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 CLAIM_SECONDS: Final = 1.0
 """How long a stopping worker waits for the answer to a claim."""
 
-BUSY: Final = 1_000.0
+BATCH_ABOVE_PER_SECOND: Final = 1_000.0
 BATCH_SECONDS: Final = 0.003
-"""Above BUSY tasks a second, a report waits this long for others, unless nothing else runs."""
+"""Above that rate of tasks, a report waits this long for others, unless nothing else runs."""
 
 
 class Worker:
@@ -101,7 +101,7 @@ class Worker:
         self._has_capacity = asyncio.Event()
         self._has_tasks = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
-        ledger.on_disconnect = self._backoff.disconnected
+        ledger.on_disconnect = self._backoff.on_disconnect
         self._flush = TelemetryFlush(self.telemetry, journal)
         self._budget = PrefetchBudget(concurrency)
         # The budget of tasks whose handlers run in processes, and the names of these handlers.
@@ -305,7 +305,7 @@ class Worker:
     async def _report_loop(self) -> None:
         while True:
             await self._has_finished.wait()
-            if self._budget.rate > BUSY and len(self.held) > len(self._finished):
+            if self._budget.rate > BATCH_ABOVE_PER_SECOND and len(self.held) > len(self._finished):
                 # Other tasks finish in a moment: reporting many costs hardly more than reporting one.
                 await asyncio.sleep(BATCH_SECONDS)
             self._has_finished.clear()
@@ -393,7 +393,7 @@ class Worker:
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._back_off(error)
                 continue
-            self._backoff.recovered()
+            self._backoff.on_success()
             for task_id in list(self.held) if stops is None else sorted(stops):
                 for pool in self._pools.values():
                     pool.stop(task_id)
@@ -431,13 +431,15 @@ class Worker:
 
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
-        begun = {task_id: seconds for pool in self._pools.values() for task_id, seconds in pool.begun().items()}
+        begun = {
+            task_id: seconds for pool in self._pools.values() for task_id, seconds in pool.running_seconds().items()
+        }
         return heartbeat_counters(
             self.counters, begun, limit, self._process_budget.held, draining=self._stopping.is_set()
         )
 
     async def _back_off(self, error: DagmasterError) -> None:
-        await asyncio.sleep(self._backoff.failed(error))
+        await asyncio.sleep(self._backoff.on_failure(error))
 
     async def _retry_until_stopped(self, work: Callable[[], Awaitable[None]]) -> bool:
         while not self._stopping.is_set():

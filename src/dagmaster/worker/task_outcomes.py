@@ -39,7 +39,7 @@ MAX_FRAMES = 20
 MAX_FIELDS_SHOWN = 20
 
 NOTHING: Final[Any] = object()
-"""Returned by `absorb` for an item that is no result."""
+"""Returned by `handle_yielded` for an item that is no result."""
 
 # Frames in these directories only lead to the handler.
 _OURS = tuple(str(Path(file).parent) for file in (__file__, handler_decorator.__file__))
@@ -61,13 +61,13 @@ def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
     if spec.output_model is not None:
         value = _validated_output(value, spec.output_model)
     elif isinstance(value, BaseModel):
-        value = _dumped(value)
+        value = _dump_model(value)
     if not isinstance(value, dict):
-        raise PermanentError(_not_an_output(value), kind="invalid_output", path="")
+        raise PermanentError(_describe_bad_output(value), kind="invalid_output", path="")
     return Succeeded(json_copy(value, kind="invalid_output", subject="the output"), metrics)
 
 
-def absorb(item: Any, context: HandlerContext) -> Any:
+def handle_yielded(item: Any, context: HandlerContext) -> Any:
     """Report a yielded item; return it if it is a result, else NOTHING."""
     match item:
         case None:
@@ -98,10 +98,11 @@ def absorb(item: Any, context: HandlerContext) -> Any:
     )
 
 
-def readable_progress(progress: Progress) -> Progress | None:
-    """Return the progress in plain numbers; None if it has none."""
+def readable_progress(progress: Progress, context: HandlerContext) -> Progress | None:
+    """Return the progress in plain numbers. Other progress is dropped with a warning, and never fails a task."""
     current, total = _number(progress.current), _number(progress.total)
     if current is None or (total is None and progress.total is not None):
+        context.logger.warning("invalid progress (not a number): %r of %r; dropped", progress.current, progress.total)
         return None
     return Progress(current, total, storable_text(str(progress.message)))
 
@@ -138,7 +139,7 @@ def failure_of(error: BaseException, about: str | None = None) -> Failed:
                 return failed("out_of_memory", text, type=type_name(error), traceback=_traceback_of(error))
         return failed("error", _message_of(error), type=type_name(error), traceback=_traceback_of(error))
     except BaseException:  # noqa: BLE001 - a task without an outcome would hang its job
-        return undescribed(error)
+        return unknown_failure(error)
 
 
 def crash_of(returncode: int) -> Failed:
@@ -149,11 +150,15 @@ def crash_of(returncode: int) -> Failed:
     number = -returncode
     name = signal.Signals(number).name if number in _SIGNALS else str(number)
     if number == signal.SIGKILL:
-        return failed("crashed", f"the handler's process was killed ({name}): out of memory, or by hand", signal=name)
+        return failed(
+            "crashed",
+            f"the handler's process was killed ({name}): out of memory, or killed by an operator",
+            signal=name,
+        )
     return failed("crashed", f"the handler's process died of signal {number} ({name})", signal=name)
 
 
-def undescribed(error: BaseException) -> Failed:
+def unknown_failure(error: BaseException) -> Failed:
     """Return a failure of which only the type is known, as a last resort."""
     name = type_name(error)
     return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
@@ -180,15 +185,15 @@ def _validated_output(value: Any, model: type[BaseModel]) -> Any:
             raise PermanentError(
                 f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
             ) from None
-    return _dumped(value)
+    return _dump_model(value)
 
 
-def _dumped(value: BaseModel) -> Any:
+def _dump_model(value: BaseModel) -> Any:
     # The serializer itself, once a task: 0.5 µs for a small model, where `model_dump` takes 1.0 (2026-11).
     return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True, warnings=False)
 
 
-def _not_an_output(value: Any) -> str:
+def _describe_bad_output(value: Any) -> str:
     if inspect.iscoroutine(value):
         value.close()
         return "the handler returned a coroutine: it, or the decorator around it, has to be an `async def`"
@@ -200,12 +205,12 @@ def _permanent(error: PermanentError, about: str | None) -> Failed:
     kind = _short(describe(_attribute(error, "kind", "permanent")), MAX_KIND)
     message = _message_of(error)
     if kind == "invalid_input" and about is not None:
-        message = _naming(message, about)
+        message = _append_subject(message, about)
     failure = failed(kind, message, permanent=True)
     return Failed({**truncate_details(_attribute(error, "details", {})), **failure.error}, permanent=True)
 
 
-def _naming(message: str, about: str) -> str:
+def _append_subject(message: str, about: str) -> str:
     """Return the message with the subject added, unless it names a place already."""
     place = without_keys(storable_text(describe(about)))
     if "://" in message or place.removeprefix("file://") in message:
@@ -229,16 +234,16 @@ def _message_of(error: BaseException) -> str:
 def _traceback_of(error: BaseException) -> str:
     """Return the end of the traceback, from the handler's first frame on."""
     try:
-        frames = _handlers_own(error.__traceback__)
+        frames = _skip_our_frames(error.__traceback__)
         lines = traceback.format_exception(type(error), error, frames, limit=-MAX_FRAMES)
     except BaseException:  # noqa: BLE001 - the exception's own text, notes or causes failed; its frames may be readable
-        frames = _handlers_own(error.__traceback__)
+        frames = _skip_our_frames(error.__traceback__)
         lines = [*traceback.format_tb(frames, limit=-MAX_FRAMES), type_name(error)]
     text = storable_text("".join(lines).rstrip()[-MAX_TRACEBACK - 1 :])
     return text if len(text) <= MAX_TRACEBACK else "..." + text[3 - MAX_TRACEBACK :]
 
 
-def _handlers_own(frames: TracebackType | None) -> TracebackType | None:
+def _skip_our_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and str(Path(frames.tb_frame.f_code.co_filename).parent) in _OURS:
         frames = frames.tb_next
     return frames

@@ -59,9 +59,9 @@ class TaskPool:
         # Slots that may take another task. A slot without one ends a moment later.
         self._open = 0
 
-    def begun(self) -> dict[str, float]:
+    def running_seconds(self) -> dict[str, float]:
         """Return the running tasks with their seconds, without waiting ones."""
-        return self._runner.executor.begun()
+        return self._runner.executor.running_seconds()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
@@ -79,7 +79,7 @@ class TaskPool:
         """Ask a task to stop, waiting or running."""
         waiting = self._waiting.pop(task_id, None)
         if waiting is not None:
-            self._done(_released(waiting))
+            self._done(_release_report(waiting))
         else:
             self.executor.stop(task_id)
 
@@ -154,9 +154,9 @@ class ThreadedTaskPool:
         self._thread = threading.Thread(target=self._run_loop, name="dagmaster-handlers", daemon=True)
         self._thread.start()
 
-    def begun(self) -> dict[str, float]:
+    def running_seconds(self) -> dict[str, float]:
         """Return the running tasks with their seconds."""
-        return {} if self._pool is None else self._pool.begun()
+        return {} if self._pool is None else self._pool.running_seconds()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
@@ -220,7 +220,7 @@ class ThreadedTaskPool:
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._pool = TaskPool(self._make_runner(), self._limit, self._reported, self._stall_seconds)
+        self._pool = TaskPool(self._make_runner(), self._limit, self._on_report, self._stall_seconds)
         try:
             self._loop.run_forever()
         finally:
@@ -240,7 +240,7 @@ class ThreadedTaskPool:
         assert self._pool is not None  # noqa: S101 - for mypy; the loop runs
         return self._pool.close(grace_seconds)
 
-    def _reported(self, report: TaskReport) -> None:
+    def _on_report(self, report: TaskReport) -> None:
         # Many reports, one wake-up: crossing threads costs more than a small task.
         self._reports.append(report)
         if not self._is_delivery_scheduled:
@@ -259,5 +259,5 @@ class ThreadedTaskPool:
             self._done(reports)
 
 
-def _released(task: ClaimedTask) -> TaskReport:
+def _release_report(task: ClaimedTask) -> TaskReport:
     return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)

@@ -15,7 +15,7 @@ from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
-from dagmaster.redaction import redacted
+from dagmaster.redaction import redact_outcome
 from dagmaster.worker.task_outcomes import failed
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class TaskRunner:
             return await self._report(task, failed(error.kind, str(error), permanent=True))
         self._telemetry.hide(task.task_id, hidden)
         outcome = await self.executor.execute(message)
-        return await self._report(task, redacted(outcome, hidden))
+        return await self._report(task, redact_outcome(outcome, hidden))
 
     async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
         """Release a task to a worker that has its handler (during a deployment), or fail it."""

@@ -33,11 +33,11 @@ class Job(Protocol):
     def work(self) -> Any:
         """Do the work on the thread. It should not raise."""
 
-    def done(self, result: Any) -> None:
+    def on_done(self, result: Any) -> None:
         """Handle the end of a job that was not abandoned."""
 
-    def lost(self, error: BaseException) -> None:
-        """Handle an exception of `work`, instead of `done`."""
+    def on_error(self, error: BaseException) -> None:
+        """Handle an exception of `work`, instead of `on_done`."""
 
 
 class DaemonThreads:
@@ -79,11 +79,11 @@ class DaemonThreads:
             job, context = self._waiting.popleft()
             if job.begin():
                 self._threads[job] = thread
-                thread.take(_Assignment(job, context, loop, self._returned))
+                thread.take(_Assignment(job, context, loop, self._on_returned))
             else:
                 self._idle.append(thread)
 
-    def _returned(self, job: Job, thread: _Thread, deliver: Callable[[], None]) -> None:
+    def _on_returned(self, job: Job, thread: _Thread, deliver: Callable[[], None]) -> None:
         abandoned = self._threads.pop(job, None) is None
         if abandoned or self._closed or thread.is_interrupted:
             thread.shut_down()
@@ -99,37 +99,37 @@ class DaemonThreads:
 class _Assignment:
     """A job with its context and the loop to which its end is delivered."""
 
-    __slots__ = ("_context", "_job", "_loop", "_returned")
+    __slots__ = ("_context", "_job", "_loop", "_on_returned")
 
     def __init__(
         self,
         job: Job,
         context: contextvars.Context,
         loop: asyncio.AbstractEventLoop,
-        returned: Callable[[Job, _Thread, Callable[[], None]], None],
+        on_returned: Callable[[Job, _Thread, Callable[[], None]], None],
     ) -> None:
         self._job = job
         self._context = context
         self._loop = loop
-        self._returned = returned
+        self._on_returned = on_returned
 
     def run(self, thread: _Thread) -> None:
         try:
             self._send(thread, self._work())
         except HandlerInterrupted as error:
             # The interrupt came after the job's own code. It comes only once.
-            self._send(thread, partial(self._job.lost, error))
+            self._send(thread, partial(self._job.on_error, error))
 
     def _work(self) -> Callable[[], None]:
         try:
-            return partial(self._job.done, self._context.run(self._job.work))
+            return partial(self._job.on_done, self._context.run(self._job.work))
         except BaseException as error:  # noqa: BLE001 - a thread that dies here would lose the job's end
-            return partial(self._job.lost, error)
+            return partial(self._job.on_error, error)
 
     def _send(self, thread: _Thread, deliver: Callable[[], None]) -> None:
         # A closed loop accepts nothing: the job was abandoned.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._returned, self._job, thread, deliver)
+            self._loop.call_soon_threadsafe(self._on_returned, self._job, thread, deliver)
 
 
 class _Thread:

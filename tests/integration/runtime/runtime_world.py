@@ -168,7 +168,7 @@ class World:
             heartbeat_seconds=0.2 if beats else 3600,
             scan_seconds=0.1,
             worker_scan_seconds=0.1,
-            most_backoff_seconds=0.5,
+            max_backoff_seconds=0.5,
         )
         service = Orchestrator(store, blobs=self.blobs, redact=redact_value, timing=timing)
         self.orchestrators.append(service)

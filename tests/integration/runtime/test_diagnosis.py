@@ -151,7 +151,7 @@ async def test_a_dead_worker_is_named_until_its_task_is_retried_and_the_fleet_li
     assert (dead.has_died, dead.left) == (True, {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}})
     (gone,) = [each for each in fleet.orchestrators if not each.is_alive]
     assert gone.has_died
-    assert gone.left == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "moved_on": 0}
+    assert gone.left == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "reassigned": 0}
     claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
     assert [claim.get("after") for claim in claims] == [None, "died"]
     assert all(claim["where"] == f"{dead.host}:{dead.pid}" for claim in claims)

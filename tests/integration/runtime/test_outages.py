@@ -48,7 +48,7 @@ STEPS = ", ".join(f"n{n}: {{handler: count, depends_on: n{n - 1}}}" for n in ran
 CHAIN = f"{{name: chain, nodes: {{n0: {{handler: count}}, {STEPS}}}}}"
 FAN = "{name: fan, nodes: {p: {handler: make_chunks, params: {count: 200}, next: f}, f: {type: fan_out, source: '{{ nodes.p.output.chunks }}', max_parallel: 20, task: {handler: count}, next: s}, s: {type: fan_in, aggregation: collect}}, outputs: {n: '{{ nodes.s.output.count }}'}}"
 
-SAID = ["trying again until it is there", "the database is there again"]
+SAID = ["trying again until it is there", "the connection to the database was restored"]
 
 
 class Counted:
@@ -200,7 +200,7 @@ async def test_what_a_task_wrote_during_an_outage_is_in_its_log(world: World):
 
 
 class Listening(logging.Handler):
-    """Hears what a logger says, until the database is there again."""
+    """Hears what a logger says, until the connection to the database was restored."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -441,7 +441,7 @@ def test_a_failed_nested_fan_out_is_null_among_the_outputs():
 def test_a_wait_for_a_signal_that_nobody_sends_ends_with_the_reason():
     report = run("{name: n, nodes: {w: {type: wait, signal: go}}}")
     assert report.status == "CANCELLED"
-    assert report.note == "the job cannot continue: w waits for an approval or a signal that nothing here sends"
+    assert report.note == "the job cannot continue: w waits for an approval or a signal that this run cannot receive"
 
 
 def test_a_checkpoint_is_given_to_the_next_attempt():

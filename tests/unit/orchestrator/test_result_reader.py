@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from dagmaster.engine.status import AttemptStatus
-from dagmaster.orchestrator.result_reader import MANY_RESULTS, READS_AHEAD, REMEMBERED, ResultReader
+from dagmaster.orchestrator.result_reader import DEDUP_SIZE, FULL_READ_EVERY, PREFETCH_THRESHOLD, ResultReader
 from dagmaster.ports.turn_records import TaskResult
 from dagmaster.testing.clock import FakeClock
 
@@ -86,26 +86,29 @@ def test_a_job_that_was_dropped_is_read_again():
 def test_what_is_remembered_has_an_end_and_the_newest_are_in_it():
     store = Store()
     reader = reader_of(store)
-    for number in range(3 * REMEMBERED):
+    for number in range(3 * DEDUP_SIZE):
         store.notified_results.append(a_result(number))
         reader.take_notified()
-    assert len(reader._delivered) + len(reader._delivered_before) <= 2 * REMEMBERED + 2
-    store.notified_results += [a_result(3 * REMEMBERED - 1), a_result(2 * REMEMBERED)]
+    assert len(reader._delivered) + len(reader._delivered_before) <= 2 * DEDUP_SIZE + 2
+    store.notified_results += [a_result(3 * DEDUP_SIZE - 1), a_result(2 * DEDUP_SIZE)]
     assert notified(reader) == []
 
 
 def test_what_is_read_ahead_comes_after_what_is_in_hand():
-    store = Store(*range(1, MANY_RESULTS + 3))
+    store = Store(*range(1, PREFETCH_THRESHOLD + 3))
     reader = reader_of(store)
-    turn: Any = SimpleNamespace(results=list(range(1, MANY_RESULTS + 1)))
+    turn: Any = SimpleNamespace(results=list(range(1, PREFETCH_THRESHOLD + 1)))
     assert asyncio.run(reader.prefetch([turn], ()))
-    assert read(reader, "results") == [MANY_RESULTS + 1, MANY_RESULTS + 2]
+    assert read(reader, "results") == [PREFETCH_THRESHOLD + 1, PREFETCH_THRESHOLD + 2]
 
 
 def test_after_many_results_more_are_read_ahead_but_every_few_times_all():
     reader = reader_of(Store())
-    many: Any = SimpleNamespace(results=[1] * MANY_RESULTS)
+    many: Any = SimpleNamespace(results=[1] * PREFETCH_THRESHOLD)
     few: Any = SimpleNamespace(results=[1])
-    assert [reader.should_prefetch([many]) for _ in range(2 * READS_AHEAD)] == [*[True] * (READS_AHEAD - 1), False] * 2
+    assert [reader.should_prefetch([many]) for _ in range(2 * FULL_READ_EVERY)] == [
+        *[True] * (FULL_READ_EVERY - 1),
+        False,
+    ] * 2
     assert reader.should_prefetch([many])
     assert not reader.should_prefetch([few])

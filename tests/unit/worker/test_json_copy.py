@@ -103,7 +103,7 @@ def test_what_stands_for_a_json_value_becomes_that_value(value, plain):
 @pytest.mark.parametrize(
     ("value", "path", "sentence"),
     [
-        ({"a": float("nan")}, "a", "is nan, which is not a number that JSON has"),
+        ({"a": float("nan")}, "a", "is nan, which is not a valid JSON number"),
         ({"a": [1.0] * 20 + [float("inf")]}, "a[20]", "is inf"),
         ({"a": Ratio("nan")}, "a", "is nan"),
         ({"a": {1: 2}}, "a.1", "is a key of type int, and keys are text"),
@@ -111,8 +111,8 @@ def test_what_stands_for_a_json_value_becomes_that_value(value, plain):
         ({"when": datetime.now(UTC)}, "when", "is of type datetime"),
         ({"a": {1, 2}}, "a", "is of type set"),
         ({"a": Decimal(1)}, "a", "is of type Decimal"),
-        ({"a": "\ud800"}, "a", "half of a character"),
-        ({"a": {"\udfff": 1}}, None, "half of a character"),
+        ({"a": "\ud800"}, "a", "unpaired surrogate"),
+        ({"a": {"\udfff": 1}}, None, "unpaired surrogate"),
         ({"a": "x\0y"}, "a", "NUL"),
         ({"a": 2**1023}, "a", "more than 1023 bits"),
         ({"a": [2**1023] + [1] * 20}, "a[0]", "more than 1023 bits"),

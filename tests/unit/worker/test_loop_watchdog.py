@@ -52,7 +52,7 @@ class Scene:
         lane: Any = self.lane
         self.watch = LoopWatchdog(lane, TelemetryBuffer(), blocked_seconds=60)
         self.watch.check(self.now)
-        monkeypatch.setattr(loop_watchdog, "_now_on", lambda _thread_id: (self.on_loop, None))
+        monkeypatch.setattr(loop_watchdog, "_running_task", lambda _thread_id: (self.on_loop, None))
 
     def task(self, task_id: str, timeout_seconds: float | None = None, deadline: float = 0.0) -> Any:
         log = Log()
@@ -126,7 +126,7 @@ def test_the_stack_of_the_watchdog_is_never_shown(scene: Scene, caplog: pytest.L
     for _ in range(10):
         scene.check()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("It is here:\nat an unknown place")
+    assert caplog.messages[0].endswith("stack:\nat an unknown place")
 
 
 def test_a_pool_is_idle_without_tasks_and_after_its_loop_has_ended():

@@ -46,7 +46,10 @@ CRASHES: list[tuple[TaskMessage, dict[str, Any]]] = [
     ),
     (
         task("kill_itself"),
-        {"message": "the handler's process was killed (SIGKILL): out of memory, or by hand", "signal": "SIGKILL"},
+        {
+            "message": "the handler's process was killed (SIGKILL): out of memory, or killed by an operator",
+            "signal": "SIGKILL",
+        },
     ),
     (
         task("close_everything"),

@@ -53,7 +53,7 @@ def test_reports_come_in_order_before_the_outcome_and_after_what_was_written_bef
     assert output(outcome) == {"before": "half", "ids": ["1", "node", 3]}
     reports = [said for _, said in watched.said if not isinstance(said, str)]
     assert reports == [Progress(1, 2, "half"), Checkpoint("half", {"n": 1}, ("a.tif",))]
-    assert watched.text() == "between\nWARNING dagmaster.task: progress is no number: nan of None\n"
+    assert watched.text() == "between\nWARNING dagmaster.task: invalid progress (not a number): nan of None; dropped\n"
     texts = "".join(said for _, said in watched.said[: watched.said.index(("1", reports[1]))] if isinstance(said, str))
     assert texts.startswith("between\n")
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler, spec_of
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import HandlerResult, Progress
@@ -337,8 +338,8 @@ def test_numbers_of_other_libraries_are_progress_too():
         def __float__(self) -> float:
             return 0.5
 
-    assert readable_progress(Progress(Third(), 2)) == Progress(0.5, 2)  # type: ignore[arg-type]
-    assert readable_progress(Progress(10**400)) is None
+    assert readable_progress(Progress(Third(), 2), HandlerContext()) == Progress(0.5, 2)  # type: ignore[arg-type]
+    assert readable_progress(Progress(10**400), HandlerContext()) is None
 
 
 # ── what it was about ───────────────────────────────────────────────────────────────────────────────────────────────

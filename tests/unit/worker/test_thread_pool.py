@@ -155,10 +155,10 @@ def test_a_job_that_raises_gets_the_error_and_its_thread_and_the_queue_continue(
             self.thread = threading.get_ident()
             raise SystemExit(3)
 
-        def done(self, result: Any) -> None:
+        def on_done(self, result: Any) -> None:
             raise AssertionError(result)
 
-        def lost(self, error: BaseException) -> None:
+        def on_error(self, error: BaseException) -> None:
             self.ended.set_result((error, self.thread))
             raise RuntimeError("a failing end")
 

@@ -27,7 +27,7 @@ from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.source_document import Document, document_from_data, format_path, read_document, read_file
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest
-from dagmaster.authoring.validation_messages import MAX_PROBLEMS, but_got
+from dagmaster.authoring.validation_messages import MAX_PROBLEMS, describe_actual
 from dagmaster.engine.graph import Graph, Kind, OnFailure, Wiring
 from dagmaster.errors import Problem, WorkflowInvalid
 
@@ -133,28 +133,28 @@ class _Compilation:
         self._stop_if_too_many(self.problems)
         models = self._read_nodes(workflow)
         ids = list(workflow.nodes)
-        links = Edges(self.document, ids, models, self.unreadable)
-        self.problems += links.problems
+        edges = Edges(self.document, ids, models, self.unreadable)
+        self.problems += edges.problems
         self._stop_if_too_many(self.problems)
-        maker = NodeSpecBuilder(self.document, links, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
+        maker = NodeSpecBuilder(self.document, edges, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
         for node_id, model in models.items():
             maker.make(node_id, model)
             self._stop_if_too_many(maker.problems)
         outputs = None if workflow.outputs is None else maker.values.template(workflow.outputs, ("outputs",), OUTPUTS)
         self.problems += maker.problems
         if ids:
-            self.problems += self._check_references(workflow, models, links, maker)
+            self.problems += self._check_references(workflow, models, edges, maker)
         errors = [problem for problem in self.problems if problem.severity == "error"]
         if errors or len(maker.specs) < len(ids):
             raise WorkflowInvalid(_in_file_order(self.problems))
-        graph = self._graph(workflow, links, maker, outputs)
+        graph = self._graph(workflow, edges, maker, outputs)
         return Compiled(graph, tuple(_in_file_order(self.problems)))
 
     def _read_workflow(self) -> schema.WorkflowModel | None:
         data = self.document.data
         if not isinstance(data, dict):
             hint = "a workflow file has the keys workflow_id, inputs, nodes, outputs …"
-            message = f"a workflow file is a mapping (key: value){but_got(data)}"
+            message = f"a workflow file is a mapping (key: value){describe_actual(data)}"
             self.problems.append(self.document.problem(message, hint=hint))
             return None
         workflow, self.problems = read_model(self.document, schema.WorkflowModel, data, ())
@@ -206,14 +206,16 @@ class _Compilation:
         """Read one node by its type; where the type is wrong, by the one that was meant."""
         if not isinstance(raw, dict):
             hint = f"for example: {{handler: {raw}}}" if isinstance(raw, str) and raw.isidentifier() else ""
-            message = f"a node is a mapping (type, handler, params, next …){but_got(raw)}"
+            message = f"a node is a mapping (type, handler, params, next …){describe_actual(raw)}"
             self._problem(message, path, hint=hint)
             return None
         kind = raw.get("type", "task")
         if not isinstance(kind, str) or kind not in schema.NODE_MODELS:
             hint = did_you_mean(str(kind), schema.NODE_MODELS)
             message = (
-                f"unknown node type {truncate(kind)!r}" if isinstance(kind, str) else f"type is text{but_got(kind)}"
+                f"unknown node type {truncate(kind)!r}"
+                if isinstance(kind, str)
+                else f"type is text{describe_actual(kind)}"
             )
             self._problem(message, (*path, "type"), hint=hint)
             kind = nearest(str(kind), schema.NODE_MODELS) or ""
@@ -231,14 +233,14 @@ class _Compilation:
         self,
         workflow: schema.WorkflowModel,
         models: Mapping[str, schema.AnyNodeModel],
-        links: Edges,
+        edges: Edges,
         maker: NodeSpecBuilder,
     ) -> list[Problem]:
         asked: dict[str, set[str]] = {}
         for use, _, node_id, _ in maker.values.uses:
             if node_id is not None and use.keys[0] == "nodes":
                 asked.setdefault(node_id, set()).add(str(use.keys[1]))
-        certainty = Availability(links.order, links.requires, links.branch_names, asked)
+        availability = Availability(edges.order, edges.requires, edges.branch_names, asked)
         references = ReferenceChecker(
             self.document,
             inputs=workflow.inputs,
@@ -250,7 +252,7 @@ class _Compilation:
             # A node that could not be read is already a problem: references to it are not reported again.
             kinds={
                 node_id: Kind.FAN_OUT if node_id in self.unreadable else Kind(models[node_id].type)
-                for node_id in links.ids
+                for node_id in edges.ids
             },
             output_keys={
                 node_id: output_keys(model, self.handlers)
@@ -258,20 +260,20 @@ class _Compilation:
                 if node_id not in self.unreadable
             },
             may_fail=frozenset(node_id for node_id, model in models.items() if getattr(model, "allow_failure", False)),
-            links=links,
-            certainty=certainty,
+            edges=edges,
+            availability=availability,
         )
         for use, path, node_id, nesting in maker.values.uses:
             references.check(use, path, node_id=node_id, nesting=nesting)
-        return references.problems + self._check_unreachable(links, certainty)
+        return references.problems + self._check_unreachable(edges, availability)
 
-    def _check_unreachable(self, links: Edges, certainty: Availability) -> list[Problem]:
+    def _check_unreachable(self, edges: Edges, availability: Availability) -> list[Problem]:
         """Report nodes that need two branches of which only one is ever taken, without their followers."""
         problems: list[Problem] = []
-        for node_id in links.order:
-            if node_id in links.unresolved or not certainty.can_never_run(node_id):
+        for node_id in edges.order:
+            if node_id in edges.unresolved or not availability.can_never_run(node_id):
                 continue
-            if not any(certainty.can_never_run(leaf.node) for leaf in links.requires[node_id].leaves()):
+            if not any(availability.can_never_run(leaf.node) for leaf in edges.requires[node_id].leaves()):
                 message = f"node {node_id!r} never runs: no choice of branches satisfies its dependencies"
                 hint = "a depends_on list needs all its nodes: use any_of, or edges (next), which join what ran"
                 where = ("nodes", node_id, "depends_on")
@@ -279,14 +281,14 @@ class _Compilation:
         return problems
 
     def _graph(
-        self, workflow: schema.WorkflowModel, links: Edges, maker: NodeSpecBuilder, outputs: Template | None
+        self, workflow: schema.WorkflowModel, edges: Edges, maker: NodeSpecBuilder, outputs: Template | None
     ) -> Graph:
         specs = maker.specs
         ends = [node_id for node_id, spec in specs.items() if spec.kind is Kind.END]
-        before_end = {leaf.node for end in ends if end in links.requires for leaf in links.requires[end].leaves()}
-        before_end |= set(links.to_end)
+        before_end = {leaf.node for end in ends if end in edges.requires for leaf in edges.requires[end].leaves()}
+        before_end |= set(edges.to_end)
         if not before_end:
-            followed = {leaf.node for gate in links.requires.values() for leaf in gate.leaves()}
+            followed = {leaf.node for gate in edges.requires.values() for leaf in gate.leaves()}
             before_end = {node_id for node_id in specs if node_id not in followed}
         definition = self._definition(workflow, maker)
         return Graph(

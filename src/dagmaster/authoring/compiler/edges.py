@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 END: Final = "END"
 MAX_GATE_DEPTH: Final = 16
 MAX_HINTS: Final = 20
-_JOINTS: Final = (
+_SEPARATORS: Final = (
     (re.compile(r"\s*(?:,|&&?|\band\b)\s*|\s+"), "a list:"),
     (re.compile(r"\s*(?:\|\|?|\bor\b)\s*"), "{any_of:"),
 )
@@ -59,7 +59,7 @@ class Edges:
         edges = self._edges()
         self._dependencies(edges)
         self.order = self._topological_order()
-        self._spread_doubts()
+        self._propagate_unresolved()
         self._reachability()
 
     # ── Edges ──
@@ -74,18 +74,18 @@ class Edges:
                 for index, branch in enumerate(model.branches):
                     path: Path = ("nodes", node_id, "branches", index, "next")
                     targets = self._targets(branch, path)
-                    self.branch_next[node_id].append(tuple(self._follow(node_id, targets)))
+                    self.branch_next[node_id].append(tuple(self._known_targets(node_id, targets)))
                     for target, where in targets:
                         leaf = Leaf(node_id, self.branch_names[node_id][index])
                         edges.setdefault(target, []).append((leaf, where))
             elif isinstance(model, NextModel | StartModel):
                 targets = self._targets(model, ("nodes", node_id, "next"))
-                self.next[node_id] = tuple(self._follow(node_id, targets))
+                self.next[node_id] = tuple(self._known_targets(node_id, targets))
                 for target, where in targets:
                     edges.setdefault(target, []).append((Leaf(node_id), where))
         return edges
 
-    def _follow(self, node_id: str, targets: list[tuple[str, Path]]) -> list[str]:
+    def _known_targets(self, node_id: str, targets: list[tuple[str, Path]]) -> list[str]:
         """Keep the targets that are nodes. `next: END` needs no declared END: it only marks the result."""
         for target, _ in targets:
             if target == END and END not in self.known:
@@ -149,7 +149,7 @@ class Edges:
                 continue
             source = leaf.node if leaf.branch is None else f"{leaf.node}.{leaf.branch}"
             self._problem(
-                f"{node_id!r} has depends_on, which does not name {source!r}: this edge would mean nothing",
+                f"{node_id!r} has depends_on, which does not name {source!r}: this edge would have no effect",
                 where,
                 hint=f"add {source!r} to depends_on of {node_id!r}, or remove it here",
             )
@@ -183,7 +183,7 @@ class Edges:
         self, kind: GateKind, values: list[Any], path: Path, depth: int, *, listed: bool = True
     ) -> Gate | Leaf | None:
         if not values:
-            self._problem(f"{kind} of nothing: name at least one node", path)
+            self._problem(f"{kind} is empty: name at least one node", path)
             return None
         places = ((*path, index) if listed else path for index in range(len(values)))
         members = [self._gate(value, where, depth + 1) for value, where in zip(values, places, strict=True)]
@@ -204,7 +204,7 @@ class Edges:
         if names is None:
             if node not in self.unreadable:
                 hint = "write the name of the node alone"
-                self._problem(f"{node!r} is no conditional: it has no branch {branch!r}", path, hint=hint)
+                self._problem(f"{node!r} is not a conditional: it has no branch {branch!r}", path, hint=hint)
             return None
         if branch not in names and node in self.unreadable:
             return None
@@ -229,13 +229,18 @@ class Edges:
             tangled = {node_id: sources[node_id] for node_id in self.ids if node_id in left}
             cycle = _find_cycle(tangled)
             spelled = " → ".join([*cycle, cycle[0]])
-            self._problem(f"cycle: {spelled}", ("nodes", cycle[0]), at_key=True, hint="one of these must not wait")
+            self._problem(
+                f"cycle: {spelled}",
+                ("nodes", cycle[0]),
+                at_key=True,
+                hint="remove one of these dependencies to break the cycle",
+            )
             left = left.difference(cycle)
             tangled = {node_id: [target for target in tangled[node_id] if target in left] for node_id in tangled}
             left = left.difference(_topological_order([node_id for node_id in tangled if node_id in left], tangled))
         return order
 
-    def _spread_doubts(self) -> None:
+    def _propagate_unresolved(self) -> None:
         """Mark followers of unresolved nodes as unresolved; a node without edges may follow an unreadable one."""
         if self.unreadable:
             starts = (node_id for node_id, model in self.models.items() if isinstance(model, StartModel))
@@ -272,17 +277,17 @@ class Edges:
         if len(self.problems) >= MAX_HINTS:
             self._problem(f"unknown node {name!r}", path)
             return None
-        hint = self._several(name)
+        hint = self._hint_for_several(name)
         if hint:
             self._problem(f"unknown node {name!r}", path, hint=hint)
             return None
         self._problem(f"unknown node {name!r}", path, hint=did_you_mean(name, self.known))
         return nearest(name, self.known)
 
-    def _several(self, text: str) -> str:
+    def _hint_for_several(self, text: str) -> str:
         """Return how to write several nodes, if the text names several: `x, y`, `x and y`, `x or y`."""
-        for joint, written in _JOINTS:
-            names = joint.split(text.strip())
+        for separator, written in _SEPARATORS:
+            names = separator.split(text.strip())
             if len(names) > 1 and all(name.partition(".")[0] in self.known for name in names):
                 return f"write {written} [{', '.join(names)}]" + "}" * written.startswith("{")
         return ""

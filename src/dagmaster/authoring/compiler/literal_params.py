@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from dagmaster.authoring import validation_messages as says
+from dagmaster.authoring import validation_messages as messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def check_literal_params(
         ignored = _FILES if len(constant) == len(params) else _FILES | _RULES
         items = [
             item
-            for item in error.errors(include_url=False)[: says.MAX_PROBLEMS + 1]
+            for item in error.errors(include_url=False)[: messages.MAX_PROBLEMS + 1]
             if item["loc"] and item["loc"][0] in constant and item["type"] not in ignored
         ]
     except Exception:  # noqa: BLE001 - a custom validator may raise anything
@@ -63,7 +63,7 @@ def _problem(document: Document, items: list[ErrorDetails], path: Path) -> Probl
         return document.problem(f"missing key {str(item['loc'][-1])!r}", path)
     if item["type"] == "extra_forbidden":
         return document.problem(f"unknown key {str(item['loc'][-1])!r}", path, at_key=True)
-    message, hint = says.describe_error({**item, "loc": path})
+    message, hint = messages.describe_error({**item, "loc": path})
     return document.problem(message, path, hint=hint)
 
 

@@ -11,7 +11,7 @@ from dagmaster.authoring.compiler.literal_params import check_literal_params
 from dagmaster.authoring.compiler.node_templates import DECISION, PARAMS, TemplateCompiler, last_key
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.suggestions import did_you_mean, nearest
-from dagmaster.authoring.validation_messages import but_got
+from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.graph import (
     DEFAULT_TIMEOUT_SECONDS,
     Aggregation,
@@ -50,10 +50,10 @@ class NodeSpecBuilder:
     """Build the specs of one document, and record every path that their expressions use."""
 
     def __init__(
-        self, document: Document, links: Edges, handlers: Registry | None, *, allow_missing_handlers: bool
+        self, document: Document, edges: Edges, handlers: Registry | None, *, allow_missing_handlers: bool
     ) -> None:
         self.document = document
-        self.links = links
+        self.edges = edges
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
         self.values = TemplateCompiler(document)
@@ -95,8 +95,8 @@ class NodeSpecBuilder:
         return {
             "id": node_id,
             "description": model.description,
-            "requires": None if is_child else self.links.requires.get(node_id),
-            "next": () if is_child else self.links.next.get(node_id, ()),
+            "requires": None if is_child else self.edges.requires.get(node_id),
+            "next": () if is_child else self.edges.next.get(node_id, ()),
         }
 
     # ── Tasks ──
@@ -171,7 +171,7 @@ class NodeSpecBuilder:
             return NO_RETRY
         if not isinstance(value, dict):
             hint = "for example: {max_attempts: 3}"
-            self.values.problem(f"retry is a mapping (key: value) or none{but_got(value)}", path, hint=hint)
+            self.values.problem(f"retry is a mapping (key: value) or none{describe_actual(value)}", path, hint=hint)
             return None
         model, problems = read_model(self.document, schema.RetryModel, value, path)
         self.problems.extend(problems)
@@ -200,8 +200,8 @@ class NodeSpecBuilder:
                 if condition is None:
                     continue
                 conditions.append(condition)
-            targets = self.links.branch_next[node_id][index]
-            branches.append(Branch(self.links.branch_names[node_id][index], condition, targets))
+            targets = self.edges.branch_next[node_id][index]
+            branches.append(Branch(self.edges.branch_names[node_id][index], condition, targets))
         if len(branches) < len(model.branches) or (model.condition_field is not None and field is None):
             return None
         branches.sort(key=lambda branch: branch.condition is None)
@@ -277,7 +277,7 @@ class NodeSpecBuilder:
             self.values.problem(f"fan-outs nest at most {MAX_NESTING} deep", path, at_key=True)
             return None
         if kind not in _CHILD_KINDS:
-            message = f"a fan-out runs a task, a fan_out or a workflow{but_got(kind)}"
+            message = f"a fan-out runs a task, a fan_out or a workflow{describe_actual(kind)}"
             near = nearest(str(kind), _CHILD_KINDS) if str(kind) not in schema.NODE_MODELS else None
             self.values.problem(message, (*path, "type"), hint=f"did you mean {near!r}?" if near else "")
             if near is None:
@@ -307,20 +307,20 @@ class NodeSpecBuilder:
         if match is not None and float(match[1]) <= 100:  # noqa: PLR2004 - percent
             return Tolerance(percent=float(match[1]))
         if value is not None:
-            message = f"tolerate_failures is a count, or a share from '0%' to '100%'{but_got(value)}"
+            message = f"tolerate_failures is a count, or a share from '0%' to '100%'{describe_actual(value)}"
             self.values.problem(message, path)
         return None
 
     def _fan_in(self, node_id: str, model: schema.FanInModel, path: Path) -> FanInSpec | None:
-        gate = self.links.requires.get(node_id)
+        gate = self.edges.requires.get(node_id)
         if gate is None:
-            if node_id not in self.links.unresolved:
+            if node_id not in self.edges.unresolved:
                 hint = "add an edge to it (next), or give it depends_on"
                 self.values.problem("a fan_in aggregates the nodes before it, and there are none", path, hint=hint)
             return None
         before = {leaf.node for leaf in gate.leaves()}
-        sources = tuple(source for source in self.links.ids if source in before)
-        fan_outs = [source for source in sources if isinstance(self.links.models.get(source), schema.FanOutModel)]
+        sources = tuple(source for source in self.edges.ids if source in before)
+        fan_outs = [source for source in sources if isinstance(self.edges.models.get(source), schema.FanOutModel)]
         return FanInSpec(
             **self._common(node_id, model),
             aggregation=Aggregation(model.aggregation),

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.authoring.source_map import truncate
-from dagmaster.authoring.validation_messages import but_got
+from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
 from dagmaster.engine.expressions.templates import Template, compile_template_all
@@ -97,7 +97,7 @@ class TemplateCompiler:
             return None
         if "value" not in roots and any(use.keys[0] == "value" for use in condition.uses):
             hint = "add condition_field: '{{ … }}' to the conditional, or name the value here"
-            self.problem("the condition has no value to look at", path, hint=hint)
+            self.problem("the condition has nothing to compare with", path, hint=hint)
             return None
         for use in condition.uses:
             if use.keys[0] != "value":
@@ -111,11 +111,11 @@ class TemplateCompiler:
         if value is None:
             return None
         if not isinstance(value, str | list):
-            self.problem(f"source is a list, or an expression that gives one{but_got(value)}", path)
+            self.problem(f"source is a list, or an expression that evaluates to a list{describe_actual(value)}", path)
             return None
         if isinstance(value, str) and "{{" not in value:
             hint = f"write '{{{{ {truncate(value)} }}}}'"
-            self.problem("source is a list, or an expression that gives one", path, hint=hint)
+            self.problem("source is a list, or an expression that evaluates to a list", path, hint=hint)
             return None
         return self.template(value, path, DECISION)
 
@@ -127,7 +127,7 @@ class TemplateCompiler:
             return None
         if not is_number and not (isinstance(value, str) and "{{" in value):
             hint = "write the number of seconds" if isinstance(value, str) else ""
-            self.problem(f"seconds is a number or an expression{but_got(value)}", path, hint=hint)
+            self.problem(f"seconds is a number or an expression{describe_actual(value)}", path, hint=hint)
             return None
         return self.template(value, path, DECISION)
 
@@ -135,12 +135,14 @@ class TemplateCompiler:
         """Compile when a wait ends."""
         if "{{" not in value and not _is_datetime(value):
             hint = "for example: 2026-12-31T18:00:00Z"
-            self.problem(f"until is a date-time with its zone, or an expression{but_got(value)}", path, hint=hint)
+            self.problem(
+                f"until is a date-time with its zone, or an expression{describe_actual(value)}", path, hint=hint
+            )
             return None
         return self.template(value, path, DECISION)
 
     def _mistake(self, mistake: ExpressionInvalid, path: Path) -> None:
-        hint = next((hint for root, hint in _ELSEWHERE.items() if f"there is no `{root}` here" == str(mistake)), "")
+        hint = next((hint for root, hint in _SCOPE_HINTS.items() if f"there is no `{root}` here" == str(mistake)), "")
         problem = self.document.problem(str(mistake), path, hint=hint or mistake.hint, offset=mistake.offset)
         self.problems.append(problem)
 
@@ -149,10 +151,10 @@ class TemplateCompiler:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
 
-_ELSEWHERE: Final = {
+_SCOPE_HINTS: Final = {
     "secrets": "secrets are only for the params of tasks: they are filled in on the worker",
     "item": "item is the item of a fan-out's task: there is none here",
-    "index": "index is the place of an item in a fan-out's task: there is none here",
+    "index": "index is the index of an item in a fan-out's task: there is none here",
     "outer": "outer is for a fan-out inside a fan-out: this one is not",
     "upstream": "the result of a job has no upstream: name the node, nodes.NAME.output",
     "value": "value is for the conditions of branches",

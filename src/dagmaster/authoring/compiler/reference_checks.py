@@ -40,8 +40,8 @@ class ReferenceChecker:
         kinds: Mapping[str, Kind],
         output_keys: Mapping[str, frozenset[str] | None],
         may_fail: frozenset[str],
-        links: Edges,
-        certainty: Availability,
+        edges: Edges,
+        availability: Availability,
     ) -> None:
         self.document = document
         self.inputs = frozenset(inputs)
@@ -49,10 +49,10 @@ class ReferenceChecker:
         self.kinds = kinds
         self.output_keys = output_keys
         self.may_fail = may_fail
-        self.requires = links.requires
+        self.requires = edges.requires
         # Nodes whose dependencies are unknown: that is reported already.
-        self.unresolved = links.unresolved
-        self.certainty = certainty
+        self.unresolved = edges.unresolved
+        self.availability = availability
         self.problems: list[Problem] = []
 
     def check(self, use: PathUse, path: Path, *, node_id: str | None, nesting: int = 0) -> None:
@@ -68,12 +68,12 @@ class ReferenceChecker:
             self._key(rest, _JOB_KEYS, use, path, "job has")
         elif root == "outer" and next(index for index, key in enumerate(use.keys) if key != "outer") + 1 > nesting:
             hint = f"this task is inside {nesting} fan-outs"
-            self._problem(f"{_format_reference(use)}: there is no fan-out that far out", use, path, hint)
+            self._problem(f"{_format_reference(use)}: there are not that many enclosing fan-outs", use, path, hint)
 
     def _input(self, use: PathUse, path: Path, rest: list[Any]) -> None:
         name = str(rest[0])
         if name not in self.inputs:
-            hint = (did_you_mean(name, self.inputs) if self._is_early() else "") or "declare it under inputs:"
+            hint = (did_you_mean(name, self.inputs) if self._may_hint() else "") or "declare it under inputs:"
             self._problem(f"unknown input {name!r}", use, path, hint=hint)
         elif name in self.optional_inputs and not use.guarded:
             hint = "give it `required: true` or a default, or write `| default(…)`"
@@ -83,11 +83,11 @@ class ReferenceChecker:
         source = str(rest[0])
         kind = self.kinds.get(source)
         if kind is None:
-            hint = did_you_mean(source, self.kinds) if self._is_early() else ""
+            hint = did_you_mean(source, self.kinds) if self._may_hint() else ""
             self._problem(f"unknown node {source!r}", use, path, hint)
             return
         is_doubtful = node_id in self.unresolved
-        if node_id is not None and not is_doubtful and not self.certainty.is_before(source, node_id):
+        if node_id is not None and not is_doubtful and not self.availability.is_before(source, node_id):
             hint = f"add {source!r} to depends_on of {node_id!r}, or add an edge from it"
             what = "itself" if source == node_id else f"{source!r}, which is not upstream of it"
             self._problem(f"node {node_id!r} refers to {what}", use, path, "" if source == node_id else hint)
@@ -98,18 +98,18 @@ class ReferenceChecker:
         if rest[1] in _ALWAYS_READABLE or not self._output_key(source, rest[1:], use, path):
             return
         if not use.guarded:
-            self._is_certain(source, use, path, node_id, is_doubtful=is_doubtful or source in self.unresolved)
+            self._check_available(source, use, path, node_id, is_doubtful=is_doubtful or source in self.unresolved)
 
-    def _is_certain(
+    def _check_available(
         self, source: str, use: PathUse, path: Path, node_id: str | None, *, is_doubtful: bool = False
     ) -> None:
         if source in self.may_fail:
             why = f"{source!r} may fail (allow_failure)"
         elif is_doubtful:
             return
-        elif node_id is None and not self.certainty.always_runs(source):
+        elif node_id is None and not self.availability.always_runs(source):
             why = f"{source!r} may be skipped"
-        elif node_id is not None and not self.certainty.is_certain(source, node_id):
+        elif node_id is not None and not self.availability.is_certain(source, node_id):
             why = f"{source!r} may be skipped or still open when {node_id!r} runs"
         else:
             return
@@ -130,7 +130,7 @@ class ReferenceChecker:
             return
         sources = list(dict.fromkeys(leaf.node for leaf in leaves))
         # With a default, it is enough that one of them gives the key.
-        if use.guarded and any(self._gives(source, rest) for source in sources):
+        if use.guarded and any(self._has_output_key(source, rest) for source in sources):
             return
         for source in sources:
             if not self._output_key(source, rest, use, path):
@@ -140,12 +140,12 @@ class ReferenceChecker:
                 self._problem(message, use, path, "write `| default(…)` behind it")
                 return
 
-    def _gives(self, source: str, rest: list[JsonValue]) -> bool:
+    def _has_output_key(self, source: str, rest: list[JsonValue]) -> bool:
         keys = self.output_keys.get(source)
         return rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys  # noqa: PLR2004 - output, key
 
     def _output_key(self, source: str, rest: list[JsonValue], use: PathUse, path: Path) -> bool:
-        if self._gives(source, rest):
+        if self._has_output_key(source, rest):
             return True
         keys = self.output_keys[source] or ()
         message = f"the output of {source!r} has no key {rest[1]!r}"
@@ -155,12 +155,12 @@ class ReferenceChecker:
     def _key(self, rest: list[Any], keys: tuple[str, ...], use: PathUse, path: Path, who: str) -> bool:
         if rest and rest[0] in keys:
             return True
-        named = f"no {rest[0]!r}" if rest else "to be asked for one of its keys"
+        named = f"no {rest[0]!r}" if rest else "no value by itself: name one of its keys"
         hint = did_you_mean(str(rest[0]), keys) if rest else f"one of: {', '.join(keys)}"
         self._problem(f"{who} {named}", use, path, hint)
         return False
 
-    def _is_early(self) -> bool:
+    def _may_hint(self) -> bool:
         # A hint costs the number of names, so a file of many mistakes gets it for the first ones only.
         return len(self.problems) < MAX_HINTS
 

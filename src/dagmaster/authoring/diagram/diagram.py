@@ -1,7 +1,7 @@
 """Draw a graph: Mermaid text for documents, SVG for pages.
 
 Shows each node with what it runs, each dependency and each branch, as the workflow was written; a start or an end that
-nobody wrote is not drawn. Refuses to know jobs, and how a picture is drawn.
+was not written is not drawn. Knows neither jobs nor drawing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dagmaster.engine.graph import (
     WaitSpec,
     WorkflowSpec,
 )
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +66,7 @@ def mermaid(graph: Graph) -> str:
 
 
 def svg(graph: Graph) -> str:
-    """Draw a graph as SVG that stands alone and follows the reader's light or dark."""
+    """Draw a graph as self-contained SVG that follows the light or dark theme."""
     place = {node_id: number for number, node_id in enumerate(graph.specs)}
     needs = _needs(graph)
     waits_for_any = {need.target for need in needs if need.any_of}
@@ -74,7 +75,7 @@ def svg(graph: Graph) -> str:
         Arrow(place[need.source], place[need.target], ", ".join(need.branches), _title_of(graph, need), need.any_of)
         for need in needs
     ]
-    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    count = format_count(len(nodes), "node")
     description = f"Workflow {graph.workflow_id}, version {graph.version}, {count}. {graph.description}"
     return draw(graph.name, description.strip(), nodes, arrows)
 
@@ -106,9 +107,9 @@ def _detail(spec: Spec) -> str:
         case ApprovalSpec():
             return f"approval: {', '.join(spec.approvers)}" if spec.approvers else "approval"
         case WaitSpec():
-            return _pause(spec)
+            return _describe_wait(spec)
         case ConditionalSpec():
-            return "conditional" if spec.condition_field is None else _written(spec.condition_field)
+            return "conditional" if spec.condition_field is None else _source_text(spec.condition_field)
         case _:
             return ""
 
@@ -121,15 +122,15 @@ def _each(spec: FanOutSpec) -> str:
     return f"{inner} {_TIMES}{times}"
 
 
-def _pause(spec: WaitSpec) -> str:
+def _describe_wait(spec: WaitSpec) -> str:
     if spec.signal is not None:
         return f"signal: {spec.signal}"
     if spec.seconds is not None:
-        return f"wait: {_written(spec.seconds)} s"
-    return "wait" if spec.until is None else f"until: {_written(spec.until)}"
+        return f"wait: {_source_text(spec.seconds)} s"
+    return "wait" if spec.until is None else f"until: {_source_text(spec.until)}"
 
 
-def _written(template: Template) -> str:
+def _source_text(template: Template) -> str:
     """Return a value as written, without the braces of a single expression."""
     lone = re.fullmatch(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", str(template.source), re.DOTALL)
     return lone[1].strip() if lone else str(template.source)

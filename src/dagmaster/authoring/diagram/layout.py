@@ -27,7 +27,7 @@ _SLOPE: Final = 0.08
 _LANES: Final = 4_000
 _SWEEPS: Final = 16
 _SWEEP_BUDGET: Final = 160_000
-_PATIENCE: Final = 4
+_MAX_STALE_ROUNDS: Final = 4
 _SMALL: Final = 2_500
 
 
@@ -129,7 +129,7 @@ class _Part:
 
     def draw(self) -> Layout:
         self._reduce_crossings()
-        self._settle()
+        self._relax()
         self._straighten()
         return self._finish()
 
@@ -176,7 +176,7 @@ class _Part:
         """Sweep down and up, sorting each layer by the median of its neighbours; keep the best order."""
         best, fewest, since = [list(row) for row in self.rows], self._crossings(), 0
         for sweep in range(self.sweeps):
-            if not fewest or since == _PATIENCE:
+            if not fewest or since == _MAX_STALE_ROUNDS:
                 break
             for around, rows in ((self.up, self.rows[1:]), (self.down, self.rows[-2::-1])):
                 for row in rows:
@@ -200,11 +200,11 @@ class _Part:
         for row in self.rows * 3:
             for index in range(len(row) - 1):
                 left, right = row[index], row[index + 1]
-                if self._tangles(left, right) > self._tangles(right, left):
+                if self._pair_crossings(left, right) > self._pair_crossings(right, left):
                     row[index], row[index + 1] = right, left
                     self.place[left], self.place[right] = index + 1, index
 
-    def _tangles(self, left: int, right: int) -> int:
+    def _pair_crossings(self, left: int, right: int) -> int:
         """Count the crossings of the arrows of two adjacent vertices."""
         total = 0
         for around in (self.up, self.down):
@@ -223,9 +223,9 @@ class _Part:
                     insort(passed, end)
         return total
 
-    def _settle(self) -> None:
+    def _relax(self) -> None:
         """Move each layer towards its neighbours above, then below, repeatedly."""
-        levels = [(row, [self._apart(left, right) for left, right in pairwise(row)]) for row in self.rows]
+        levels = [(row, [self._min_distance(left, right) for left, right in pairwise(row)]) for row in self.rows]
         for row, apart in levels:
             at = list(accumulate(apart, initial=0.0))
             for vertex, x in zip(row, at, strict=True):
@@ -247,7 +247,7 @@ class _Part:
     def _lanes_in(self, one: int, other: int) -> int:
         return (one >= len(self.sizes)) + (other >= len(self.sizes))
 
-    def _apart(self, left: int, right: int) -> float:
+    def _min_distance(self, left: int, right: int) -> float:
         return (self.width[left] + self.width[right]) / 2 + _SPACE[self._lanes_in(left, right)]
 
     def _straighten(self) -> None:
@@ -269,9 +269,9 @@ class _Part:
         for vertex in vertices:
             row, place = self.rows[self.layer[vertex]], self.place[vertex]
             if place > 0:
-                low = max(low, self.x[row[place - 1]] + self._apart(row[place - 1], vertex))
+                low = max(low, self.x[row[place - 1]] + self._min_distance(row[place - 1], vertex))
             if place + 1 < len(row):
-                high = min(high, self.x[row[place + 1]] - self._apart(vertex, row[place + 1]))
+                high = min(high, self.x[row[place + 1]] - self._min_distance(vertex, row[place + 1]))
         if low <= high:
             for vertex in vertices:
                 self.x[vertex] = min(max(target, low), high)

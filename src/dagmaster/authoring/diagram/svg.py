@@ -127,7 +127,7 @@ def draw(title: str, description: str, nodes: Sequence[CardNode], arrows: Sequen
         for arrow, label in zip(arrows, labels, strict=True)
     ]
     layout = arrange([card.size for card in cards], links)
-    lines = [_opening(layout.width + 2 * _PADDING, layout.height + 2 * _PADDING)]
+    lines = [_svg_tag(layout.width + 2 * _PADDING, layout.height + 2 * _PADDING)]
     lines += [f"<title>{_escaped(title)}</title>", f"<desc>{_escaped(description)}</desc>"]
     lines += ["<defs>", f"<style>{_style({node.kind for node in nodes})}</style>", *_symbols(nodes), "</defs>"]
     lines += ['<rect class="page" width="100%" height="100%" rx="12"/>']
@@ -143,7 +143,7 @@ def draw(title: str, description: str, nodes: Sequence[CardNode], arrows: Sequen
     return "\n".join([*lines, "</g>", "</svg>"]) + "\n"
 
 
-def _opening(width: float, height: float) -> str:
+def _svg_tag(width: float, height: float) -> str:
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     kind = 'xmlns="http://www.w3.org/2000/svg" class="dagmaster" role="img"'
     return f'<svg {kind} {size} style="max-width:100%;height:auto">'
@@ -187,16 +187,16 @@ def _label_positions(links: Sequence[Link], routes: Sequence[Sequence[Column]]) 
     taken: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
     points: list[tuple[float, float]] = []
     for link, route in zip(links, routes, strict=True):
-        places = [_on_swing(route[0], route[1], part) for part in _ALONG]
+        places = [_point_on_curve(route[0], route[1], part) for part in _ALONG]
         if link.label_width:
-            places = [at for at in places if not _hits(at, link.label_width, taken)] or places
+            places = [at for at in places if not _overlaps(at, link.label_width, taken)] or places
             x, y = places[0]
             taken.setdefault((int(x // _CELL), int(y // _CELL)), []).append((x, y, link.label_width))
         points.append(places[0])
     return points
 
 
-def _hits(
+def _overlaps(
     at: tuple[float, float], width: float, taken: Mapping[tuple[int, int], Sequence[tuple[float, float, float]]]
 ) -> bool:
     column, line = int(at[0] // _CELL), int(at[1] // _CELL)
@@ -208,7 +208,7 @@ def _hits(
     )
 
 
-def _on_swing(upper: Column, lower: Column, part: float) -> tuple[float, float]:
+def _point_on_curve(upper: Column, lower: Column, part: float) -> tuple[float, float]:
     """Return a point of the cubic curve that `_edge` draws, with its handles at half the height."""
     across = part * part * (3 - 2 * part)
     down = 1.5 * part * (1 - part) + part**3

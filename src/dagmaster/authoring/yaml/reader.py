@@ -53,14 +53,14 @@ def read_yaml(source: Source) -> tuple[JsonValue, Mark]:
     reader = _Reader(source)
     try:
         read = reader.read()
-    except _Enough:
+    except _StopReading:
         read = None
     if reader.problems or read is None:
         raise WorkflowInvalid(reader.problems)
     return read
 
 
-class _Enough(Exception):
+class _StopReading(Exception):
     """Enough problems were found, or the rest cannot be read."""
 
 
@@ -216,7 +216,7 @@ class _Reader:
 
     def _stop(self, message: str, index: int, path: Path = (), *, hint: str = "") -> NoReturn:
         self.problems.append(self.source.problem(message, index, path, hint=hint))
-        raise _Enough
+        raise _StopReading
 
     def _check_characters(self) -> None:
         """Reject forbidden characters. Nothing else is read then: libyaml would stop at the first of them."""
@@ -227,7 +227,7 @@ class _Reader:
                 hint = "remove it"
             self._refuse(f"the character {name} is not accepted", match.start(), hint=hint)
         if self.problems:
-            raise _Enough
+            raise _StopReading
 
     def _without_directives(self) -> str:
         """Reject %YAML and %TAG, and turn them into comments, so that the rest can be read.
@@ -290,7 +290,7 @@ class _Reader:
         index = min(error.problem_mark.index if error.problem_mark is not None else 0, end)
         line, column = place(index)
         if line in self._expression_lines:
-            raise _Enough
+            raise _StopReading
         reason = str(error.problem)
         message = f"not valid YAML: {reason}"
         if error.context is not None:

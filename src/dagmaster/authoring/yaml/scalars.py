@@ -40,7 +40,7 @@ def resolve(word: str) -> str | float | bool | None:
     if _OTHER_BASE.fullmatch(word):
         return _small_enough(int(_short_enough(word), base=0))
     if _NOT_FINITE.fullmatch(word):
-        raise ValueError(f"{word} is not a number that JSON has")
+        raise ValueError(f"{word} is not a valid JSON number")
     return word
 
 

@@ -21,7 +21,7 @@ from dagmaster.cli.storage_access import (
     storage_errors,
 )
 from dagmaster.errors import BlobNotFound
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
     elif count == 0:
         click.echo(f"{uri} has no blobs", err=True)
     else:
-        click.echo(f"{counted(count, 'blob')}, {format_bytes(size)}", err=True)
+        click.echo(f"{format_count(count, 'blob')}, {format_bytes(size)}", err=True)
     return COMPLETED
 
 

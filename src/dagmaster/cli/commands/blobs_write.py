@@ -24,7 +24,7 @@ from dagmaster.cli.storage_access import (
     storage_errors,
 )
 from dagmaster.errors import BlobNotFound
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,11 +202,11 @@ def rm(
         if not all(name.strip("/") for name in names):
             raise click.UsageError("name a blob or a folder: a whole zone cannot be deleted")
         uris = [resolve_prefix(storage, name, zone) for name in names]
-        blobs = {info.uri: info for uri in uris for info in _matching(storage, uri, recursive=recursive)}
+        blobs = {info.uri: info for uri in uris for info in _find_matching(storage, uri, recursive=recursive)}
         if not force:
             _require_unreferenced(services, list(blobs))
         size = format_bytes(sum(info.size for info in blobs.values()))
-        summary = f"{counted(len(blobs), 'blob')}, {size}"
+        summary = f"{format_count(len(blobs), 'blob')}, {size}"
         if not yes and not _confirm_delete(list(blobs.values()), summary):
             click.echo("nothing was deleted", err=True)
             return FAILED
@@ -229,7 +229,7 @@ def _confirm_delete(blobs: list[BlobInfo], summary: str) -> bool:
         raise click.ClickException("the question was not answered: use --yes to skip it") from None
 
 
-def _matching(storage: Storage, uri: BlobUri, *, recursive: bool) -> list[BlobInfo]:
+def _find_matching(storage: Storage, uri: BlobUri, *, recursive: bool) -> list[BlobInfo]:
     blob = storage.find(uri)
     below = [*storage.under(uri)] if recursive else []
     if blob is None and not below:
@@ -260,7 +260,7 @@ def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
         more = f", and items refer to {len(referenced) - 1:,} more" if len(referenced) > 1 else ""
         raise click.ClickException(
             f"item {item['id']} of collection {item.get('collection')} refers to {referenced[0]}{more}: nothing was"
-            " deleted. Use --force to delete it nevertheless"
+            " deleted. Use --force to delete it anyway"
         )
 
 

@@ -16,7 +16,7 @@ from dagmaster.settings import SECRET_PREFIX, read_settings, show_settings
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
-    from dagmaster.settings import Reading, Shown
+    from dagmaster.settings import SettingsReport, SettingView
 
 
 @click.group()
@@ -54,7 +54,7 @@ def show(*, as_json: bool, services: bool) -> int:
     return BAD_INPUT if reading.problems else COMPLETED
 
 
-def table(rows: list[Shown], width: int) -> list[str]:
+def table(rows: list[SettingView], width: int) -> list[str]:
     """Return the settings as lines of text: name, value and source, and below them the description."""
     name_width = max(len(row.name) for row in rows)
     values = [_format(row.value) for row in rows]
@@ -75,7 +75,7 @@ def table(rows: list[Shown], width: int) -> list[str]:
     return lines
 
 
-def _print_notes(reading: Reading) -> None:
+def _print_notes(reading: SettingsReport) -> None:
     if reading.secrets:
         click.echo(f"\nsecrets (values are not shown): {', '.join(reading.secrets)}  ({SECRET_PREFIX}…)")
     for colour, sentences in (
@@ -89,7 +89,7 @@ def _print_notes(reading: Reading) -> None:
             click.echo(click.style(sentence, fg=colour), err=True)
 
 
-def _document(reading: Reading, rows: list[Shown]) -> JsonObject:
+def _document(reading: SettingsReport, rows: list[SettingView]) -> JsonObject:
     return {
         "settings": [asdict(row) for row in rows],
         "secrets": list(reading.secrets),

@@ -35,6 +35,7 @@ from dagmaster.cli.options import json_option
 from dagmaster.errors import DagmasterError
 from dagmaster.settings import read_settings, secret_values
 from dagmaster.settings_aliases import ALIASES
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +69,7 @@ _TOPIC_WIDTH: Final = 10
 _MAX_WIDTH: Final = 120
 
 
-@click.command(epilog="Exit codes: 0 nothing is ✘, 1 something is.")
+@click.command(epilog="Exit codes: 0 no check failed, 1 a check failed.")
 @json_option
 @click.option(
     "--data-dir",
@@ -163,7 +164,7 @@ def run_check(check: Check, context: DoctorContext) -> Iterator[Finding]:
         yield bad(check.topic, f"the check took more than {check.seconds:g} s", remedy)
     for error in errors:
         if isinstance(error, DagmasterError):
-            yield context.rejected(check.topic, error)
+            yield context.finding_from_error(check.topic, error)
             continue
         message = f"the check itself failed: {type(error).__name__}: {context.describe(error)}"
         yield bad(check.topic, message, "if the lines above do not explain it, report it as a bug of dagmaster")
@@ -199,7 +200,8 @@ def _redactor() -> Callable[[str], str]:
 
 def _summary(counts: dict[Grade, int]) -> str:
     if counts[Grade.BAD]:
-        return f"{counts[Grade.BAD]} ✘: repair them from the top; later ones often follow from earlier ones."
+        order = ": fix them in order; later failures often follow from earlier ones" if counts[Grade.BAD] > 1 else ""
+        return f"{format_count(counts[Grade.BAD], 'check')} failed{order}."
     if counts[Grade.WARNING]:
         return "Everything works; what is marked with ! could be better."
     return "Everything works."

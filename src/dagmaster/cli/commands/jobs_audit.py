@@ -10,7 +10,7 @@ import click
 from dagmaster.cli.database import database_session
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import data_dir_option, json_option
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     import pathlib
@@ -65,8 +65,8 @@ def audit_lines(view: AuditView) -> list[str]:
         for violation in violations:
             node = f", node {violation.node_id}" if violation.node_id else ""
             lines.append(f"    job {violation.job_id}{node} {violation.message}")
-    checked = f"{counted(view.jobs_total, 'job')}, {counted(view.nodes_total, 'node')}"
-    checked += f", {counted(view.events_total, 'event')}"
+    checked = f"{format_count(view.jobs_total, 'job')}, {format_count(view.nodes_total, 'node')}"
+    checked += f", {format_count(view.events_total, 'event')}"
     if violated:
         return [*lines, f"{checked}: {len(violated)} of {view.invariants_total} invariants are violated"]
     return [f"✔ {checked}: all {view.invariants_total} invariants hold"]

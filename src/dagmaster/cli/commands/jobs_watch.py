@@ -27,7 +27,7 @@ from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
 from dagmaster.cli.render.text import duration
 from dagmaster.cli.render.tree import Tree
 from dagmaster.ports.audit_events import EventType
-from dagmaster.text_format import counted, format_error, listed
+from dagmaster.text_format import format_count, format_error, format_list
 
 if TYPE_CHECKING:
     import pathlib
@@ -90,7 +90,7 @@ def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
 async def watch_to_end(app: Application, job_id: str | None, *, plain: bool = False, as_json: bool = False) -> int:
     """Watch a job until it has finished, print how it ended, and return the exit code."""
     console = Console(stderr=True)
-    watched = Watched()
+    watched = WatchScreen()
     if as_json:
         job = await watched.follow(app, job_id)
     elif console.is_terminal and not plain:
@@ -127,7 +127,7 @@ class Rates:
         return max(samples[-1][1] - samples[0][1], 0) / (samples[-1][0] - samples[0][0])
 
 
-class Watched:
+class WatchScreen:
     """The view of a job that was read last, as a screen."""
 
     def __init__(self) -> None:
@@ -253,8 +253,11 @@ def grouped_sentences(events: Sequence[EventView]) -> Iterator[tuple[float, str]
             continue
         for worker in sorted({str(event.data.get("worker") or "") for event in same}):
             lost = [event for event in same if str(event.data.get("worker") or "") == worker]
-            names = listed([str(event.node_id) for event in lost])
-            yield lost[-1].at, f"worker {worker} died with {counted(len(lost), 'attempt')}: {names}".replace("  ", " ")
+            names = format_list([str(event.node_id) for event in lost])
+            yield (
+                lost[-1].at,
+                f"worker {worker} died with {format_count(len(lost), 'attempt')}: {names}".replace("  ", " "),
+            )
 
 
 def print_end(job: JobDetailView, *, as_json: bool) -> None:
@@ -263,9 +266,9 @@ def print_end(job: JobDetailView, *, as_json: bool) -> None:
         click.echo(json.dumps(job.to_dict(), ensure_ascii=False))
         return
     _, colour = JOB_ICONS[job.status]
-    nodes = counted(sum(job.counts.values()), "node")
+    nodes = format_count(sum(job.counts.values()), "node")
     title = click.style(f"{job.status} in {duration(job_line(job).seconds)}", fg=colour, bold=True)
-    click.echo(f"{title}  {nodes}, {counted(job.attempts_finished, 'attempt')}, job {job.job_id}", err=True)
+    click.echo(f"{title}  {nodes}, {format_count(job.attempts_finished, 'attempt')}, job {job.job_id}", err=True)
     if job.error is not None:
         click.echo(click.style(format_error(job.error), fg="red"), err=True)
     if job.status is JobStatus.FAILED:

@@ -42,7 +42,7 @@ from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay
 from dagmaster.cli.render.text import duration
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
 from dagmaster.settings import load_settings
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -243,7 +243,7 @@ def _signals(options: tuple[str, ...]) -> dict[str, Any]:
 def _reject(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> int:
     count = sum(1 for problem in error.problems if problem.severity == "error")
     remedy = "the workflow cannot run" if isinstance(error, WorkflowInvalid) else inputs_remedy(error)
-    print_rejection(error, f"{counted(count, 'problem')}: {remedy}", stdout)
+    print_rejection(error, f"{format_count(count, 'problem')}: {remedy}", stdout)
     return BAD_INPUT
 
 
@@ -254,8 +254,8 @@ def _print_result(view: JobDetailView, stdout: TextIO, *, as_json: bool, note: s
             click.echo(note, err=True)
         return
     colour = {JobStatus.COMPLETED: "green", JobStatus.FAILED: "red"}.get(view.status, "yellow")
-    nodes = counted(sum(view.counts.values()), "node")
-    attempts = counted(view.attempts_finished, "attempt")
+    nodes = format_count(sum(view.counts.values()), "node")
+    attempts = format_count(view.attempts_finished, "attempt")
     head = f"{view.status} in {duration(view.duration_seconds or 0.0)}"
     click.echo(click.style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
     if view.error is not None:

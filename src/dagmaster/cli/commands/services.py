@@ -202,7 +202,7 @@ async def _retry_until_available(work: Callable[[], Awaitable[None]], stopped: a
             await work()
         except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), backoff.failed(error))
+                await asyncio.wait_for(stopped.wait(), backoff.on_failure(error))
         else:
-            backoff.recovered()
+            backoff.on_success()
             return

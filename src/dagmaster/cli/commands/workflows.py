@@ -12,7 +12,7 @@ from dagmaster.authoring.compiler.compile import compile_file
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
 from dagmaster.cli.options import handlers_option, json_option, load_registry, print_problems
 from dagmaster.errors import WorkflowInvalid
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 
 @click.group(
@@ -64,7 +64,7 @@ def validate(
         print_problems(result.problems)
         if result.is_valid:
             click.echo(f"{click.style('ok', fg='green', bold=True)}  {result.file}")
-    count = counted(len(results), "file")
+    count = format_count(len(results), "file")
     summary = f"{invalid} of {count} cannot run" if invalid else f"{count}, no errors"
     click.echo(f"{summary} ({time.monotonic() - started:.2f} s)", err=True)
     return BAD_INPUT if invalid else COMPLETED

@@ -20,7 +20,7 @@ from dagmaster.cli.options import (
     print_rejection,
 )
 from dagmaster.errors import WorkflowInvalid
-from dagmaster.text_format import counted
+from dagmaster.text_format import format_count
 
 
 @click.command(epilog="Exit codes: 0 all are published, 2 one is invalid or in conflict (then none is), 3 no database.")
@@ -62,7 +62,9 @@ def push(
         sources = to_sources(results)
     except WorkflowInvalid as error:
         errors = sum(problem.severity == "error" for problem in error.problems)
-        print_rejection(error, f"{counted(errors, 'error')}: nothing was published", sys.stdout if as_json else None)
+        print_rejection(
+            error, f"{format_count(errors, 'error')}: nothing was published", sys.stdout if as_json else None
+        )
         return BAD_INPUT
     print_problems(problem for result in results for problem in result.problems)
     published = on_application(

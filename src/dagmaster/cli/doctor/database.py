@@ -42,7 +42,7 @@ from dagmaster.ports.database_facts import (
     Unreachable,
     WaitingTasks,
 )
-from dagmaster.settings import masked_url
+from dagmaster.settings import mask_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +117,7 @@ def _check_embedded(context: DoctorContext) -> Iterable[Finding]:
             yield good("embedded", f"in use by {users}" if users else f"not in use; it started in {elapsed:.1f} s")
             yield from check_server(config, context)
     except DagmasterError as error:
-        yield context.rejected("embedded", error)
+        yield context.finding_from_error("embedded", error)
 
 
 def _try_server(data_dir: Path, context: DoctorContext) -> Finding:
@@ -137,7 +137,7 @@ def _try_server(data_dir: Path, context: DoctorContext) -> Finding:
 def _grade(fact: DatabaseFact, config: DatabaseConfig, context: DoctorContext) -> Finding | None:  # noqa: PLR0911 - one case a fact
     match fact:
         case ServerVersion():
-            return grade_server(fact, "its socket" if config.is_embedded else masked_url(config.dsn))
+            return grade_server(fact, "its socket" if config.is_embedded else mask_url(config.dsn))
         case ClockOffset():
             return grade_clock(fact)
         case PreparedStatements():
@@ -173,7 +173,7 @@ def _grade_failure(fact: _Failure, config: DatabaseConfig, context: DoctorContex
     match fact:
         case Unreachable():
             message, remedy = _explain_unreachable(fact, context)
-            return bad("database", f"{masked_url(config.dsn)} cannot be reached: {message}", remedy)
+            return bad("database", f"{mask_url(config.dsn)} cannot be reached: {message}", remedy)
         case SecondConnectionFailed():
             remedy = "raise max_connections, or the user's limit"
             return warning("connections", "a second connection was refused", remedy)

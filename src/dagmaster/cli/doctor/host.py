@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dagmaster.errors import DagmasterError
     from dagmaster.json_types import JsonValue
-    from dagmaster.settings import Reading
+    from dagmaster.settings import SettingsReport
 
 IMPORT_SECONDS: Final = 30.0
 """How long the import of handler modules may take."""
@@ -46,7 +46,7 @@ _COUNT_HANDLERS: Final = (
 class DoctorContext:
     """The settings to check, and how to redact secrets in messages."""
 
-    reading: Reading
+    reading: SettingsReport
     data_dir: Path | None
     redact: Callable[[str], str]
 
@@ -60,7 +60,7 @@ class DoctorContext:
         message = self.redact(str(error)).strip().split("\n", 1)[0] or type(error).__name__
         return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
 
-    def rejected(self, topic: str, error: DagmasterError) -> Finding:
+    def finding_from_error(self, topic: str, error: DagmasterError) -> Finding:
         """Return a finding from an error of dagmaster: its first sentence is the message, the others are the remedy."""
         first_line, *quoted = self.redact(str(error)).strip().splitlines()
         message, _, remedy = first_line.partition(". ")

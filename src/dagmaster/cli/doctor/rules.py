@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.cli.render.text import format_bytes
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -220,4 +221,4 @@ def grade_queues(waiting: WaitingTasks) -> Finding:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    return format_count(number, noun) if number else f"no {noun}s"

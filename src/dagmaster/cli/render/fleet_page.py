@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dagmaster.application.views import WorkerView
 from dagmaster.cli.render.text import DIM
-from dagmaster.text_format import age, counted
+from dagmaster.text_format import age, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import FleetView, OrchestratorView, QueueView
 
-_MAX_GONE: Final = 8
+_MAX_STOPPED: Final = 8
 _TASKS_NOW: Final = {
     "dispatched": "queued again",
     "ready": "waiting for a retry",
@@ -38,7 +38,7 @@ def fleet_page(fleet: FleetView) -> Iterator[RenderableType]:
     else:
         yield _hint("none is alive; no job advances. Start one: dagmaster orchestrator (or dagmaster dev)")
     if fleet.unowned_jobs:
-        yield _hint(counted(fleet.unowned_jobs, "open job has no owner", "open jobs have no owner"))
+        yield _hint(format_count(fleet.unowned_jobs, "open job has no owner", "open jobs have no owner"))
     yield _title("\nworkers", len(workers))
     if workers:
         yield _workers(workers)
@@ -56,10 +56,10 @@ def fleet_page(fleet: FleetView) -> Iterator[RenderableType]:
         elif queue.note is not None:
             yield _hint(queue.note)
     services: list[OrchestratorView | WorkerView] = [*fleet.orchestrators, *fleet.workers]
-    gone = [service for service in services if not service.is_alive]
-    if gone:
-        yield _title("\nstopped or died within the last hour", len(gone))
-        yield from _gone(gone)
+    stopped = [service for service in services if not service.is_alive]
+    if stopped:
+        yield _title("\nstopped or died within the last hour", len(stopped))
+        yield from _stopped_services(stopped)
 
 
 def _title(name: str, count: int) -> Text:
@@ -153,13 +153,13 @@ def _queues(queues: Sequence[QueueView]) -> Table:
     return table
 
 
-def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
+def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     # Dead services first: every successful `run` adds one that stopped.
-    for service in sorted(services, key=lambda service: (not service.has_died, service.silent_seconds))[:_MAX_GONE]:
+    for service in sorted(services, key=lambda service: (not service.has_died, service.silent_seconds))[:_MAX_STOPPED]:
         kind = "worker" if isinstance(service, WorkerView) else "orchestrator"
         style = "red" if service.has_died else DIM
         icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
@@ -170,8 +170,8 @@ def _gone(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Rendera
             Text(_left(service), style=DIM),
         )
     yield _line(table)
-    if len(services) > _MAX_GONE:
-        yield _line(Text(f"and {len(services) - _MAX_GONE} more: --json shows all", style=DIM))
+    if len(services) > _MAX_STOPPED:
+        yield _line(Text(f"and {len(services) - _MAX_STOPPED} more: --json shows all", style=DIM))
 
 
 def _left(service: OrchestratorView | WorkerView) -> str:
@@ -180,7 +180,7 @@ def _left(service: OrchestratorView | WorkerView) -> str:
     if "jobs" in left:
         return _parts(left["jobs"], "job", {
             "to be reclaimed": left.get("not_reclaimed", 0), "without an owner": left.get("unowned", 0),
-            "owned again": left.get("owned_again", 0), "finished or moved on": left.get("moved_on", 0),
+            "owned again": left.get("owned_again", 0), "finished or reassigned": left.get("reassigned", 0),
         })  # fmt: skip
     now = {_TASKS_NOW.get(status, status): count for status, count in left.get("now", {}).items()}
     return _parts(left.get("tasks", 0), "task", {"to be reclaimed": left.get("not_reclaimed", 0), **now})
@@ -188,4 +188,4 @@ def _left(service: OrchestratorView | WorkerView) -> str:
 
 def _parts(count: int, noun: str, parts: Mapping[str, int]) -> str:
     details = ", ".join(f"{number:,} {word}" for word, number in parts.items() if number)
-    return "left nothing" if count == 0 else f"left {counted(count, noun)}{f': {details}' if details else ''}"
+    return "left nothing" if count == 0 else f"left {format_count(count, noun)}{f': {details}' if details else ''}"

@@ -12,7 +12,7 @@ from rich.text import Text
 from dagmaster.application.views import AttemptStatus
 from dagmaster.cli.render.job import ICONS
 from dagmaster.cli.render.text import DIM, duration, local_time, value_lines
-from dagmaster.text_format import counted, format_error
+from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def _head(node: NodeDetailView) -> Table:
         table.add_row("child of", f"{node.parent_node_id}, index {node.fan_out_index}")
     if node.children is not None:
         counts = ", ".join(f"{count:,} {name.lower()}" for name, count in sorted(node.children.counts.items()))
-        children = counted(node.children.total, "child", "children")
+        children = format_count(node.children.total, "child", "children")
         table.add_row("children", f"{children}: {counts}" if counts else children)
     if node.finished_at is not None:
         table.add_row("finished", local_time(node.finished_at))

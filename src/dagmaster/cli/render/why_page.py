@@ -11,7 +11,7 @@ from rich.text import Text
 from dagmaster.application.diagnosis import is_failure, is_minor, is_success
 from dagmaster.cli.render.job import ICONS, job_status
 from dagmaster.cli.render.text import DIM, duration
-from dagmaster.text_format import age, counted
+from dagmaster.text_format import age, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def job_why_page(why: JobWhyView) -> Iterator[RenderableType]:
         yield _groups(why.groups[:_MAX_GROUPS])
     more = sum(group.count for group in why.groups[_MAX_GROUPS:])
     if more:
-        yield Text(f"… {counted(more, 'more node')}: --json shows all", DIM)
+        yield Text(f"… {format_count(more, 'more node')}: --json shows all", DIM)
     yield from _commands(why.commands)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.graph import OnTimeout
-from dagmaster.text_format import age, counted, format_error, format_rfc3339, listed
+from dagmaster.text_format import age, format_count, format_error, format_list, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ def _no_owner(context: DiagnosisContext, owner: Service | None) -> Reason:
 
 def waiting_for_nodes(names: Sequence[str], first: Reason | None, *, any_of: bool = False) -> Reason:
     """Return the reason of a node that waits for upstream nodes. `first`: the reason of the first of them."""
-    named = listed(names, joint="or" if any_of else "and")
+    named = format_list(names, conjunction="or" if any_of else "and")
     why = f"{CAUSE}{first.sentence})" if first is not None and len(names) == 1 else ""
     return Reason(
         code=ReasonCode.NODES,
@@ -133,7 +133,7 @@ def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[Reas
 def waiting_for_slot(fan: FanOut) -> Reason:
     """Return the reason of a child that waits for a slot of `max_parallel`."""
     limit = fan.spec.max_parallel
-    active = counted(fan.active, f"child of {fan.id} is active", f"children of {fan.id} are active")
+    active = format_count(fan.active, f"child of {fan.id} is active", f"children of {fan.id} are active")
     detail = f"for a slot: {active}, and max_parallel is {limit:,}"
     return Reason(
         code=ReasonCode.MAX_PARALLEL,
@@ -160,7 +160,7 @@ def waiting_for_retry(error: JsonObject, number: int, limit: int, *, wake_at: fl
 
 def waiting_for_approval(spec: ApprovalSpec, message: str, wake_at: float | None, now: float) -> Reason:
     """Return the reason of a node that waits for an approval."""
-    approval = f"approval by {listed(spec.approvers, joint='or') if spec.approvers else 'anyone'}"
+    approval = f"approval by {format_list(spec.approvers, conjunction='or') if spec.approvers else 'anyone'}"
     end = "" if wake_at is None else f"; {_on_timeout(spec)} in {age(wake_at - now)}"
     return Reason(
         code=ReasonCode.APPROVAL,
@@ -252,7 +252,7 @@ def queued(
             group_sentence=f"are queued on {queue}; no live worker serves this queue",
             data={**data, "workers": 0},
         )
-    workers = counted(state.workers, "live worker")
+    workers = format_count(state.workers, "live worker")
     load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"
     if state.lacks_processes:
         whose = "its" if state.workers == 1 else "their"

@@ -17,7 +17,7 @@ from dagmaster.engine.gates import OPEN
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, is_dormant, leaf_outcome
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
-from dagmaster.text_format import age, counted, format_error
+from dagmaster.text_format import age, format_count, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ class Group:
         """Return the node's id, or the number of nodes."""
         if self.count == 1:
             return self.examples[0]
-        return f"{self.count:,} children of {self.fan_out}" if self.fan_out else counted(self.count, "node")
+        return f"{self.count:,} children of {self.fan_out}" if self.fan_out else format_count(self.count, "node")
 
     @property
     def sentence(self) -> str:
@@ -241,7 +241,7 @@ class Why:
         count = sum(
             1 for node in job.nodes.values() if not (node.is_terminal or is_dormant(node) or isinstance(node, FanOut))
         )
-        left = counted(count, "node is not finished yet", "nodes are not finished yet")
+        left = format_count(count, "node is not finished yet", "nodes are not finished yet")
         if job.cancel_requested:
             by = f"{self.context.cancelled_by} requested it" if self.context.cancelled_by else "it was requested"
             when = (

@@ -10,7 +10,7 @@ from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, TaskSpec, Wait
 from dagmaster.engine.json_size import preview
 from dagmaster.engine.model import FanOut, fails_job, leaf_outcome
 from dagmaster.engine.status import NodeStatus, SkipReason
-from dagmaster.text_format import age, counted, format_error, format_rfc3339, listed
+from dagmaster.text_format import age, format_count, format_error, format_list, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,10 +70,10 @@ def _how_completed(node: Node, context: DiagnosisContext) -> str:
     if isinstance(spec, ApprovalSpec) and isinstance(output, dict):
         return f": approved by {output.get('approved_by') or 'timeout'}"
     if isinstance(node, FanOut) and node.failed:
-        tolerated = counted(node.failed, "tolerated failure")
+        tolerated = format_count(node.failed, "tolerated failure")
         return f": {node.completed:,} of {node.total or 0:,} children, {tolerated}"
     if isinstance(node, FanOut):
-        return f": all {counted(node.total or 0, 'child', 'children')}"
+        return f": all {format_count(node.total or 0, 'child', 'children')}"
     if isinstance(spec, WorkflowSpec) and node.id in context.child_jobs:
         return f": child job {context.child_jobs[node.id].id} completed"
     if isinstance(spec, WaitSpec):
@@ -222,7 +222,7 @@ def _upstream_failed(job: Job, node: Node) -> Reason:
     if not named and top is not node:
         return _was_skipped(ReasonCode.UPSTREAM_FAILED, f"{top.id} was skipped", (top.id,))
     verb = "failed" if failed else "did not run"
-    cause = f"{listed(named)} {verb}" if named else "an upstream node failed"
+    cause = f"{format_list(named)} {verb}" if named else "an upstream node failed"
     return _was_skipped(ReasonCode.UPSTREAM_FAILED, cause, tuple(named[:_NAMED]))
 
 
@@ -246,7 +246,7 @@ def _not_taken(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     if not skipped and node.parent is not None:
         skipped = [node.top.id]
     verb = "was skipped" if len(skipped) == 1 else "were skipped"
-    cause = f"{listed(skipped)} {verb}" if skipped else "no branch led to it"
+    cause = f"{format_list(skipped)} {verb}" if skipped else "no branch led to it"
     return _was_skipped(ReasonCode.UPSTREAM_SKIPPED, cause, tuple(skipped[:_NAMED]))
 
 

@@ -184,7 +184,7 @@ class _Compiler:
         if keys[0] != "secrets":
             return evaluators.static_path(keys)
         if not bare or goes_on or len(keys) > len(ref):
-            raise ExpressionInvalid("a secret stands alone, without operator, filter or subscript", offset=offset)
+            raise ExpressionInvalid("a secret must be used alone, without operator, filter or subscript", offset=offset)
         return evaluators.secret
 
     def _key(self, step: ast.Getattr | ast.Getitem, depth: int) -> Any:
@@ -250,7 +250,7 @@ class _Compiler:
     def const(self, node: ast.Const, _depth: int) -> evaluators.Run:
         value: Any = node.value
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise ExpressionInvalid("half a surrogate pair is not text", offset=line_start(self._text, node.lineno))
+            raise ExpressionInvalid("unpaired surrogate in a string", offset=line_start(self._text, node.lineno))
         if isinstance(value, float) and not math.isfinite(value):
             raise ExpressionInvalid("the number is too large", offset=line_start(self._text, node.lineno))
         if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:

@@ -77,7 +77,7 @@ def strip_braces(text: str) -> tuple[str, int]:
     inner = inner[2:-2]
     if inner.startswith(("-", "+")) or inner.endswith("-"):
         raise ExpressionInvalid(
-            "signs that touch the braces are Jinja's whitespace control, which is not part of the language",
+            "`{{-` and `-}}` (whitespace control) are not supported",
             offset=text.index("{{"),
             hint="put a space between the braces and the sign",
         )

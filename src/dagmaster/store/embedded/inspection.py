@@ -64,7 +64,7 @@ def _require_usable(data_dir: Path) -> None:
         cluster.open_directory(data_dir)
         return
     account = cluster.account_for(data_dir / "cluster")
-    closed = cluster.closed_at(existing, account)
+    closed = cluster.find_inaccessible_parent(existing, account)
     if closed is not None:
         raise DataDirectoryUnusable(
             f"{data_dir} cannot be used: the server runs as user {account}, who may not enter {closed}. Choose another"

@@ -65,8 +65,8 @@ def launch(data_dir: Path, cluster: Path, install: Install, account: Account, lo
     """Start the server. It and its children inherit the lock, which is free once the last of them has ended."""
     socket_dir = socket_for(data_dir, account)
     # We have the lock, so no server runs, whatever stale files contain. PostgreSQL would trust them if their process id
-    # is a zombie or has been reused by the same user. A server started by hand has no lock: `ready_at` finds it, or its
-    # shared memory keeps ours from starting.
+    # is a zombie or has been reused by the same user. A server started by hand has no lock: `find_ready_socket`
+    # finds it, or its shared memory keeps ours from starting.
     for stale in (cluster / "postmaster.pid", _socket_in(socket_dir), Path(f"{_socket_in(socket_dir)}.lock")):
         stale.unlink(missing_ok=True)
     settings = {**_SETTINGS, "unix_socket_directories": str(socket_dir)}
@@ -103,22 +103,22 @@ def _fits(folder: Path) -> bool:
     return len(os.fsencode(text)) <= _SOCKET_PATH_BYTES and re.fullmatch(r"[A-Za-z0-9/._-]+", text) is not None
 
 
-def ready_at(cluster: Path) -> Path | None:
+def find_ready_socket(cluster: Path) -> Path | None:
     """Return the directory of the socket of a server that accepts connections and answers."""
     lines = _pid_file(cluster)
     if lines is None or lines[7].strip() != "ready":
         return None
-    with _connected(cluster) as connection:
+    with _connect(cluster) as connection:
         # The socket of a server that was just killed, or is stopped, still accepts connections, without a response.
-        return Path(lines[4]) if connection is not None and _answers(connection) else None
+        return Path(lines[4]) if connection is not None and _responds(connection) else None
 
 
-def listener(cluster: Path) -> int | None:
+def find_server_pid(cluster: Path) -> int | None:
     """Return the process id of the listening server; 0 if it is in another container, None if there is none.
 
     Not from postmaster.pid: that file stays when a server is killed, and its process id may have been reused.
     """
-    with _connected(cluster) as connection:
+    with _connect(cluster) as connection:
         if connection is None:
             return None
         if sys.platform == "darwin":
@@ -133,7 +133,7 @@ def listener(cluster: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _connected(cluster: Path) -> Iterator[socket.socket | None]:
+def _connect(cluster: Path) -> Iterator[socket.socket | None]:
     lines = _pid_file(cluster)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1.0)
@@ -145,7 +145,7 @@ def _connected(cluster: Path) -> Iterator[socket.socket | None]:
         yield None if lines is None else connection
 
 
-def _answers(connection: socket.socket) -> bool:
+def _responds(connection: socket.socket) -> bool:
     """Return whether the server responds to an SSLRequest, the shortest message there is: 1 ms."""
     try:
         connection.sendall(struct.pack("!ii", 8, 80877103))
@@ -156,7 +156,7 @@ def _answers(connection: socket.socket) -> bool:
 
 def send_signal(cluster: Path, number: signal.Signals) -> bool:
     """Send a signal to the server; return False if this process sees none."""
-    pid = listener(cluster)
+    pid = find_server_pid(cluster)
     if not pid:
         return False
     with contextlib.suppress(ProcessLookupError):

@@ -84,7 +84,7 @@ class EmbeddedPostgres:
         """Create, start or join the server. Called again, it restarts a server that died."""
         with self._translated_os_errors():
             cluster.open_directory(self.data_dir)
-            with self._turn():
+            with self._startup_lock():
                 try:
                     self._join()
                     return self._serve()
@@ -98,10 +98,10 @@ class EmbeddedPostgres:
             return
         with self._translated_os_errors():
             try:
-                with self._turn():
+                with self._startup_lock():
                     self._leave()
             finally:
-                self._drop_use()
+                self._release_user_lock()
 
     @contextlib.contextmanager
     def _translated_os_errors(self) -> Iterator[None]:
@@ -116,9 +116,9 @@ class EmbeddedPostgres:
             ) from error
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _startup_lock(self) -> Iterator[None]:
         with _lock_file(self.data_dir / "turn.lock") as turn:
-            if not _until(lambda: _try_lock(turn, fcntl.LOCK_EX), START_SECONDS):
+            if not _wait_until(lambda: _try_lock(turn, fcntl.LOCK_EX), START_SECONDS):
                 raise EmbeddedPostgresUnavailable(
                     f"Another process has been starting or stopping the embedded PostgreSQL in {self.data_dir} for over"
                     f" {START_SECONDS:.0f} s. It holds {self.data_dir / 'turn.lock'}: `fuser -v` on that file names it."
@@ -149,7 +149,7 @@ class EmbeddedPostgres:
     def _wait_until_settled(self) -> Path | None:
         """Wait for a start or a stop in progress; return the socket directory of a ready server, else None."""
         ends = time.monotonic() + START_SECONDS
-        while (socket_dir := process.ready_at(self._cluster)) is None:
+        while (socket_dir := process.find_ready_socket(self._cluster)) is None:
             if self._is_free():
                 return None
             if time.monotonic() > ends:
@@ -179,9 +179,9 @@ class EmbeddedPostgres:
             if _try_lock(self._users, fcntl.LOCK_EX):
                 self._shut_down()
         finally:
-            self._drop_use()
+            self._release_user_lock()
 
-    def _drop_use(self) -> None:
+    def _release_user_lock(self) -> None:
         users, self._users = self._users, None
         if users is not None:
             # Unlocked explicitly: a forked child has the same open file, and closing ours alone would leave it locked.
@@ -190,10 +190,10 @@ class EmbeddedPostgres:
 
     def _shut_down(self) -> None:
         # A server that was just launched does not listen yet. Processes of a dead one never do, and end by themselves.
-        _until(lambda: self._is_free() or process.listener(self._cluster) is not None, LISTEN_SECONDS)
+        _wait_until(lambda: self._is_free() or process.find_server_pid(self._cluster) is not None, LISTEN_SECONDS)
         for number, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
             # Without a server to signal: there is none, or one that was started by hand and is stopped so.
-            if self._is_free() or not process.send_signal(self._cluster, number) or _until(self._is_free, seconds):
+            if self._is_free() or not process.send_signal(self._cluster, number) or _wait_until(self._is_free, seconds):
                 return
         raise EmbeddedPostgresUnavailable(
             f"The embedded PostgreSQL in {self.data_dir} does not stop. Nothing is lost: what was committed is on disk."
@@ -215,7 +215,7 @@ def default_data_dir() -> Path:
         base = Path(named) if named.startswith("/") else Path.home() / ".local" / "share"
     except RuntimeError as error:
         raise DataDirectoryUnusable(
-            f"User {os.geteuid()} has no home directory for the embedded PostgreSQL. Give a directory with --data-dir"
+            f"User {os.geteuid()} has no home directory for the embedded PostgreSQL. Name a directory with --data-dir"
             " or DAGMASTER_DATA_DIR."
         ) from error
     return base / "dagmaster" / "postgres"
@@ -226,11 +226,11 @@ def _remedy(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return cluster.DISK_FULL
         case errno.ENOLCK | errno.EOPNOTSUPP:
-            return "Its file system has no file locks: give a directory on a local disk with --data-dir."
+            return "Its file system has no file locks: use a directory on a local disk with --data-dir."
         case _:
             return (
-                f"Give a directory that user {os.geteuid()} can write with --data-dir or DAGMASTER_DATA_DIR, or a"
-                " server of your own with DAGMASTER_DATABASE_URL."
+                f"Use a directory that user {os.geteuid()} can write with --data-dir or DAGMASTER_DATA_DIR, or"
+                " configure your own server with DAGMASTER_DATABASE_URL."
             )
 
 
@@ -258,7 +258,7 @@ def _try_lock(lock: int, kind: int) -> bool:
     return True
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     ends = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > ends:

@@ -76,7 +76,7 @@ def workers(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registr
 
 
 def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
-    """Return who is alive, who is gone since an hour, and what waits."""
+    """Return the live services, services that stopped within the last hour, and what waits."""
     open_jobs = [job for job in database.jobs.values() if job.is_open]
     return FleetRecord(
         orchestrators=[

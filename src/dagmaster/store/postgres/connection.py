@@ -107,12 +107,12 @@ class Connection:
     async def open(self) -> None:
         """Connect now instead of at the first statement."""
         async with self._lock:
-            await self._connected()
+            await self._ensure_connected()
 
     async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
         """Run a statement and return its rows."""
         async with self._lock:
-            connection = await self._connected()
+            connection = await self._ensure_connected()
             arguments = query.arguments(params)
             try:
                 if self._begin:
@@ -150,7 +150,7 @@ class Connection:
     async def execute_in_transaction(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
         """Run statements in one transaction."""
         async with self._lock:
-            connection = await self._connected()
+            connection = await self._ensure_connected()
             try:
                 async with connection.transaction():
                     for query, params in statements:
@@ -165,7 +165,7 @@ class Connection:
         async with self._lock:
             is_new = self._connection is None or self._connection.is_closed()
             self._channels[channel] = callback
-            connection = await self._connected()
+            connection = await self._ensure_connected()
             if not is_new and channel not in self._listeners:
                 try:
                     await self._add_listener(connection, channel)
@@ -187,11 +187,11 @@ class Connection:
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():
-            connection.remove_termination_listener(self._ended)
+            connection.remove_termination_listener(self._on_terminated)
             with contextlib.suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=2)
 
-    async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
+    async def _ensure_connected(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = self._connection
         if connection is not None and not connection.is_closed():
             return connection
@@ -217,7 +217,7 @@ class Connection:
         self.losses += self._was_connected
         self._was_connected = True
         self._connection = connection
-        connection.add_termination_listener(self._ended)
+        connection.add_termination_listener(self._on_terminated)
         return connection
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -261,10 +261,10 @@ class Connection:
         return translate_error(error, where)
 
     def _drop(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        connection.remove_termination_listener(self._ended)
+        connection.remove_termination_listener(self._on_terminated)
         connection.terminate()
 
-    def _ended(self, _connection: object) -> None:
+    def _on_terminated(self, _connection: object) -> None:
         if self._on_disconnect is not None:
             self._on_disconnect()
 

@@ -89,7 +89,7 @@ async def _probe(
         yield Unreachable(_connect_failure(connection), connection, CONNECT_SECONDS)
         return
     try:
-        server = await _limited(doctor_queries.server(connection))
+        server = await _with_timeout(doctor_queries.server(connection))
         latency_ms, offset = await _measure_clock(connection)
         yield ServerVersion(server["version"], server["version_text"], latency_ms)
         yield offset
@@ -115,7 +115,7 @@ async def _measure_clock(connection: PgConnection) -> tuple[float, ClockOffset]:
     shortest, offset = float("inf"), 0.0
     for _ in range(ROUND_TRIPS):
         started, host_time = time.perf_counter(), time.time()
-        server_time = await _limited(doctor_queries.clock_time(connection))
+        server_time = await _with_timeout(doctor_queries.clock_time(connection))
         elapsed = time.perf_counter() - started
         if elapsed < shortest:
             shortest, offset = elapsed, host_time + elapsed / 2 - server_time
@@ -130,9 +130,9 @@ async def _probe_prepared_statements(dsn: str, connection: PgConnection) -> Prep
     is_lost = False
     backend_pid = connection.get_server_pid()
     try:
-        statement = await _limited(connection.prepare("SELECT pg_backend_pid()"))
-        await _limited(other.execute("BEGIN"))
-        backend_pid = await _limited(statement.fetchval())
+        statement = await _with_timeout(connection.prepare("SELECT pg_backend_pid()"))
+        await _with_timeout(other.execute("BEGIN"))
+        backend_pid = await _with_timeout(statement.fetchval())
     except (pg_errors.InvalidSQLStatementNameError, pg_errors.DuplicatePreparedStatementError):
         is_lost = True
     finally:
@@ -144,7 +144,7 @@ async def _connect_as_service(config: DatabaseConfig) -> ServiceConnectionFailed
     """Open a connection with the parameters of services."""
     session = Connection(config, "dagmaster doctor")
     try:
-        await _limited(session.open())
+        await _with_timeout(session.open())
     except Exception as error:  # noqa: BLE001 - a proxy may raise anything
         return ServiceConnectionFailed(error)
     finally:
@@ -162,8 +162,8 @@ async def _probe_notifications(config: DatabaseConfig, connection: PgConnection)
         return ListenerUnreachable(listener, has_direct)
     received = asyncio.Event()
     try:
-        await _limited(listener.add_listener(_CHANNEL, lambda *_: received.set()))
-        await _limited(connection.execute("SELECT pg_notify($1, '')", _CHANNEL))
+        await _with_timeout(listener.add_listener(_CHANNEL, lambda *_: received.set()))
+        await _with_timeout(connection.execute("SELECT pg_notify($1, '')", _CHANNEL))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(received.wait(), NOTIFY_SECONDS)
     finally:
@@ -173,7 +173,7 @@ async def _probe_notifications(config: DatabaseConfig, connection: PgConnection)
 
 async def _probe_schema(dsn: str, server: asyncpg.Record) -> SchemaState | SchemaAccessDenied:
     try:
-        version = await _limited(schema_version.current(dsn))
+        version = await _with_timeout(schema_version.current(dsn))
     except pg_errors.InsufficientPrivilegeError:
         return SchemaAccessDenied(server["username"])
     return SchemaState(
@@ -189,8 +189,8 @@ async def _probe_fleet(
     connection: PgConnection, lease_seconds: float, worker_lease_seconds: float
 ) -> AsyncIterator[LiveServices | WaitingTasks | FleetAccessDenied]:
     try:
-        fleet = await _limited(doctor_queries.live_services(connection, lease_seconds, worker_lease_seconds))
-        by_queue = await _limited(doctor_queries.waiting_tasks(connection))
+        fleet = await _with_timeout(doctor_queries.live_services(connection, lease_seconds, worker_lease_seconds))
+        by_queue = await _with_timeout(doctor_queries.waiting_tasks(connection))
     except pg_errors.InsufficientPrivilegeError as error:
         yield FleetAccessDenied(error)
         return
@@ -222,5 +222,5 @@ def _connect_failure(error: Exception) -> ConnectFailure:
     return ConnectFailure.REFUSED if _ALL_REFUSED in str(error) else ConnectFailure.OTHER
 
 
-async def _limited(answer: Awaitable[T]) -> T:
+async def _with_timeout(answer: Awaitable[T]) -> T:
     return await asyncio.wait_for(answer, QUERY_SECONDS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.read_store import FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
-    MAX_GONE,
+    MAX_STOPPED,
     RECENT_SECONDS,
     Registration,
     left_status,
@@ -29,8 +29,8 @@ _SQL = queries("fleet")
 
 
 async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
-    """Read who is alive, who is gone since an hour, and what waits."""
-    params = {"recent_seconds": RECENT_SECONDS, "max_gone": MAX_GONE}
+    """Read the live services, services that stopped within the last hour, and what waits."""
+    params = {"recent_seconds": RECENT_SECONDS, "max_stopped": MAX_STOPPED}
     rows = await pool.fetch(_SQL["orchestrators"], params)
     jobs = {str(row["id"]): row["jobs"] for row in rows}
     orchestrators = recent(registration_of(row, lease_seconds) for row in rows)
@@ -76,16 +76,16 @@ def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Re
     )
 
 
-async def _left_jobs(pool: ReadOnlyPool, gone: Sequence[Registration]) -> dict[str, dict[str, int]]:
-    if not gone:
+async def _left_jobs(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, dict[str, int]]:
+    if not stopped:
         return {}
-    rows = await pool.fetch(_SQL["left_jobs"], {"owner_ids": [int(row.id) for row in gone]})
+    rows = await pool.fetch(_SQL["left_jobs"], {"owner_ids": [int(row.id) for row in stopped]})
     return {str(row["owner_id"]): {"owned": row["owned"], "unowned": row["unowned"]} for row in rows}
 
 
-async def _left_nodes(pool: ReadOnlyPool, gone: Sequence[Registration]) -> dict[str, dict[str, int]]:
+async def _left_nodes(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, dict[str, int]]:
     """Count the nodes of tasks that dead workers left, by status."""
-    tasks = [(int(row.id), int(job_id), node) for row in gone for job_id, node in row.counters.get("left_tasks", ())]
+    tasks = [(int(row.id), int(job_id), node) for row in stopped for job_id, node in row.counters.get("left_tasks", ())]
     if not tasks:
         return {}
     worker_ids, job_ids, node_ids = (list(column) for column in zip(*tasks, strict=True))

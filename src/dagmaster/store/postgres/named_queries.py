@@ -55,14 +55,16 @@ def compile_query(name: str, text: str, description: str = "") -> Query:
     numbers: dict[str, int] = {}
     arrays: dict[str, str] = {}
 
-    def numbered(match: re.Match[str]) -> str:
+    def number_params(match: re.Match[str]) -> str:
         parameter = f"${numbers.setdefault(match[1], len(numbers) + 1)}"
         if match[2] is None:
             return parameter
         arrays[match[1]] = "texts" if match[2] == "::text[]" else "numbers"
         return f"{parameter}::text{match[2]}"
 
-    return Query(name, description, _PARAMETER.sub(numbered, _OURS.sub(r"dagapp.\1", text)), tuple(numbers), arrays)
+    return Query(
+        name, description, _PARAMETER.sub(number_params, _OURS.sub(r"dagapp.\1", text)), tuple(numbers), arrays
+    )
 
 
 def for_one_row(text: str) -> str:

@@ -218,7 +218,7 @@ class World:
     def conditionals(self) -> list[ConditionalSpec]:
         return [spec for spec in self.specs.values() if isinstance(spec, ConditionalSpec)]
 
-    def certainty(self) -> Availability:
+    def availability(self) -> Availability:
         requires = {spec.id: spec.requires for spec in self.specs.values() if spec.requires is not None}
         branches = {spec.id: [branch.name for branch in spec.branches] for spec in self.conditionals}
         return Availability(self.specs, requires, branches, dict.fromkeys(self.specs, tuple(self.specs)))
@@ -263,13 +263,13 @@ class Run(Driver):
 
 
 def check(world: World, *, failing: bool) -> None:
-    certainty = world.certainty()
+    availability = world.availability()
     pairs = [(one, other) for one in world.specs for other in world.specs]
-    certain = [(source, node) for source, node in pairs if certainty.is_certain(source, node)]
-    always = {node for node in world.specs if certainty.always_runs(node)}
-    never = {node for node in world.specs if certainty.can_never_run(node)}
+    certain = [(source, node) for source, node in pairs if availability.is_certain(source, node)]
+    always = {node for node in world.specs if availability.always_runs(node)}
+    never = {node for node in world.specs if availability.can_never_run(node)}
     for source, node in certain:
-        assert certainty.is_before(source, node)
+        assert availability.is_before(source, node)
     for choice in world.choices():
         run = Run(world, choice, failing=failing)
         assert not never & run.before.keys()
@@ -292,16 +292,16 @@ def test_what_is_certain_has_completed_even_when_other_nodes_fail(seed):
 @given(st.integers(0, 2**32))
 def test_without_any_of_all_that_has_completed_in_every_run_is_certain(seed):
     world = World(seed, orderly=True)
-    certainty = world.certainty()
+    availability = world.availability()
     ways = list(world.choices())
     runs = [Run(world, choice, failing=False) for choice in ways]
     if len(ways) == 300:
         return
     for source, node in product(world.specs, world.specs):
         seen = [source in run.before[node] for run in runs if node in run.before]
-        if certainty.is_before(source, node) and seen and all(seen):
-            assert certainty.is_certain(source, node), (source, node)
+        if availability.is_before(source, node) and seen and all(seen):
+            assert availability.is_certain(source, node), (source, node)
     completed = [run for run in runs if run.job.status is JobStatus.COMPLETED]
     for node in world.specs:
         if completed and all(node in run.before for run in completed):
-            assert certainty.always_runs(node), node
+            assert availability.always_runs(node), node

@@ -342,9 +342,13 @@ def test_another_tolerance_is_refused(written):
 @pytest.mark.parametrize(
     ("source", "message", "hint"),
     [
-        ("nodes.a.output", "source is a list, or an expression that gives one", "write '{{ nodes.a.output }}'"),
-        ("5", "source is a list, or an expression that gives one, not the number 5", ""),
-        ("{a: 1}", "source is a list, or an expression that gives one, not a mapping", ""),
+        (
+            "nodes.a.output",
+            "source is a list, or an expression that evaluates to a list",
+            "write '{{ nodes.a.output }}'",
+        ),
+        ("5", "source is a list, or an expression that evaluates to a list, not the number 5", ""),
+        ("{a: 1}", "source is a list, or an expression that evaluates to a list, not a mapping", ""),
         ("~", "source is empty", "fill it in, or remove the key"),
     ],
 )
@@ -765,7 +769,7 @@ def test_a_unit_against_a_field_that_counts_bytes_is_right(field):
 @pytest.mark.parametrize("text", ["< 100", "value == 3", "{{ value > 1 }}"])
 def test_a_condition_on_value_needs_a_field(text):
     problem = the_problem_of(flow(f'c: {{type: conditional, branches: [{{condition: "{text}"}}]}}'))
-    assert problem.message == "the condition has no value to look at"
+    assert problem.message == "the condition has nothing to compare with"
     assert "condition_field" in problem.hint
 
 

@@ -217,15 +217,15 @@ def test_depends_on_is_an_expression(written, meant):
         ("[a, nobody]", "unknown node 'nobody'", "[1]"),
         ("{any_of: [a, nobody]}", "unknown node 'nobody'", ".any_of[1]"),
         ("{all_of: nobody}", "unknown node 'nobody'", ".all_of"),
-        ("[]", "all_of of nothing: name at least one node", ""),
-        ("{any_of: []}", "any_of of nothing: name at least one node", ".any_of"),
+        ("[]", "all_of is empty: name at least one node", ""),
+        ("{any_of: []}", "any_of is empty: name at least one node", ".any_of"),
         ("{any: [a]}", "unknown key 'any'", ".any"),
         ("{any_of: [a], all_of: [a]}", "write one of any_of, all_of here; nest the other inside it", ""),
         ("{}", "write one of any_of, all_of here; nest the other inside it", ""),
         ("3", "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", ""),
         ("[a, 3]", "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", "[1]"),
         ("{any_of: ~}", "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", ".any_of"),
-        ("a.small", "'a' is no conditional: it has no branch 'small'", ""),
+        ("a.small", "'a' is not a conditional: it has no branch 'small'", ""),
         ("route.smal", "'route' has no branch 'smal'", ""),
         ("route.", "'route' has no branch ''", ""),
         ("route.small.x", "'route' has no branch 'small.x'", ""),
@@ -274,7 +274,7 @@ def test_a_node_that_only_waits_for_others_is_drawn_no_edge():
 def test_an_edge_into_a_node_whose_depends_on_does_not_name_its_source_is_an_error():
     problem = the_problem_of(flow(f"a: {{{TASK}, next: c}}\nb: {{{TASK}}}\nc: {{{TASK}, depends_on: b}}"))
     assert said(problem) == (
-        "3:38 'c' has depends_on, which does not name 'a': this edge would mean nothing"
+        "3:38 'c' has depends_on, which does not name 'a': this edge would have no effect"
         " | add 'a' to depends_on of 'c', or remove it here"
     )
     assert problem.path == "nodes.a.next"
@@ -321,7 +321,7 @@ def test_a_cycle_is_spelled_out_in_the_order_of_the_work_from_the_first_in_the_f
         d: {{{TASK}, depends_on: c}}
     """)
     )
-    assert said(problem) == "4:3 cycle: a → b → c → a | one of these must not wait"
+    assert said(problem) == "4:3 cycle: a → b → c → a | remove one of these dependencies to break the cycle"
 
 
 def test_a_node_that_waits_for_itself_is_a_cycle():

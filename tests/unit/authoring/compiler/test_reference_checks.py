@@ -445,9 +445,9 @@ def test_item_and_index_are_those_of_the_innermost_fan_out_and_outer_goes_out(te
     ("text", "message"),
     [
         (fan_out("outer.item"), "there is no `outer` here"),
-        (fan_out("item", "outer.outer.item"), "outer.outer.item: there is no fan-out that far out"),
+        (fan_out("item", "outer.outer.item"), "outer.outer.item: there are not that many enclosing fan-outs"),
         (fan_out("outer.item", "item"), "there is no `outer` here"),
-        (fan_out("item", "outer.outer.item", "item"), "outer.outer.item: there is no fan-out that far out"),
+        (fan_out("item", "outer.outer.item", "item"), "outer.outer.item: there are not that many enclosing fan-outs"),
         (fan_out("itme"), "there is no `itme` here"),
         (flow(f"a: {task(x='item')}"), "there is no `item` here"),
         (flow(f"a: {task(x='index')}"), "there is no `index` here"),

@@ -6,7 +6,7 @@ from dagmaster.application.job_watch import pause_after, watch_job
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.application.queries.jobs import snapshot_view
 from dagmaster.application.secret_inputs import JobRedactor
-from dagmaster.cli.commands.jobs_watch import PlainLines, Rates, Watched, grouped_sentences
+from dagmaster.cli.commands.jobs_watch import PlainLines, Rates, WatchScreen, grouped_sentences
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
@@ -86,7 +86,7 @@ class Flaky(FakeReadStore):
 
 def test_a_watch_waits_out_an_outage_and_ends_with_the_result():
     store = Flaky([a_record()])
-    watched = Watched()
+    watched = WatchScreen()
     job = run(watched.follow(an_application(store), "7"))
     assert (job.status, job.result) == (JobStatus.COMPLETED, {"a": 1})
 

@@ -131,7 +131,7 @@ def test_uses_say_where_they_stand():
         ({"a": [object()]}, ("a", 0), 0, "not a JSON value"),
         ({"a": float("nan")}, ("a",), 0, "not a JSON value"),
         ({"a": b"x"}, ("a",), 0, "not a JSON value"),
-        ({"a": "x {{ secrets.K | upper }}"}, ("a",), 5, "secret stands alone"),
+        ({"a": "x {{ secrets.K | upper }}"}, ("a",), 5, "secret must be used alone"),
         ({"a": "{{ secrets }}"}, ("a",), 3, "not a value by itself"),
     ],
 )
