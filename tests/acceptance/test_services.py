@@ -323,7 +323,7 @@ def test_services_wait_for_a_database_that_is_unavailable_at_their_start(sandbox
     embedded.stop()
     orchestrator, worker = sandbox.start("orchestrator"), sandbox.start("worker", "--queue", "light")
     for process in (orchestrator, worker):
-        line = process.until("trying again until it is there")
+        line = process.until("retrying with backoff")
         assert "the database cannot be reached" in line
         assert len(process.lines) == 1, process.text
     done = sandbox.run("submit", "hello_world")

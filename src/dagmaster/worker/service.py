@@ -431,9 +431,7 @@ class Worker:
 
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
-        begun = {
-            task_id: seconds for pool in self._pools.values() for task_id, seconds in pool.running_seconds().items()
-        }
+        begun = dict(task for pool in self._pools.values() for task in pool.running_seconds().items())
         return heartbeat_counters(
             self.counters, begun, limit, self._process_budget.held, draining=self._stopping.is_set()
         )

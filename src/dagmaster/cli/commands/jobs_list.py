@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagmaster.cli.database import on_application
-from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.errors import QueryInvalid
 
 if TYPE_CHECKING:
     import pathlib
@@ -65,8 +65,10 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
     """
     from dagmaster.application.job_filters import parse_job_filter
 
-    with command_errors():
+    try:
         job_filter = parse_job_filter(now=time.time(), **filters)
+    except QueryInvalid as error:
+        raise click.UsageError(str(error)) from error
 
     async def query(app: Application) -> Page[JobView]:
         from dagmaster.application.queries.jobs import list_jobs
