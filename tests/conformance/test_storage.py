@@ -221,7 +221,7 @@ def test_what_is_half_written_is_in_no_list_and_cannot_be_named(place):
     home = place.storage.in_zone("bronze")
     for name in (f"{UNFINISHED}/0123", f"a/{UNFINISHED}-0123"):
         place.storage.write(BlobUri(home.scheme, home.container, f"{home.name}/{name}"), b"half")
-        with pytest.raises(BlobNameInvalid, match="half written"):
+        with pytest.raises(BlobNameInvalid, match="reserved for unfinished files"):
             place.storage.in_zone("bronze", name)
     assert len(place.everything()) == 3
     assert [info.uri for info in place.storage.under(home)] == [place.storage.in_zone("bronze", "a/seen")]

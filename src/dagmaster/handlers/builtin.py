@@ -20,7 +20,7 @@ __handlers__: Final = {
     "raster.clip": LazyHandler(_RASTER, "3", ("raster_clip",)),
     "raster.create_cog": LazyHandler(
         _RASTER,
-        "3",
+        "4",
         ("create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"),
     ),
     "raster.generate_tiling_scheme": LazyHandler(
@@ -29,7 +29,7 @@ __handlers__: Final = {
     "raster.list_files": LazyHandler(_RASTER, "2", ("list_raster_files", "raster_list_files")),
     "raster.ml_predict": LazyHandler(_RASTER, "3", ("ml_predict", "raster_ml_predict")),
     "raster.mosaic": LazyHandler(_RASTER, "3", ("raster_mosaic",)),
-    "raster.process_complete": LazyHandler(_RASTER, "3", ("raster_process_complete",)),
+    "raster.process_complete": LazyHandler(_RASTER, "4", ("raster_process_complete",)),
     "raster.process_tile_batch": LazyHandler(_RASTER, "3", ("raster_process_tile_batch",)),
     "raster.reproject": LazyHandler(_RASTER, "3", ("raster_reproject",)),
     "raster.stats_zonal": LazyHandler(_RASTER, "2", ("stats_zonal", "raster_stats_zonal")),

@@ -62,7 +62,7 @@ def test_a_blob_that_is_not_as_long_as_what_was_sent_is_no_success(stores, tmp_p
         obstore.put(store, to, b"short")
 
     monkeypatch.setattr(obstore, "copy", short)
-    with pytest.raises(BlobsUnavailable, match="changed or taken away"):
+    with pytest.raises(BlobsUnavailable, match="changed or deleted by another client"):
         stores.publish(a_file(tmp_path, LARGE), HOME.child("one"))
 
 

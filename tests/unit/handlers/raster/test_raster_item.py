@@ -66,7 +66,7 @@ def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
     assert asset["file:checksum"] == f"1220{made.sha256}"
     assert [band["data_type"] for band in asset["bands"]] == ["uint8"] * 6
     assert said["processing:software"]["gdal"] == rasterio.__gdal_version__
-    assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == ("raster.create_cog v3", "a_test v1")
+    assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == ("raster.create_cog v4", "a_test v1")
     assert item["collection"] == "landsat"
     pystac.Collection.from_dict(new_collection("landsat")).validate()
 

@@ -63,7 +63,7 @@ def test_a_file_that_is_not_there(services):
     ("name", "table"), [("a.geojson", 'x"; DROP TABLE y; --'), ("a.geojson", "a/b"), ("a.geojson", "ä")]
 )
 def test_a_table_that_cannot_be(services, name, table):
-    refused(services, "no name of a table", href=services.put(name, collection(BOX)), table=table)
+    refused(services, "is not a valid table name", href=services.put(name, collection(BOX)), table=table)
 
 
 def test_a_table_is_named_after_its_file(services):
