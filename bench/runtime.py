@@ -133,15 +133,15 @@ def _chains(stack: Stack) -> Iterator[Row]:
 
     rss = process_usage.memory(stack.pids["orchestrator"])["Rss"]
     asyncio.run(_start_waiting_jobs(stack.dsn, 50))
-    beside = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=2))
+    loaded = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=2))
     # Both relative to their floors: the load of a shared machine changes within a minute.
-    quicker = alone.floor / beside.floor
+    quicker = alone.floor / loaded.floor
     yield Row(
-        "dispatch beside 50,000 waiting nodes, relative to alone", beside.hop / alone.hop * quicker, "x", at_most=1.1
+        "dispatch beside 50,000 waiting nodes, relative to alone", loaded.hop / alone.hop * quicker, "x", at_most=1.1
     )
     yield Row(
         "chain beside 50,000 waiting nodes, relative to alone",
-        beside.seconds / alone.seconds * quicker,
+        loaded.seconds / alone.seconds * quicker,
         "x",
         at_most=1.1,
     )

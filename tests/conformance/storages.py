@@ -38,7 +38,7 @@ class Place:
         home = self.storage.in_zone("bronze")
         if home.scheme == "file":
             return sorted(str(path) for path in Path(f"/{home.name}").parent.rglob("*") if path.is_file())
-        stores: Any = self.storage._room(home)
+        stores: Any = self.storage._backend(home)
         return sorted(
             meta["path"]
             for batch in obstore.list(stores._store(home), home.name.removesuffix("bronze"))

@@ -44,17 +44,17 @@ def halfway() -> None:
         print("half", flush=True)  # noqa: T201 - its output is its report
         sys.stdin.readline()
 
-    whole = postgres_copy.copy_pieces
+    whole = postgres_copy.encode_copy
 
     def halted(*arguments: Any) -> Iterator[bytes]:
-        pieces = list(whole(*arguments))
-        assert len(pieces) > 2
-        half = len(pieces) // 2 + 1
-        yield from pieces[:half]
+        chunks = list(whole(*arguments))
+        assert len(chunks) > 2
+        half = len(chunks) // 2 + 1
+        yield from chunks[:half]
         wait()
-        yield from pieces[half:]
+        yield from chunks[half:]
 
-    vars(postgis_tables)["copy_pieces"] = halted
+    vars(postgis_tables)["encode_copy"] = halted
     written = arrow_features.write_geoparquet
 
     def unmoved(*arguments: Any) -> Any:

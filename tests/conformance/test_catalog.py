@@ -458,7 +458,7 @@ def test_many_processes_register_at_once_and_nothing_is_lost_or_there_twice(plac
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("postgresql://me:hunter2@/none?host=/nowhere", "does not answer"),
+        ("postgresql://me:hunter2@/none?host=/nowhere", "is unavailable"),
         ("postgresql://me:%zzhunter2@host/x", "is not a PostgreSQL URL"),
         ("postgresql://me:secret@hunter2@host/x", "is not a PostgreSQL URL"),
     ],

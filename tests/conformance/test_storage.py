@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from dagmaster.adapters.byte_streams import PIECE
+from dagmaster.adapters.byte_streams import CHUNK_BYTES
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.handlers.gdal import gdal_env, open_raster
 from dagmaster.ports.handler_services import Share
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.storage import BlobInfo
 
-LARGE = PIECE + 1_000_003
+LARGE = CHUNK_BYTES + 1_000_003
 ODD_NAMES = ["a b", "p%20q%", "ü/ñ/日本.tif", "x#y", "q?z", "til~de+*&()[]{}'\"^|", "12:30", "dot.", "-"]
 
 
@@ -73,7 +73,7 @@ def test_what_is_published_comes_back_byte_by_byte(place, tmp_path, size):
     assert (published.etag, published.modified) == (got.etag, got.modified)
     assert heard == sorted(heard)
     assert (heard or [0])[-1] == (fetched or [0])[-1] == size
-    assert len(heard) > 1 or size < PIECE
+    assert len(heard) > 1 or size < CHUNK_BYTES
     assert place.storage.find(uri) == replace(got, sha256="")
 
 
@@ -103,7 +103,7 @@ def test_what_is_replaced_is_the_new_one_and_what_breaks_off_leaves_the_old_one(
     with pytest.raises(RuntimeError, match="enough"):
         place.storage.replace(a_file(tmp_path, data_of(LARGE, b"third")), uri, enough)
     assert place.again().read(uri) == data
-    assert [one.uri for one in place.storage.under(place.storage.in_zone("bronze"))] == [uri]
+    assert [one.uri for one in place.storage.list_blobs(place.storage.in_zone("bronze"))] == [uri]
     assert place.storage.replace(a_file(tmp_path, b"new"), place.storage.in_zone("bronze", "other.bin")).size == 3
 
 
@@ -200,7 +200,7 @@ def enough(_done: int) -> None:
 
 
 def test_a_publish_that_breaks_off_leaves_nothing(place, tmp_path):
-    source = a_file(tmp_path, data_of(3 * PIECE))
+    source = a_file(tmp_path, data_of(3 * CHUNK_BYTES))
     with pytest.raises(Enough):
         place.storage.publish(source, place.storage.in_zone("bronze", "a/broken.bin"), enough)
     assert place.storage.find(place.storage.in_zone("bronze", "a/broken.bin")) is None
@@ -224,7 +224,7 @@ def test_what_is_half_written_is_in_no_list_and_cannot_be_named(place):
         with pytest.raises(BlobNameInvalid, match="reserved for unfinished files"):
             place.storage.in_zone("bronze", name)
     assert len(place.everything()) == 3
-    assert [info.uri for info in place.storage.under(home)] == [place.storage.in_zone("bronze", "a/seen")]
+    assert [info.uri for info in place.storage.list_blobs(home)] == [place.storage.in_zone("bronze", "a/seen")]
 
 
 def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
@@ -235,13 +235,13 @@ def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
         place.storage.write(place.storage.in_zone("bronze", name), name.encode())
     place.storage.write(place.storage.in_zone("silver", "elsewhere"), b"")
     home = place.storage.in_zone("bronze")
-    listed = list(place.storage.under(home))
+    listed = list(place.storage.list_blobs(home))
     assert [info.uri.name.removeprefix(f"{home.name}/") for info in listed] == sorted(names)
     assert [info.size for info in listed] == [len(name.encode()) for name in sorted(names)]
     assert [place.storage.find(info.uri) for info in listed] == listed
-    below = [info.uri for info in place.storage.under(home.child("a"))]
+    below = [info.uri for info in place.storage.list_blobs(home.child("a"))]
     assert below == [home.child(name) for name in sorted(names) if name.startswith("a/")]
-    assert list(place.storage.under(home.child("nothing"))) == []
+    assert list(place.storage.list_blobs(home.child("nothing"))) == []
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -251,7 +251,7 @@ def test_a_name_is_not_decoded(place, tmp_path, name):
     assert place.storage.publish(a_file(tmp_path, b"odd"), uri).created
     assert place.storage.resolve(str(uri)) == uri
     assert place.storage.read(uri) == b"odd"
-    assert [info.uri for info in place.storage.under(place.storage.in_zone("bronze"))] == [uri]
+    assert [info.uri for info in place.storage.list_blobs(place.storage.in_zone("bronze"))] == [uri]
     assert place.storage.delete(uri)
     assert place.everything() == []
 
@@ -300,10 +300,12 @@ def test_azure_rejects_a_wrong_key_and_the_error_does_not_contain_it(place, tmp_
     for do in (
         lambda: storage.find(uri),
         lambda: storage.fetch(uri, tmp_path / "got"),
-        lambda: list(storage.under(uri)),
+        lambda: list(storage.list_blobs(uri)),
         lambda: storage.publish(a_file(tmp_path, b"1"), uri),
     ):
-        with pytest.raises(BlobsUnavailable, match=r"refuses the credentials\. They come from AZURE_STORAGE") as error:
+        with pytest.raises(
+            BlobsUnavailable, match=r"rejected the credentials, which are read from AZURE_STORAGE"
+        ) as error:
             do()
         assert wrong not in str(error.value)
 
@@ -312,12 +314,12 @@ def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):
     if place.url.startswith(("file", "memory")):
         pytest.skip("a folder is made when it is written to")
     uri = replace(place.storage.in_zone("bronze", "x"), container="nobody-made-this")
-    said = r"there is no (bucket|container) 'nobody-made-this': make it"
+    said = r"there is no (bucket|container) 'nobody-made-this': create it"
     for read in (
         lambda: place.storage.find(uri),
         lambda: place.storage.read(uri),
         lambda: place.storage.fetch(uri, tmp_path / "got"),
-        lambda: list(place.storage.under(uri)),
+        lambda: list(place.storage.list_blobs(uri)),
         lambda: place.storage.delete(uri),
     ):
         with pytest.raises(BlobNotFound, match=said):

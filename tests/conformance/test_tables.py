@@ -77,11 +77,13 @@ def test_a_table_is_made_once(tables, name):
 def test_a_table_refuses_another_source_unless_it_is_to_be_replaced(tables, name):
     assert tables.create(spec(name, source="file:///a/roads.gpkg")) is True
     assert tables.create(spec(name, source="file:///a/roads.gpkg")) is False
-    with pytest.raises(PermanentError, match=r"made from file:///a/roads\.gpkg, not from .*`table`, .*`replace: true`"):
+    with pytest.raises(
+        PermanentError, match=r"created from file:///a/roads\.gpkg, not from .*`table`, .*`replace: true`"
+    ):
         tables.create(spec(name, source="file:///b/roads.gpkg"))
     assert tables.create(spec(name, source="file:///b/roads.gpkg"), replace=True) is False
     assert tables.create(spec(name, source="file:///b/roads.gpkg")) is False
-    with pytest.raises(PermanentError, match=r"made from file:///b/roads\.gpkg"):
+    with pytest.raises(PermanentError, match=r"created from file:///b/roads\.gpkg"):
         tables.create(spec(name, source="file:///a/roads.gpkg"))
 
 
@@ -89,7 +91,7 @@ def test_a_table_without_a_source_gets_the_first_one(tables, name):
     tables.create(spec(name))
     assert tables.create(spec(name, source="it's one")) is False
     assert tables.create(spec(name)) is False
-    with pytest.raises(PermanentError, match="made from it's one"):
+    with pytest.raises(PermanentError, match="created from it's one"):
         tables.create(spec(name, source="another"))
 
 
@@ -244,7 +246,7 @@ def test_a_schema_may_stand_before_the_name(tables, name):
     ("other", "said"),
     [
         ({"columns": {"name": "integer"}}, "its column 'name' is text, not integer"),
-        ({"columns": {"name": "text", "more": "text"}}, "its column 'more' is not there, not text"),
+        ({"columns": {"name": "text", "more": "text"}}, "its column 'more' is missing, not text"),
         ({"geometry_type": "MultiPoint"}, "its geometry type is Point, not MultiPoint"),
         ({"srid": 3857}, "its coordinate system is EPSG:4326, not EPSG:3857"),
     ],
@@ -395,7 +397,7 @@ def test_a_server_that_only_reads_may_write_again(postgis):
 
 
 def test_a_server_that_is_not_there_may_come_back():
-    with pytest.raises(TablesUnavailable, match="does not answer"):
+    with pytest.raises(TablesUnavailable, match="is unavailable"):
         tables_at("postgresql://somebody:secret@127.0.0.1:1/geo").describe("t")
 
 
@@ -427,6 +429,21 @@ def test_postgis_has_a_spatial_index_and_uses_it(postgis, name):
 def test_postgis_reports_its_limit_of_columns(postgis):
     with pytest.raises(PermanentError, match="PostgreSQL allows 1,598"):
         tables_at(postgis).create(spec("wide", columns={f"c{number}": "integer" for number in range(3000)}))
+
+
+def test_postgis_reads_the_source_in_a_comment_of_an_older_version(postgis):
+    import psycopg
+
+    tables = tables_at(postgis)
+    tables.create(spec("older"))
+    with psycopg.connect(postgis) as connection:
+        connection.execute("COMMENT ON TABLE older IS 'dagmaster made this of file:///a.gpkg'")
+    with pytest.raises(PermanentError, match=r"created from file:///a\.gpkg"):
+        tables.create(spec("older", source="file:///b.gpkg"))
+    tables.create(spec("older", source="file:///b.gpkg"), replace=True)
+    with psycopg.connect(postgis) as connection:
+        row = connection.execute("SELECT obj_description('older'::regclass, 'pg_class')").fetchone()
+    assert row == ("dagmaster source: file:///b.gpkg",)
 
 
 def test_a_foreign_table_is_not_changed(postgis):

@@ -119,7 +119,7 @@ def test_a_merge_that_dies_changes_nothing(tmp_path, monkeypatch):
         made.register([an_item(f"i{number}")])
     shutil.copytree(tmp_path / "made", tmp_path / "copy")
     total = steps(monkeypatch, lambda: made.register([an_item("i7")]), None)
-    assert len(made._parts.current()) == 1
+    assert len(made._manifest.current()) == 1
     whole = [an_item(f"i{number}") for number in range(8)]
     for die_at in range(1, total + 1, 2):
         place = tmp_path / str(die_at)
@@ -158,23 +158,23 @@ def test_many_small_parts_become_few_and_nothing_is_lost(root):
     catalog = ParquetCatalog(root)
     for number in range(40):
         catalog.register([an_item(f"i{number:02}", properties={"v": number if number % 2 else str(number)})])
-    assert len(catalog._parts.current()) <= 15
+    assert len(catalog._manifest.current()) <= 15
     assert [item["id"] for item in catalog.items("scenes")][1:-2] == [f"i{number:02}" for number in range(40)]
     assert catalog.counts() == {"scenes": 43}
 
 
 def test_a_reader_whose_parts_are_merged_away_reads_the_newer_ones(root, monkeypatch):
     catalog = ParquetCatalog(root)
-    stale = catalog._parts.current()
+    stale = catalog._manifest.current()
     ParquetCatalog(root).register([CHANGED])
     answers = [stale]
-    real = catalog._parts.current
-    monkeypatch.setattr(catalog._parts, "current", lambda: answers.pop() if answers else real())
+    real = catalog._manifest.current
+    monkeypatch.setattr(catalog._manifest, "current", lambda: answers.pop() if answers else real())
     assert catalog.item("scenes", "changed") == CHANGED
 
 
 def test_a_search_looks_on_where_the_first_rows_only_seem_to_fit(root, monkeypatch):
-    monkeypatch.setattr(parquet_catalog, "AT_FIRST", 1)
+    monkeypatch.setattr(parquet_catalog, "FIRST_PAGE_SLACK", 1)
     triangle = {"type": "Polygon", "coordinates": [[[30, 0], [40, 0], [30, 10], [30, 0]]]}
     seeming = [
         an_item(f"i{number}", geometry=triangle, bbox=[30, 0, 40, 10], when="2026-02-01T00:00:00Z")

@@ -40,9 +40,11 @@ WORDS: Final = {
 """Words that prose, comments and names do without, and what to write instead."""
 
 NAMES: Final = {
+    "beside": "temp_path, sibling",
     "found": "the noun: rows, matches, paths",
     "gave": "output",
     "given": "the noun: params, arguments",
+    "grown": "extended",
     "happening": "event",
     "heard": "messages",
     "kin": "related",

@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-PIECE: Final = 8 * 1024 * 1024
-"""What is held in memory of a large blob, at a time."""
-_NO_ROOM: Final = {
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""The part of a large blob that is in memory at a time."""
+_DISK_ERRORS: Final = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is exceeded",
     errno.EFBIG: "the file is too large for this file system",
 }
 
 
-class Passing:
+class HashingStream:
     """Count and hash a stream. `on_bytes` is called with the total after each chunk."""
 
     def __init__(self, on_bytes: Callable[[int], None] | None = None) -> None:
-        self.done = 0
+        self.total = 0
         self._digest = hashlib.sha256()
         self._on_bytes = on_bytes
 
-    def see(self, pieces: Iterable[Any]) -> Iterator[bytes]:
+    def wrap(self, chunks: Iterable[Any]) -> Iterator[bytes]:
         """Yield the same chunks."""
-        for piece in pieces:
-            view = bytes(piece)
-            self._digest.update(view)
-            self.done += len(view)
-            yield view
+        for chunk in chunks:
+            data = bytes(chunk)
+            self._digest.update(data)
+            self.total += len(data)
+            yield data
             if self._on_bytes is not None:
-                self._on_bytes(self.done)
+                self._on_bytes(self.total)
 
     @property
     def sha256(self) -> str:
@@ -48,35 +48,35 @@ class Passing:
         return self._digest.hexdigest()
 
 
-def pieces_of(file: IO[bytes], size: int = PIECE) -> Iterator[bytes]:
+def read_chunks(file: IO[bytes], size: int = CHUNK_BYTES) -> Iterator[bytes]:
     """Yield the content of a file in chunks."""
-    while piece := file.read(size):
-        yield piece
+    while chunk := file.read(size):
+        yield chunk
 
 
-def keep(pieces: Iterable[bytes], to: Path) -> None:
+def write_atomically(chunks: Iterable[bytes], to: Path) -> None:
     """Write a local file atomically. It need not be durable: it can be fetched again."""
-    beside = to.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
+    temp_path = to.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
     try:
-        with beside.open("xb") as file:
-            for piece in pieces:
-                with writing(str(to)):
-                    file.write(piece)
-        beside.replace(to)
+        with temp_path.open("xb") as file:
+            for chunk in chunks:
+                with translate_write_errors(str(to)):
+                    file.write(chunk)
+        temp_path.replace(to)
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temp_path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def writing(subject: str) -> Iterator[None]:
+def translate_write_errors(subject: str) -> Iterator[None]:
     """Turn errors of the disk into BlobsUnavailable."""
     try:
         yield
     except OSError as error:
-        raise BlobsUnavailable(f"{subject} cannot be written: {error_text(error)}") from error
+        raise BlobsUnavailable(f"{subject} cannot be written: {format_os_error(error)}") from error
 
 
-def error_text(error: OSError) -> str:
-    """Return the system's error message, with the remedy where known."""
-    return _NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
+def format_os_error(error: OSError) -> str:
+    """Return the message of an error of the disk."""
+    return _DISK_ERRORS.get(error.errno or 0) or error.strerror or str(error)

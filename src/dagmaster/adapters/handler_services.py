@@ -36,26 +36,26 @@ class OpenServices:
     @cached_property
     def catalog(self) -> Catalog:
         """Return the STAC catalog: a directory or a server."""
-        place = self._config["catalog"]
-        if "://" in place:
+        location = self._config["catalog"]
+        if "://" in location:
             from dagmaster.adapters.catalog.pgstac_catalog import PgstacCatalog
 
-            return PgstacCatalog(place)
+            return PgstacCatalog(location)
         from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
 
-        return ParquetCatalog(Path(place))
+        return ParquetCatalog(Path(location))
 
     @cached_property
     def tables(self) -> Tables:
         """Return the feature tables: GeoParquet in a directory, or PostGIS."""
-        place = self._config["tables"]
-        if "://" in place:
+        location = self._config["tables"]
+        if "://" in location:
             from dagmaster.adapters.tables.postgis_tables import PostgisTables
 
-            return PostgisTables(place)
+            return PostgisTables(location)
         from dagmaster.adapters.tables.parquet_tables import ParquetTables
 
-        return ParquetTables(Path(place))
+        return ParquetTables(Path(location))
 
     @cached_property
     def share(self) -> Share:

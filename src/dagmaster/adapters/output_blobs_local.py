@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dagmaster.adapters.atomic_files import replace
+from dagmaster.atomic_files import replace
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.ports.output_blobs import check_plain
 

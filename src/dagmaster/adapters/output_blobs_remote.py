@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class StoredBlobs:
     """Output blobs below one prefix of a storage. What a store has acknowledged is durable."""
 
-    def __init__(self, storage: Storage, home: BlobUri) -> None:
+    def __init__(self, storage: Storage, root: BlobUri) -> None:
         self._storage = storage
-        self._home = home
+        self._root = root
 
     async def write(self, name: str, data: bytes) -> None:
         """Write the blob in one request."""
@@ -27,4 +27,4 @@ class StoredBlobs:
         return await asyncio.to_thread(self._storage.read, self._uri(name))
 
     def _uri(self, name: str) -> BlobUri:
-        return self._home.child(check_plain(name))
+        return self._root.child(check_plain(name))

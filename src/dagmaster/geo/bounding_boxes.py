@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.errors import invalid_input
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dagmaster.json_types import JsonObject, JsonValue
 
@@ -45,6 +45,20 @@ def split_at_antimeridian(bbox: BBox) -> list[BBox]:
     """Return the bbox as one part, or as two if it crosses the antimeridian."""
     west, south, east, north = bbox
     return [bbox] if west <= east else [(west, south, 180.0, north), (-180.0, south, east, north)]
+
+
+def bbox_union(boxes: Iterable[Sequence[float]]) -> BBox:
+    """Return the bbox around one or more bboxes, none of which crosses the antimeridian."""
+    wests, souths, easts, norths = zip(*boxes, strict=True)
+    return min(wests), min(souths), max(easts), max(norths)
+
+
+def wrap_longitude(longitude: float, *, is_east: bool = False) -> float:
+    """Wrap a longitude to -180 … 180. On the antimeridian, the east of a bbox is 180 and its west -180."""
+    wrapped = (longitude + 180) % 360 - 180
+    if min(wrapped + 180, 180 - wrapped) < ROUNDING_DEGREES:
+        return 180.0 if is_east else -180.0
+    return wrapped
 
 
 def bbox_to_geometry(bbox: BBox) -> dict[str, Any]:

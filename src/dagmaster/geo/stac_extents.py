@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError
-from dagmaster.geo.bounding_boxes import parse_bbox, split_at_antimeridian
+from dagmaster.geo.bounding_boxes import bbox_union, parse_bbox, split_at_antimeridian
 from dagmaster.geo.datetimes import format_datetime, parse_datetime
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _WORLD: Final[BBox] = (-180.0, -90.0, 180.0, 90.0)
 
 
 def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> dict[str, Any]:
-    """Return the collection with its extent grown to include its own items; the same object if nothing changes.
+    """Return the collection with its extent extended to include its own items; the same object if nothing changes.
 
     An extent never shrinks. A collection without items states all time and possibly the whole world: its first items
     replace both. An extent that cannot be parsed is left unchanged.
@@ -36,9 +36,9 @@ def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> d
         return collection
     is_unset = interval == _ALL_TIME
     if is_unset and bounds == _WORLD:
-        bbox = list(_union([item.bounds for item in own_items]))
+        bbox = list(bbox_union([item.bounds for item in own_items]))
     elif not all(_contains(bounds, item.bounds) for item in own_items):
-        union = _union([*split_at_antimeridian(bounds), *(item.bounds for item in own_items)])
+        union = bbox_union([*split_at_antimeridian(bounds), *(item.bounds for item in own_items)])
         half = len(bbox) // 2
         bbox = [*union[:2], *bbox[2:half], *union[2:], *bbox[half + 2 :]]
     first, last = min(item.start for item in own_items), max(item.end for item in own_items)
@@ -62,8 +62,3 @@ def _split_overall(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def _contains(outer: BBox, inner: BBox) -> bool:
     parts = split_at_antimeridian(outer)
     return any(w <= inner[0] and s <= inner[1] and inner[2] <= e and inner[3] <= n for w, s, e, n in parts)
-
-
-def _union(boxes: Sequence[BBox]) -> BBox:
-    wests, souths, easts, norths = zip(*boxes, strict=True)
-    return min(wests), min(souths), max(easts), max(norths)

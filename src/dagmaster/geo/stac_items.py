@@ -18,7 +18,7 @@ from dagmaster.geo.bounding_boxes import geometry_bounds, parse_bbox
 from dagmaster.geo.datetimes import parse_datetime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
     from datetime import datetime
 
     from dagmaster.geo.bounding_boxes import BBox
@@ -130,6 +130,16 @@ def check_collection(collection: JsonValue) -> str:
         raise invalid_input(f"not a STAC collection: expected an object of type 'Collection', found {collection!r:.80}")
     collection_id = check_id(collection.get("id"), "the id of a collection")
     return encode_document(collection, f"the collection {collection_id!r}")[0]
+
+
+def require_collections(names: Iterable[str], existing: Container[str]) -> None:
+    """Raise `invalid_input` if a catalog lacks a collection of the items to be registered."""
+    missing = [name for name in names if name not in existing]
+    if missing:
+        raise invalid_input(
+            f"the catalog has no collection {', '.join(map(repr, missing))}: create it first, with"
+            " stac.ensure_collection"
+        )
 
 
 def collection_file_name(collection_id: str) -> str:

@@ -245,7 +245,7 @@ def _unreadable(path: Path | str, error: OSError) -> BlobsUnavailable:
 def _http_answer(error: BaseException) -> str:
     """Return the status a storage answered with. GDAL's message may contain a signed URL, so it is not shown."""
     match = _HTTP_STATUS.search(str(error))
-    return f"it answers {match[1]}" if match else "it does not answer"
+    return f"HTTP status {match[1]}" if match else "no response"
 
 
 def _open_error(path: Path | str, error: BaseException) -> Exception:

@@ -57,6 +57,12 @@ class BlobUri:
         """Return a blob below this one."""
         return BlobUri(self.scheme, self.container, f"{self.name.rstrip('/')}/{check_name(name)}".lstrip("/"))
 
+    def is_below(self, root: BlobUri) -> bool:
+        """Return whether this is `root` or a blob below it. A root without a name is the whole container."""
+        if (self.scheme, self.container) != (root.scheme, root.container):
+            return False
+        return not root.name or f"{self.name}/".startswith(f"{root.name}/")
+
     @classmethod
     def parse(cls, text: str) -> BlobUri:
         """Parse a URI literally, without percent-decoding; raise `BlobNameInvalid` if it is invalid."""
@@ -172,7 +178,7 @@ class Storage(Protocol):
     def find(self, uri: BlobUri) -> BlobInfo | None:
         """Return the metadata of a blob, if it exists; raise `BlobNotFound` if its container does not."""
 
-    def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
+    def list_blobs(self, uri: BlobUri) -> Iterator[BlobInfo]:
         """Yield all blobs below a URI by name."""
 
     def read(self, uri: BlobUri) -> bytes:

@@ -76,7 +76,7 @@ def test_a_file_may_be_given_by_each_of_its_names(tmp_path, params):
     [
         ({"href": ""}, "1 to 1,024 bytes, not 0"),
         ({"href": "../x.tif"}, r"'\.\.' part"),
-        ({"href": "/etc/passwd"}, "outside of what may be read"),
+        ({"href": "/etc/passwd"}, "outside the allowed directories"),
         ({"href": "/vsicurl/http://host/x.tif"}, "is not a data URI"),
         ({"href": "vsizip/x.zip"}, "is a GDAL path"),
         ({"href": "https://host/x.tif?sig=abc"}, "has to begin with one of"),

@@ -34,6 +34,21 @@ def test_a_uri_that_can_be_read_is_written_as_it_was(text):
 
 
 @pytest.mark.parametrize(
+    ("uri", "root", "is_below"),
+    [
+        ("s3://box/a/b", "s3://box/a", True),
+        ("s3://box/a", "s3://box/a", True),
+        ("s3://box/ab", "s3://box/a", False),
+        ("s3://other/a/b", "s3://box/a", False),
+        ("az://box/a/b", "s3://box/a", False),
+    ],
+)
+def test_a_blob_is_below_its_folder_and_not_below_a_prefix_of_its_name(uri, root, is_below):
+    assert BlobUri.parse(uri).is_below(BlobUri.parse(root)) is is_below
+    assert BlobUri.parse(uri).is_below(BlobUri("s3", "box", "")) is uri.startswith("s3://box/")
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
         ("../x", r"'..' part"),
@@ -130,15 +145,15 @@ def test_a_link_that_stays_inside_is_followed_and_one_that_leaves_is_not(world):
     assert storage.read(storage.resolve("good/a")) == b"root/inside"
     assert storage.read(storage.resolve(f"{world}/root/inside/a")) == b"root/inside"
     for text in ("link/a", f"{world}/root/link/a", f"file://{world}/zones/bronze/link/a", f"{world}/secret/a"):
-        with pytest.raises(BlobNameInvalid, match="outside of what may be read"):
+        with pytest.raises(BlobNameInvalid, match="outside the allowed directories"):
             storage.resolve(text)
     sneaked = storage.in_zone("bronze", "link/a")
     for touch in (storage.read, storage.find, storage.delete, storage.local_path, storage.gdal_path):
-        with pytest.raises(BlobNameInvalid, match="outside of what may be read"):
+        with pytest.raises(BlobNameInvalid, match="outside the allowed directories"):
             touch(sneaked)
-    with pytest.raises(BlobNameInvalid, match="only read"):
+    with pytest.raises(BlobNameInvalid, match="in a read-only directory"):
         storage.write(storage.resolve(f"{world}/root/inside/a"), b"changed")
-    listed = [info.uri.name.rpartition("/bronze/")[2] for info in storage.under(storage.in_zone("bronze"))]
+    listed = [info.uri.name.rpartition("/bronze/")[2] for info in storage.list_blobs(storage.in_zone("bronze"))]
     assert listed == ["inside/a"]
 
 

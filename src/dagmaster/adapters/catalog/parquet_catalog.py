@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import shapely
 import shapely.geometry
 
-from dagmaster.adapters.catalog.parquet_manifest import Part, Parts
-from dagmaster.errors import CatalogUnavailable, invalid_input
+from dagmaster.adapters.catalog.parquet_manifest import Manifest, Part
+from dagmaster.errors import CatalogUnavailable
 from dagmaster.geo.bounding_boxes import bbox_to_geometry
 from dagmaster.geo.stac_extents import extend_extent
-from dagmaster.geo.stac_items import CheckedItem, check_collection, check_item, check_items
+from dagmaster.geo.stac_items import CheckedItem, check_collection, check_item, check_items, require_collections
 from dagmaster.geo.stac_search import parse_search
 from dagmaster.ports.catalog import Registered
 
@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-MOST_ROWS: Final = 4096
-MOST_BYTES: Final = 32_000_000
-"""Of a part. To change an item costs a new copy of the part that it is in."""
+MAX_ROWS: Final = 4096
+MAX_BYTES: Final = 32_000_000
+"""Limits of a part. Changing an item rewrites its part."""
 FAN_IN: Final = 8
-"""So many parts of about one size are made into one: a catalog of 20,000 items has at most a few dozen."""
-PAGE: Final = 500
-AT_FIRST: Final = 100
+"""The number of parts of similar size that are merged: a catalog of 20,000 items has at most a few dozen parts."""
+PAGE_ROWS: Final = 500
+FIRST_PAGE_SLACK: Final = 100
 READ_ATTEMPTS: Final = 10
 
 _SCHEMA: Final = pa.schema(
@@ -67,7 +67,7 @@ class ParquetCatalog:
     """A catalog below `root`, which may be new and must support file locks."""
 
     def __init__(self, root: Path) -> None:
-        self._parts = Parts(root)
+        self._manifest = Manifest(root)
         # No extension is downloaded, and a search uses one core.
         self._duckdb = duckdb.connect(
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
@@ -81,102 +81,103 @@ class ParquetCatalog:
         name = str(collection["id"])
         if self.collection(name) is not None:
             return False
-        with self._parts.writing():
+        with self._manifest.lock_for_writing():
             if self.collection(name) is not None:
                 return False
-            self._parts.write_collection(collection, text)
+            self._manifest.write_collection(collection, text)
             return True
 
     def collection(self, collection_id: str) -> JsonObject | None:
         """Read its file."""
-        return self._read_collection(self._parts.collection_path(collection_id))
+        return self._read_collection(self._manifest.collection_path(collection_id))
 
     def collections(self) -> list[JsonObject]:
         """Read all files."""
-        collections = [self._read_collection(path) for path in self._parts.collections.glob("*.json")]
-        return sorted((one for one in collections if one is not None), key=lambda one: str(one["id"]))
+        documents = [self._read_collection(path) for path in self._manifest.collections.glob("*.json")]
+        collections = [document for document in documents if document is not None]
+        return sorted(collections, key=lambda collection: str(collection["id"]))
 
     def counts(self) -> dict[str, int]:
         """Count rows."""
-        rows = self._ask("SELECT collection, count(*) FROM {parts} GROUP BY 1 ORDER BY 1", [])
+        rows = self._fetch("SELECT collection, count(*) FROM {parts} GROUP BY 1 ORDER BY 1", [])
         return {str(collection): int(count) for collection, count in rows}
 
     # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, items: Sequence[JsonObject]) -> Registered:
         """Write new and changed items as one part; copy the parts of changed items without them."""
-        known = check_items(items)
-        if not known:
+        checked = check_items(items)
+        if not checked:
             return Registered()
-        with self._parts.writing() as parts:
-            self._have_collections_reach(known)
-            there = self._find(parts, [one.key for one in known])
-            fresh = [one for one in known if one.key not in there]
-            changed = [one for one in known if one.key in there and there[one.key][0] != one.digest]
-            if fresh or changed:
-                moved = {one.key for one in changed}
-                kept, gone = self._without(parts, moved, {there[key][1] for key in moved})
-                self._merge(self._commit(kept, gone, fresh + changed))
-        return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(fresh) - len(changed))
+        with self._manifest.lock_for_writing() as parts:
+            self._extend_collections(checked)
+            existing = self._find(parts, [item.key for item in checked])
+            new = [item for item in checked if item.key not in existing]
+            changed = [item for item in checked if item.key in existing and existing[item.key][0] != item.digest]
+            if new or changed:
+                changed_keys = {item.key for item in changed}
+                kept, replaced = self._rewrite_without(parts, changed_keys, {existing[key][1] for key in changed_keys})
+                self._merge(self._commit(kept, replaced, new + changed))
+        return Registered(created=len(new), updated=len(changed), unchanged=len(checked) - len(new) - len(changed))
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
         """Return one item."""
-        rows = self._ask("SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id])
+        rows = self._fetch("SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id])
         return json.loads(rows[0][0]) if rows else None
 
-    def search(self, query_args: Search) -> list[dict[str, Any]]:
+    def search(self, query: Search) -> list[dict[str, Any]]:
         """Select rows by their bounds, in order, then test the geometries."""
-        read = parse_search(query_args)
-        return [json.loads(text) for text in self._reading(lambda parts: self._search(parts, read))]
+        parsed = parse_search(query)
+        return [json.loads(text) for text in self._read_with_retry(lambda parts: self._search(parts, parsed))]
 
     def items(self, collection_id: str) -> Iterator[dict[str, Any]]:
         """Yield items page by page. Items registered meanwhile may be included."""
         last = ""
         while True:
-            page = self._ask(
+            page = self._fetch(
                 "SELECT id, item FROM {parts} WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
-                [collection_id, last, PAGE],
+                [collection_id, last, PAGE_ROWS],
             )
             yield from (json.loads(text) for _, text in page)
-            if len(page) < PAGE:
+            if len(page) < PAGE_ROWS:
                 return
             last = page[-1][0]
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
         """Remove items by copying their parts without them."""
-        with self._parts.writing() as parts:
-            there = self._find(parts, [(collection_id, one) for one in dict.fromkeys(item_ids)])
-            if there:
-                kept, gone = self._without(parts, set(there), {part for _, part in there.values()})
-                self._commit(kept, gone, [])
-        return len(there)
+        with self._manifest.lock_for_writing() as parts:
+            existing = self._find(parts, [(collection_id, item_id) for item_id in dict.fromkeys(item_ids)])
+            if existing:
+                kept, replaced = self._rewrite_without(parts, set(existing), {part for _, part in existing.values()})
+                self._commit(kept, replaced, [])
+        return len(existing)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _search(self, parts: Sequence[Part], read: ParsedSearch) -> list[str]:
-        where, values = _conditions(read)
+    def _search(self, parts: Sequence[Part], parsed: ParsedSearch) -> list[str]:
+        where, values = _conditions(parsed)
         # An item whose bounds are inside the box needs no geometry test.
-        inside = " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in read.boxes) or "true"
+        inside = " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in parsed.boxes) or "true"
         query = (
-            f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item FROM {{parts}} WHERE {where}"  # noqa: S608 - our words
+            f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item FROM {{parts}} WHERE {where}"  # noqa: S608 - constant text
             " ORDER BY begins DESC, id, collection"
         )
-        values = [*(edge for box in read.boxes for edge in box), *values]
-        if not read.boxes:
-            return [text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, read.limit]).fetchall()]
-        shape = shapely.union_all([shapely.geometry.shape(bbox_to_geometry(box)) for box in read.boxes])
+        values = [*(edge for box in parsed.boxes for edge in box), *values]
+        if not parsed.boxes:
+            return [text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, parsed.limit]).fetchall()]
+        shape = shapely.union_all([shapely.geometry.shape(bbox_to_geometry(box)) for box in parsed.boxes])
         shapely.prepare(shape)
         # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort them all 40
         # (November 2026).
-        page_size = 2 * read.limit + AT_FIRST
+        page_size = 2 * parsed.limit + FIRST_PAGE_SLACK
         page = self._query(parts, f"{query} LIMIT ?", [*values, page_size]).fetchall()
-        items = _meeting(shape, page)
-        if len(items) < read.limit and len(page) == page_size:
+        items = _filter_intersecting(shape, page)
+        if len(items) < parsed.limit and len(page) == page_size:
             items = []
             rows = self._query(parts, query, values)
-            while len(items) < read.limit and (page := rows.fetchmany(PAGE)):
-                items += _meeting(shape, page)
-        return items[: read.limit]
+            while len(items) < parsed.limit and (page := rows.fetchmany(PAGE_ROWS)):
+                items += _filter_intersecting(shape, page)
+        return items[: parsed.limit]
 
     def _find(self, parts: Sequence[Part], keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
         """Return the digest and part of those that exist."""
@@ -192,18 +193,18 @@ class ParquetCatalog:
             if (collection, item_id) in key_set
         }
 
-    def _ask(self, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
-        return self._reading(lambda parts: self._query(parts, query, values).fetchall())
+    def _fetch(self, query: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        return self._read_with_retry(lambda parts: self._query(parts, query, values).fetchall())
 
-    def _reading(self, ask: Callable[[Sequence[Part]], list[T]]) -> list[T]:
+    def _read_with_retry(self, read: Callable[[Sequence[Part]], list[T]]) -> list[T]:
         """Query the current parts. A missing part was merged into another: retry with the newer manifest."""
         for attempt in range(READ_ATTEMPTS):
-            parts = self._parts.current()
+            parts = self._manifest.current()
             try:
-                return ask(parts) if parts else []
+                return read(parts) if parts else []
             except duckdb.Error as error:
-                if self._parts.current() == parts or attempt == READ_ATTEMPTS - 1:
-                    raise CatalogUnavailable(f"the catalog in {self._parts.root} cannot be read: {error}") from error
+                if self._manifest.current() == parts or attempt == READ_ATTEMPTS - 1:
+                    raise CatalogUnavailable(f"the catalog in {self._manifest.root} cannot be read: {error}") from error
                 time.sleep(0.01 * attempt)
         raise AssertionError
 
@@ -211,53 +212,53 @@ class ParquetCatalog:
         if not parts:
             parts_table = "(SELECT * FROM (SELECT NULL collection, NULL id, NULL digest, NULL filename) WHERE false)"
             return self._duckdb.cursor().execute(query.format(parts=parts_table), values)
-        files = ", ".join(_quoted(str(self._parts.index / part.name)) for part in parts)
+        files = ", ".join(_quote_path(str(self._manifest.index / part.name)) for part in parts)
         return self._duckdb.cursor().execute(
             query.format(parts=f"read_parquet([{files}], filename = true, hive_partitioning = false)"), values
         )
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit(self, kept: list[Part], gone: Sequence[Part], fresh: Sequence[CheckedItem]) -> list[Part]:
-        parts = [*kept, *(self._write(kept, chunk) for chunk in _chunks(fresh))]
-        self._parts.commit(parts, gone)
+    def _commit(self, kept: list[Part], replaced: Sequence[Part], new: Sequence[CheckedItem]) -> list[Part]:
+        parts = [*kept, *(self._write(kept, chunk) for chunk in _chunks(new))]
+        self._manifest.commit(parts, replaced)
         return parts
 
-    def _write(self, parts: Sequence[Part], known: Sequence[CheckedItem]) -> Part:
+    def _write(self, parts: Sequence[Part], items: Sequence[CheckedItem]) -> Part:
         # Two thirds of this module's import time, and a search needs none of it.
         from dagmaster.adapters.catalog.stac_parquet import write_items
 
-        newest_first = sorted(known, key=lambda one: (-_micros(one.start), one.id))
-        name = self._parts.new_name(parts)
-        self._parts.write(self._parts.items / name, partial(write_items, newest_first))
-        self._parts.write(self._parts.index / name, partial(_write_table, _index(newest_first)))
-        return Part(name=name, rows=len(known), size=sum(len(one.text) for one in known))
+        newest_first = sorted(items, key=lambda item: (-_micros(item.start), item.id))
+        name = self._manifest.new_name(parts)
+        self._manifest.write(self._manifest.items / name, partial(write_items, newest_first))
+        self._manifest.write(self._manifest.index / name, partial(_write_table, _index_table(newest_first)))
+        return Part(name=name, rows=len(items), size=sum(len(item.text) for item in items))
 
-    def _without(
+    def _rewrite_without(
         self, parts: Sequence[Part], keys: set[tuple[str, str]], names: set[str]
     ) -> tuple[list[Part], list[Part]]:
         """Return the parts with the named ones replaced by copies without these items, and the replaced ones."""
         kept = [part for part in parts if part.name not in names]
-        gone = [part for part in parts if part.name in names]
-        for part in gone:
-            index = pq.read_table(self._parts.index / part.name, schema=_SCHEMA)
+        replaced = [part for part in parts if part.name in names]
+        for part in replaced:
+            index = pq.read_table(self._manifest.index / part.name, schema=_SCHEMA)
             pairs = zip(index["collection"].to_pylist(), index["id"].to_pylist(), strict=True)
             stays = pa.array([pair not in keys for pair in pairs])
             rest = index.filter(stays)
             if rest.num_rows:
-                name = self._parts.new_name(parts)
-                items = pq.read_table(self._parts.items / part.name, partitioning=None).filter(stays)
-                self._parts.write(self._parts.items / name, partial(_write_table, items))
-                self._parts.write(self._parts.index / name, partial(_write_table, rest))
+                name = self._manifest.new_name(parts)
+                items = pq.read_table(self._manifest.items / part.name, partitioning=None).filter(stays)
+                self._manifest.write(self._manifest.items / name, partial(_write_table, items))
+                self._manifest.write(self._manifest.index / name, partial(_write_table, rest))
                 size = int(pc.sum(pc.utf8_length(rest["item"])).as_py())
                 kept.append(Part(name=name, rows=rest.num_rows, size=size))
-        return kept, gone
+        return kept, replaced
 
     def _merge(self, parts: list[Part]) -> None:
         """Merge small parts into one. Nothing changes before the commit."""
         levels: dict[int, list[Part]] = {}
         for part in parts:
-            if part.rows < MOST_ROWS // 2 and part.size < MOST_BYTES // 2:
+            if part.rows < MAX_ROWS // 2 and part.size < MAX_BYTES // 2:
                 levels.setdefault(part.rows.bit_length() // 3, []).append(part)
         for level in sorted(levels):
             small = levels[level]
@@ -265,25 +266,21 @@ class ParquetCatalog:
                 texts = [
                     text
                     for part in small
-                    for text in pq.read_table(self._parts.index / part.name, columns=["item"])["item"].to_pylist()
+                    for text in pq.read_table(self._manifest.index / part.name, columns=["item"])["item"].to_pylist()
                 ]
                 others = [part for part in parts if part not in small]
                 self._commit(others, small, [check_item(json.loads(text)) for text in texts])
                 return
 
-    def _have_collections_reach(self, known: Sequence[CheckedItem]) -> None:
+    def _extend_collections(self, items: Sequence[CheckedItem]) -> None:
         """Extend collection extents before the commit: after a crash an extent is too large, not too small."""
-        collections = {name: self.collection(name) for name in sorted({one.collection for one in known})}
-        missing = [name for name, collection in collections.items() if collection is None]
-        if missing:
-            raise invalid_input(
-                f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with"
-                " stac.ensure_collection"
-            )
-        for collection in filter(None, collections.values()):
-            grown = extend_extent(collection, known)
-            if grown is not collection:
-                self._parts.write_collection(grown, check_collection(grown))
+        collections = {name: self.collection(name) for name in sorted({item.collection for item in items})}
+        existing = {name: collection for name, collection in collections.items() if collection is not None}
+        require_collections(collections, existing)
+        for collection in existing.values():
+            extended = extend_extent(collection, items)
+            if extended is not collection:
+                self._manifest.write_collection(extended, check_collection(extended))
 
     def _read_collection(self, path: Path) -> JsonObject | None:
         try:
@@ -295,45 +292,47 @@ class ParquetCatalog:
         return collection
 
 
-def _meeting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
+def _filter_intersecting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[str]:
     """Return the items whose geometry intersects a shape; a missing geometry was inside the box."""
-    meets = shapely.intersects(shape, shapely.from_wkb([wkb for wkb, _ in rows])) if rows else []
-    return [text for (wkb, text), met in zip(rows, meets, strict=True) if wkb is None or met]
+    intersects = shapely.intersects(shape, shapely.from_wkb([wkb for wkb, _ in rows])) if rows else []
+    return [text for (wkb, text), is_hit in zip(rows, intersects, strict=True) if wkb is None or is_hit]
 
 
-def _conditions(read: ParsedSearch) -> tuple[str, list[JsonValue]]:
+def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
     """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[JsonValue] = []
-    for column, names in (("collection", read.collections), ("id", read.ids)):
+    for column, names in (("collection", parsed.collections), ("id", parsed.ids)):
         if names:
             where.append(f"{column} IN (SELECT unnest(?))")
             values.append(list(names))
-    if read.start is not None:
+    if parsed.start is not None:
         where.append("ends >= ?")
-        values.append(_micros(read.start))
-    if read.end is not None:
+        values.append(_micros(parsed.start))
+    if parsed.end is not None:
         where.append("begins <= ?")
-        values.append(_micros(read.end))
-    if read.boxes:
-        where.append(f"({' OR '.join('(east >= ? AND north >= ? AND west <= ? AND south <= ?)' for _ in read.boxes)})")
-        values += [edge for box in read.boxes for edge in box]
+        values.append(_micros(parsed.end))
+    if parsed.boxes:
+        where.append(
+            f"({' OR '.join('(east >= ? AND north >= ? AND west <= ? AND south <= ?)' for _ in parsed.boxes)})"
+        )
+        values += [edge for box in parsed.boxes for edge in box]
     return " AND ".join(where), values
 
 
-def _index(known: Sequence[CheckedItem]) -> pa.Table:
+def _index_table(items: Sequence[CheckedItem]) -> pa.Table:
     rows = [
         {
-            "collection": one.collection,
-            "id": one.id,
-            "begins": _micros(one.start),
-            "ends": _micros(one.end),
-            **dict(zip(("west", "south", "east", "north"), one.bounds, strict=True)),
-            "geometry": shapely.to_wkb(shapely.geometry.shape(one.item["geometry"])),
-            "digest": one.digest,
-            "item": one.text,
+            "collection": item.collection,
+            "id": item.id,
+            "begins": _micros(item.start),
+            "ends": _micros(item.end),
+            **dict(zip(("west", "south", "east", "north"), item.bounds, strict=True)),
+            "geometry": shapely.to_wkb(shapely.geometry.shape(item.item["geometry"])),
+            "digest": item.digest,
+            "item": item.text,
         }
-        for one in known
+        for item in items
     ]
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
@@ -342,27 +341,27 @@ def _write_table(rows: pa.Table, path: str) -> None:
     pq.write_table(rows, path, compression="zstd", row_group_size=1024)
 
 
-def _chunks(known: Sequence[CheckedItem]) -> Iterator[list[CheckedItem]]:
+def _chunks(items: Sequence[CheckedItem]) -> Iterator[list[CheckedItem]]:
     """Split items into chunks bounded by rows and bytes."""
     chunk: list[CheckedItem] = []
     size = 0
-    for one in known:
-        if chunk and (len(chunk) >= MOST_ROWS or size + len(one.text) > MOST_BYTES):
+    for item in items:
+        if chunk and (len(chunk) >= MAX_ROWS or size + len(item.text) > MAX_BYTES):
             yield chunk
             chunk, size = [], 0
-        chunk.append(one)
-        size += len(one.text)
+        chunk.append(item)
+        size += len(item.text)
     if chunk:
         yield chunk
 
 
-def _micros(moment: datetime) -> int:
+def _micros(instant: datetime) -> int:
     # Not timestamp(): that is a float, and loses microseconds.
-    since = moment - _EPOCH
+    since = instant - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _quoted(text: str) -> str:
+def _quote_path(text: str) -> str:
     """Quote a path for DuckDB, with wildcards escaped."""
     plain = re.sub(r"([*?\[])", r"[\1]", text)
     return "'" + plain.replace("'", "''") + "'"

@@ -20,6 +20,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.atomic_files import sync_folder
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.geo.stac_items import collection_file_name
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT: Final = 1
-LIST: Final = "parts.json"
-"""Not catalog.json: that is STAC's own name, for something else."""
+MANIFEST: Final = "parts.json"
+"""Not catalog.json, which STAC reserves for a catalog document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,8 @@ class Part:
     size: int
 
 
-class Parts:
-    """The directory."""
+class Manifest:
+    """The directory of a catalog, and the manifest in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -51,7 +52,7 @@ class Parts:
     def current(self) -> tuple[Part, ...]:
         """Return the parts that make up the catalog now."""
         try:
-            document = json.loads((self.root / LIST).read_bytes())
+            document = json.loads((self.root / MANIFEST).read_bytes())
         except FileNotFoundError:
             return ()
         except (OSError, ValueError) as error:
@@ -64,15 +65,15 @@ class Parts:
         return tuple(Part(**part) for part in document["parts"])
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[tuple[Part, ...]]:
+    def lock_for_writing(self) -> Iterator[tuple[Part, ...]]:
         """Lock the catalog for writing and yield the current parts, after removing left-overs."""
-        with self._in_words():
+        with self._translate_errors():
             for folder in (self.items, self.index, self.collections):
                 folder.mkdir(parents=True, exist_ok=True)
             with (self.root / ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 parts = self.current()
-                self._sweep(parts)
+                self._remove_leftovers(parts)
                 yield parts
 
     def new_name(self, parts: Sequence[Part]) -> str:
@@ -82,25 +83,25 @@ class Parts:
 
     def write(self, path: Path, fill: Callable[[str], None]) -> None:
         """Fill a temporary file, sync it, and rename it."""
-        beside = path.with_name(f".{path.name}.new")
+        temp_path = path.with_name(f".{path.name}.new")
         try:
-            fill(str(beside))
-            with beside.open("rb") as file:
+            fill(str(temp_path))
+            with temp_path.open("rb") as file:
                 os.fsync(file.fileno())
-            beside.replace(path)
+            temp_path.replace(path)
         except OSError:
             # The disk may be full: free the space.
-            beside.unlink(missing_ok=True)
+            temp_path.unlink(missing_ok=True)
             raise
 
-    def commit(self, parts: Sequence[Part], gone: Sequence[Part] = ()) -> None:
+    def commit(self, parts: Sequence[Part], replaced: Sequence[Part] = ()) -> None:
         """Commit these parts atomically, and remove the replaced ones."""
         for folder in (self.items, self.index):
-            _make_durable(folder)
+            sync_folder(folder)
         text = json.dumps({"format": FORMAT, "parts": [asdict(part) for part in parts]}, indent=1)
-        self.write(self.root / LIST, lambda path: _write_text(path, text))
-        _make_durable(self.root)
-        for part in gone:
+        self.write(self.root / MANIFEST, lambda path: _write_text(path, text))
+        sync_folder(self.root)
+        for part in replaced:
             for folder in (self.items, self.index):
                 (folder / part.name).unlink(missing_ok=True)
 
@@ -111,9 +112,9 @@ class Parts:
     def write_collection(self, collection: dict[str, Any], text: str) -> None:
         """Write a collection."""
         self.write(self.collection_path(collection["id"]), lambda path: _write_text(path, text))
-        _make_durable(self.collections)
+        sync_folder(self.collections)
 
-    def _sweep(self, parts: Sequence[Part]) -> None:
+    def _remove_leftovers(self, parts: Sequence[Part]) -> None:
         named = {part.name for part in parts}
         for folder in (self.items, self.index):
             for file in folder.iterdir():
@@ -124,7 +125,7 @@ class Parts:
                 file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -134,13 +135,5 @@ class Parts:
 
 
 def _write_text(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - as pyarrow, it gets a path as text
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - a path as text, as for pyarrow
         file.write(text)
-
-
-def _make_durable(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

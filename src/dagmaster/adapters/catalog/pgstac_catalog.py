@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from dagmaster.errors import CatalogUnavailable, PermanentError, invalid_input
 from dagmaster.geo.bounding_boxes import bbox_to_geometry
 from dagmaster.geo.stac_extents import extend_extent
-from dagmaster.geo.stac_items import check_collection, check_items, encode_document
+from dagmaster.geo.stac_items import check_collection, check_items, encode_document, require_collections
 from dagmaster.geo.stac_search import parse_search
 from dagmaster.ports.catalog import Registered
 
@@ -35,33 +35,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-PAGE: Final = 500
+PAGE_ROWS: Final = 500
 ATTEMPTS: Final = 5
 CONNECT_SECONDS: Final = 10
-_MIGRATING: Final = 0x5_7AC_1917
-"""The lock of those who change the schema."""
-_PARTITIONING: Final = _MIGRATING + 1
-"""The lock of those who make a partition."""
+_MIGRATION_LOCK: Final = 0x5_7AC_1917
+"""The advisory lock of a migration."""
+_PARTITION_LOCK: Final = _MIGRATION_LOCK + 1
+"""The advisory lock of a transaction that creates a partition."""
 
-_AGAIN: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-_NOT_THERE: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction, errors.UndefinedColumn)
-_OF_THE_INPUT: Final = (errors.DataError, errors.IntegrityError, errors.RaiseException)
+_RETRYABLE: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+_SCHEMA_MISSING: Final = (
+    errors.UndefinedTable,
+    errors.InvalidSchemaName,
+    errors.UndefinedFunction,
+    errors.UndefinedColumn,
+)
+_INVALID_INPUT: Final = (errors.DataError, errors.IntegrityError, errors.RaiseException)
 
 # pgstac's functions refer to each other without a schema. LOCAL: behind a pooler the session may change.
-_PATH: Final = "SET LOCAL search_path TO pgstac, public"
-_ITEM: Final = (
+_SET_SEARCH_PATH: Final = "SET LOCAL search_path TO pgstac, public"
+_ITEM_COLUMNS: Final = (
     "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL ELSE content_hydrate(i)::text END"
 )
-_HOLD_COLLECTIONS: Final = (
+_LOCK_COLLECTIONS: Final = (
     "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL, content::text FROM collections WHERE id = ANY(%s)"
     " ORDER BY id FOR NO KEY UPDATE"
 )
-_REACH: Final = "UPDATE collections SET content = content || jsonb_build_object('extent', %s::jsonb) WHERE id = %s"
-_THERE: Final = (
-    f"SELECT i.collection, i.id, {_ITEM} FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"  # noqa: S608 - ours
+_UPDATE_EXTENT: Final = (
+    "UPDATE collections SET content = content || jsonb_build_object('extent', %s::jsonb) WHERE id = %s"
+)
+_SELECT_ITEMS: Final = (
+    f"SELECT i.collection, i.id, {_ITEM_COLUMNS} FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"  # noqa: S608 - constant text
     " JOIN items i ON i.collection = w.collection AND i.id = w.id"
 )
-_KEEP_TEXT: Final = (
+_STORE_TEXT: Final = (
     "UPDATE items i SET private = coalesce(i.private, '{}') || jsonb_build_object('dagmaster:item', w.item)"
     " FROM unnest(%s::text[], %s::text[], %s::text[]) AS w(collection, id, item)"
     " WHERE i.collection = w.collection AND i.id = w.id"
@@ -74,11 +81,11 @@ class PgstacCatalog:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._one_at_a_time = threading.RLock()
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close the connection; the next query opens another."""
-        with self._one_at_a_time:
+        with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -93,85 +100,87 @@ class PgstacCatalog:
         """Insert a collection, unless it exists."""
         text = check_collection(collection)
         query = "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
-        return bool(self._ask(query, [text]))
+        return bool(self._fetch(query, [text]))
 
     def collection(self, collection_id: str) -> JsonObject | None:
         """Return a collection."""
-        rows = self._ask("SELECT content::text FROM collections WHERE id = %s", [_plain(collection_id)])
+        rows = self._fetch("SELECT content::text FROM collections WHERE id = %s", [_replace_nul(collection_id)])
         return json.loads(rows[0][0]) if rows else None
 
     def collections(self) -> list[JsonObject]:
         """Return all collections."""
         return [
-            json.loads(row[0]) for row in self._ask('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
+            json.loads(row[0]) for row in self._fetch('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
         ]
 
     def counts(self) -> dict[str, int]:
         """Count rows."""
-        rows = self._ask('SELECT collection, count(*) FROM items GROUP BY 1 ORDER BY collection COLLATE "C"')
+        rows = self._fetch('SELECT collection, count(*) FROM items GROUP BY 1 ORDER BY collection COLLATE "C"')
         return {str(collection): int(count) for collection, count in rows}
 
     # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, items: Sequence[JsonObject]) -> Registered:
         """Register items in one transaction that locks the collections."""
-        known = check_items(items)
-        return self._doing(lambda cursor: _register(cursor, known)) if known else Registered()
+        checked = check_items(items)
+        return self._run_transaction(lambda cursor: _register(cursor, checked)) if checked else Registered()
 
     def item(self, collection_id: str, item_id: str) -> JsonObject | None:
         """Return one item."""
-        rows = self._ask(_THERE, [[_plain(collection_id)], [_plain(item_id)]])
-        return _read(rows[0][2:]) if rows else None
+        rows = self._fetch(_SELECT_ITEMS, [[_replace_nul(collection_id)], [_replace_nul(item_id)]])
+        return _decode_item(rows[0][2:]) if rows else None
 
     def search(self, search_request: Search) -> list[JsonObject]:
         """Search in one statement, in an order independent of the server's locale."""
-        condition, values = _conditions(read := parse_search(search_request))
+        condition, values = _conditions(parsed := parse_search(search_request))
         query = (
-            f"SELECT {_ITEM} FROM items i WHERE {condition}"  # noqa: S608 - our words
+            f"SELECT {_ITEM_COLUMNS} FROM items i WHERE {condition}"  # noqa: S608 - constant text
             ' ORDER BY i.datetime DESC, i.id COLLATE "C", i.collection COLLATE "C" LIMIT %s'
         )
-        return [_read(row) for row in self._ask(query, [*values, read.limit])]
+        return [_decode_item(row) for row in self._fetch(query, [*values, parsed.limit])]
 
     def items(self, collection_id: str) -> Iterator[JsonObject]:
         """Yield items page by page, from a snapshot of the ids. Items removed meanwhile are left out."""
-        ids = sorted(row[0] for row in self._ask("SELECT id FROM items WHERE collection = %s", [_plain(collection_id)]))
-        for begin in range(0, len(ids), PAGE):
-            page = ids[begin : begin + PAGE]
-            rows = self._ask(_THERE, [[collection_id] * len(page), page])
+        ids = sorted(
+            row[0] for row in self._fetch("SELECT id FROM items WHERE collection = %s", [_replace_nul(collection_id)])
+        )
+        for begin in range(0, len(ids), PAGE_ROWS):
+            page = ids[begin : begin + PAGE_ROWS]
+            rows = self._fetch(_SELECT_ITEMS, [[collection_id] * len(page), page])
             rows_by_id = {row[1]: row[2:] for row in rows}
-            yield from (_read(rows_by_id[item_id]) for item_id in page if item_id in rows_by_id)
+            yield from (_decode_item(rows_by_id[item_id]) for item_id in page if item_id in rows_by_id)
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
         """Delete rows."""
         query = "DELETE FROM items WHERE collection = %s AND id = ANY(%s) RETURNING id"
-        return len(self._ask(query, [_plain(collection_id), [_plain(one) for one in item_ids]]))
+        return len(self._fetch(query, [_replace_nul(collection_id), [_replace_nul(item_id) for item_id in item_ids]]))
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._doing(lambda cursor: cursor.execute(query, values).fetchall())
+    def _fetch(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._run_transaction(lambda cursor: cursor.execute(query, values).fetchall())
 
-    def _doing(self, work: Callable[[Cursor], T]) -> T:
+    def _run_transaction(self, work: Callable[[Cursor], T]) -> T:
         """Run work in one transaction; retry idempotent work after a lost connection."""
-        with self._one_at_a_time:
+        with self._lock:
             for attempt in range(1, ATTEMPTS + 1):
                 was_open = self._connection is not None
                 try:
-                    connection = self._connected()
+                    connection = self._connect()
                     with connection.transaction(), connection.cursor() as cursor:
-                        cursor.execute(_PATH)
+                        cursor.execute(_SET_SEARCH_PATH)
                         return work(cursor)
                 except psycopg.Error as error:
-                    lost = self._connection is None or self._connection.broken or self._connection.closed
-                    if lost:
+                    is_lost = self._connection is None or self._connection.broken or self._connection.closed
+                    if is_lost:
                         self.close()
-                    # An idle connection may be gone; an error of a new one is real.
-                    if attempt == ATTEMPTS or not ((lost and was_open) or _may_pass(error)):
-                        raise self._in_words(error) from None
-                    time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - so that two do not meet again
+                    # The server may have closed an idle connection; an error of a new one is real.
+                    if attempt == ATTEMPTS or not ((is_lost and was_open) or _is_transient(error)):
+                        raise translate_error(self._url, error) from None
+                    time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - so that two do not collide again
         raise AssertionError
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is None:
             # No prepared statements: there may be a pooler.
             self._connection = psycopg.connect(
@@ -183,13 +192,10 @@ class PgstacCatalog:
             )
         return self._connection
 
-    def _in_words(self, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
-        return in_words(self._url, error)
 
-
-def _may_pass(error: psycopg.Error) -> bool:
+def _is_transient(error: psycopg.Error) -> bool:
     """Return whether the error is transient: a deadlock, or a partition that was not created because of one."""
-    return isinstance(error, _AGAIN) or (isinstance(error, errors.UndefinedTable) and '"_items_' in str(error))
+    return isinstance(error, _RETRYABLE) or (isinstance(error, errors.UndefinedTable) and '"_items_' in str(error))
 
 
 def migrate(url: str) -> str:
@@ -198,8 +204,8 @@ def migrate(url: str) -> str:
     from pypgstac.migrate import Migrate
 
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as one_at_a_time:
-            one_at_a_time.execute("SELECT pg_advisory_lock(%s)", [_MIGRATING])
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
+            connection.execute("SELECT pg_advisory_lock(%s)", [_MIGRATION_LOCK])
             database = PgstacDB(dsn=url)
             try:
                 return str(Migrate(database).run_migration())
@@ -209,11 +215,11 @@ def migrate(url: str) -> str:
                 if pool is not None:
                     pool.close()
     except psycopg.Error as error:
-        raise in_words(url, error) from None
+        raise translate_error(url, error) from None
 
 
-def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
-    """Return the error, without the password."""
+def translate_error(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavailable:
+    """Translate an error of the driver, without the password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
@@ -224,92 +230,88 @@ def in_words(url: str, error: psycopg.Error) -> PermanentError | CatalogUnavaila
             "DAGMASTER_CATALOG_URL is not a PostgreSQL URL: write postgresql://user:password@host:5432/database,"
             " with special characters of the password escaped (%40 for @)"
         )
-    place = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+    address = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     password = parts.get("password")
     if password:
         reason = reason.replace(str(password), "***")
-    if isinstance(error, _NOT_THERE):
+    if isinstance(error, _SCHEMA_MISSING):
         return CatalogUnavailable(
-            f"the database {place} has no pgstac, or an old one ({reason}): run dagmaster stac init"
+            f"the database {address} has no pgstac, or an old one ({reason}): run dagmaster stac init"
         )
-    if isinstance(error, _OF_THE_INPUT):
+    if isinstance(error, _INVALID_INPUT):
         return invalid_input(f"pgstac rejected the request: {reason}")
-    return CatalogUnavailable(f"the catalog on {place} does not answer: {reason}")
+    return CatalogUnavailable(f"the catalog on {address} is unavailable: {reason}")
 
 
-def _register(cursor: Cursor, known: Sequence[CheckedItem]) -> Registered:
-    names = sorted({one.collection for one in known})
-    rows = cursor.execute(_HOLD_COLLECTIONS, [names]).fetchall()
-    held: dict[str, bool] = {name: has_items for name, has_items, _ in rows}
-    missing = [name for name in names if name not in held]
-    if missing:
-        raise invalid_input(
-            f"the catalog has no collection {', '.join(map(repr, missing))}: make it first, with stac.ensure_collection"
-        )
-    if not all(held.values()):
+def _register(cursor: Cursor, items: Sequence[CheckedItem]) -> Registered:
+    names = sorted({item.collection for item in items})
+    rows = cursor.execute(_LOCK_COLLECTIONS, [names]).fetchall()
+    has_partition: dict[str, bool] = {name: has_items for name, has_items, _ in rows}
+    require_collections(names, has_partition)
+    if not all(has_partition.values()):
         # The first item of a collection creates its partition, which locks all items. Two such transactions that have
         # read items deadlock, and pgstac does not report that PostgreSQL aborted the creation.
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONING])
-    there = _digests(cursor, known)
-    fresh = [one for one in known if one.key not in there]
-    changed = [one for one in known if one.key in there and there[one.key] != one.digest]
-    written = [*fresh, *changed]
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITION_LOCK])
+    digests = _digests(cursor, items)
+    new_items = [item for item in items if item.key not in digests]
+    changed = [item for item in items if item.key in digests and digests[item.key] != item.digest]
+    written = [*new_items, *changed]
     if written:
-        cursor.execute("SELECT upsert_items(%s::jsonb)", [f"[{','.join(one.text for one in written)}]"])
-        _keep_as_they_came(cursor, written)
+        cursor.execute("SELECT upsert_items(%s::jsonb)", [f"[{','.join(item.text for item in written)}]"])
+        _store_exact_text(cursor, written)
     for name, _, content in rows:
         collection = json.loads(content)
-        grown = extend_extent(collection, known)
-        if grown is not collection:
-            extent = json.dumps(grown["extent"])
-            cursor.execute(_REACH, [extent, name])
-    return Registered(created=len(fresh), updated=len(changed), unchanged=len(known) - len(written))
+        extended = extend_extent(collection, items)
+        if extended is not collection:
+            extent = json.dumps(extended["extent"])
+            cursor.execute(_UPDATE_EXTENT, [extent, name])
+    return Registered(created=len(new_items), updated=len(changed), unchanged=len(items) - len(written))
 
 
-def _keep_as_they_came(cursor: Cursor, written: Sequence[CheckedItem]) -> None:
-    back = _digests(cursor, written)
-    lost = [one for one in written if one.key not in back]
-    if lost:
-        raise CatalogUnavailable(f"pgstac did not store the item {lost[0].id!r} of {lost[0].collection!r}")
-    odd = [one for one in written if back[one.key] != one.digest]
-    if odd:
-        texts = [one.text for one in odd]
-        cursor.execute(_KEEP_TEXT, [[one.collection for one in odd], [one.id for one in odd], texts])
+def _store_exact_text(cursor: Cursor, written: Sequence[CheckedItem]) -> None:
+    stored_digests = _digests(cursor, written)
+    missing = [item for item in written if item.key not in stored_digests]
+    if missing:
+        raise CatalogUnavailable(f"pgstac did not store the item {missing[0].id!r} of {missing[0].collection!r}")
+    changed = [item for item in written if stored_digests[item.key] != item.digest]
+    if changed:
+        texts = [item.text for item in changed]
+        cursor.execute(_STORE_TEXT, [[item.collection for item in changed], [item.id for item in changed], texts])
 
 
-def _digests(cursor: Cursor, known: Sequence[CheckedItem]) -> dict[tuple[str, str], str]:
-    rows = cursor.execute(_THERE, [[one.collection for one in known], [one.id for one in known]]).fetchall()
-    return {(row[0], row[1]): encode_document(_read(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
+def _digests(cursor: Cursor, items: Sequence[CheckedItem]) -> dict[tuple[str, str], str]:
+    rows = cursor.execute(_SELECT_ITEMS, [[item.collection for item in items], [item.id for item in items]]).fetchall()
+    return {(row[0], row[1]): encode_document(_decode_item(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
 
 
-def _conditions(read: ParsedSearch) -> tuple[str, list[JsonValue]]:
+def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
     """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[Any] = []
-    for column, names in (("collection", read.collections), ("id", read.ids)):
+    for column, names in (("collection", parsed.collections), ("id", parsed.ids)):
         if names:
             where.append(f"i.{column} = ANY(%s)")
             values.append(list(names))
-    if read.start is not None:
+    if parsed.start is not None:
         where.append("i.end_datetime >= %s")
-        values.append(read.start)
-    if read.end is not None:
+        values.append(parsed.start)
+    if parsed.end is not None:
         where.append("i.datetime <= %s")
-        values.append(read.end)
-    if read.boxes:
-        where.append(f"({' OR '.join('ST_Intersects(i.geometry, ST_GeomFromGeoJSON(%s))' for _ in read.boxes)})")
-        values += [json.dumps(bbox_to_geometry(box)) for box in read.boxes]
+        values.append(parsed.end)
+    if parsed.boxes:
+        where.append(f"({' OR '.join('ST_Intersects(i.geometry, ST_GeomFromGeoJSON(%s))' for _ in parsed.boxes)})")
+        values += [json.dumps(bbox_to_geometry(box)) for box in parsed.boxes]
     return " AND ".join(where), values
 
 
-def _read(row: Sequence[Any]) -> dict[str, Any]:
-    """Return the exact text if kept, else pgstac's own."""
-    kept, hydrated = row
-    item: JsonObject = json.loads(hydrated if kept is None else kept)
+def _decode_item(row: Sequence[Any]) -> dict[str, Any]:
+    """Decode the exact text if stored, else what pgstac stored."""
+    exact_text, hydrated = row
+    item: JsonObject = json.loads(hydrated if exact_text is None else exact_text)
     return item
 
 
-def _plain(text: str) -> str:
-    """Remove NUL, which no id has and PostgreSQL rejects."""
+def _replace_nul(text: str) -> str:
+    """Replace NUL, which no id has and PostgreSQL rejects."""
     return text.replace("\x00", "\ufffd")

@@ -1,4 +1,4 @@
-"""How an object store is reached: the environment's names, for obstore and for GDAL alike, and nothing in errors."""
+"""Open object stores with the configuration of the environment, for obstore and GDAL; redact secrets in errors."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable
 from dagmaster.ports.storage import BlobUri, GdalPath
 
-# A worker tries a task again later; here a hiccup is bridged, and an outage is told within seconds.
+# Short retries bridge a transient error. An outage is reported within seconds: the worker retries the task later.
 _RETRY: Final[Any] = {
     "max_retries": 3,
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
 }
-# No limit on a whole request (obstore has 30 s): a large blob is one. A silent one ends after `read_timeout`.
+# A large blob is one request, so obstore's limit of 30 s is lifted; `read_timeout` ends a stalled one.
 _CLIENT: Final[Any] = {
     "connect_timeout": timedelta(seconds=5),
     "read_timeout": timedelta(seconds=30),
     "timeout": timedelta(days=1),
 }
-SHORTEST_SECRET: Final = 4
-"""Shorter ones are words that stand anywhere."""
+MIN_SECRET_LENGTH: Final = 4
+"""A shorter value is likely to be part of ordinary text."""
 _SECRET_NAMES: Final = re.compile(r"(KEY|SECRET|TOKEN|PASSWORD|SAS|CONNECTION_STRING|CREDENTIAL)", re.IGNORECASE)
 _SECRET_PARTS: Final = (
     (
@@ -35,7 +35,7 @@ _SECRET_PARTS: Final = (
     ),
     (re.compile(r"(://)[^/@\s]*@"), r"\1***@"),
     (re.compile(r"(Authorization:?\s*)\S.*", re.IGNORECASE), r"\1***"),
-    # The keys' names and what was signed stand in what S3 answers to a wrong signature.
+    # The response of S3 to a wrong signature contains the key id and the signed text.
     (
         re.compile(r"<(AWSAccessKeyId|StringToSign|SignatureProvided|CanonicalRequest)[^>]*>.*?</\1>", re.DOTALL),
         r"<\1/>",
@@ -44,16 +44,16 @@ _SECRET_PARTS: Final = (
 
 
 def open_store(scheme: str, container: str) -> Any:
-    """Return a container as obstore knows it. Its credentials are the environment's."""
+    """Open a container with the credentials of the environment."""
     if scheme == "memory":
         return MemoryStore()
     client: Any = dict(_CLIENT)
     try:
         if scheme == "s3":
             client["allow_http"] = _s3_endpoint().startswith("http://")
-            # S3 itself, MinIO and others copy on a condition in this way; a header's name may be given instead.
-            way = os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")
-            return S3Store(container, copy_if_not_exists=way, client_options=client, retry_config=_RETRY)
+            # S3, MinIO and others support a conditional copy in this form; the variable may name a header instead.
+            copy_condition = os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")
+            return S3Store(container, copy_if_not_exists=copy_condition, client_options=client, retry_config=_RETRY)
         if scheme == "az":
             azure = _azure()
             client["allow_http"] = azure.get("endpoint", "").startswith("http://")
@@ -61,13 +61,13 @@ def open_store(scheme: str, container: str) -> Any:
         return GCSStore(container, client_options=client, retry_config=_RETRY)
     except (BaseError, ValueError, OSError) as error:
         raise BlobsUnavailable(
-            f"{scheme}://{container} cannot be opened: what the environment says of it does not fit:"
-            f" {secrets_hidden(str(error))}"
+            f"{scheme}://{container} cannot be opened: invalid configuration in the environment:"
+            f" {redact_secrets(str(error))}"
         ) from None
 
 
 def gdal_path(uri: BlobUri) -> GdalPath:
-    """Return the path of GDAL's own reader for this scheme, and its options in GDAL's names."""
+    """Return the path of GDAL's virtual file system for this scheme, and its configuration options."""
     match uri.scheme:
         case "file":
             return GdalPath(path=f"/{uri.name}")
@@ -80,14 +80,14 @@ def gdal_path(uri: BlobUri) -> GdalPath:
     raise BlobNameInvalid(f"GDAL cannot read {uri} in place: fetch it first")
 
 
-def secrets_hidden(text: str) -> str:
-    """Return an error of others, without the environment's secrets and without what looks like one; on one line."""
+def redact_secrets(text: str) -> str:
+    """Return the error message of a library on one line, without secrets of the environment and without signatures."""
     for name, value in os.environ.items():
-        if len(value) >= SHORTEST_SECRET and _SECRET_NAMES.search(name):
+        if len(value) >= MIN_SECRET_LENGTH and _SECRET_NAMES.search(name):
             text = text.replace(value, "***")
-    for pattern, instead in _SECRET_PARTS:
-        text = pattern.sub(instead, text)
-    # What follows "Debug source" says the same again, as Rust writes it.
+    for pattern, replacement in _SECRET_PARTS:
+        text = pattern.sub(replacement, text)
+    # Rust repeats the message after "Debug source".
     return re.sub(r"\s+", " ", text.partition("Debug source")[0]).strip()[:600]
 
 
@@ -99,8 +99,8 @@ def _s3_endpoint() -> str:
 
 
 def _s3_options() -> dict[str, str]:
-    """Keys, token and region have the same names for both, and GDAL reads the environment itself."""
-    # obstore names the bucket in the path unless told otherwise; GDAL does the opposite.
+    """Return the options that differ from obstore's; GDAL reads keys, token and region from the same variables."""
+    # By default obstore puts the bucket into the path, and GDAL into the host name.
     virtual = _is_true(os.environ.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", ""))
     options = {"AWS_VIRTUAL_HOSTING": "TRUE" if virtual else "FALSE"}
     endpoint = _s3_endpoint()
@@ -116,7 +116,7 @@ def _s3_options() -> dict[str, str]:
 
 
 def _azure() -> dict[str, str]:
-    """Return what a connection string says. obstore reads the other names of the environment, and not this one."""
+    """Parse the connection string, the one variable that obstore does not read itself."""
     text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
     settings = {
         name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in text.split(";"))

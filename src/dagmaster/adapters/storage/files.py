@@ -1,6 +1,6 @@
-"""Blobs that are files.
+"""Blobs as local files.
 
-By hand and not through obstore: its local store syncs nothing to the disk, and lists a folder in no order.
+Not through obstore: its local store does not sync files to the disk, and lists a folder in no order.
 """
 
 from __future__ import annotations
@@ -11,118 +11,120 @@ import stat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from dagmaster.adapters import atomic_files
-from dagmaster.adapters.byte_streams import Passing, error_text, keep, pieces_of
+from dagmaster import atomic_files
+from dagmaster.adapters.byte_streams import HashingStream, format_os_error, read_chunks, write_atomically
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.ports.storage import BlobInfo, BlobUri, may_be_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_NO_NAME: Final = {
-    errno.ENAMETOOLONG: "a part of its name is longer than this disk takes",
+_NAME_ERRORS: Final = {
+    errno.ENAMETOOLONG: "a part of its name is longer than the file system allows",
     errno.ENOTDIR: "a part of its name is a file, not a folder",
     errno.EEXIST: "a part of its name is a file, not a folder",
     errno.EISDIR: "it is a folder",
-    errno.ELOOP: "its links lead in a circle",
-    errno.EILSEQ: "this disk does not take such a name",
-    errno.EINVAL: "this disk does not take such a name",
+    errno.ELOOP: "symbolic link loop",
+    errno.EILSEQ: "the file system does not allow this name",
+    errno.EINVAL: "the file system does not allow this name",
 }
 
 
 class BlobFiles:
-    """Files below some folders: those in `homes` are read and written, those in `roots` read.
+    """Files below allowed directories: `zone_roots` are read and written, `roots` are only read.
 
-    Wherever links lead, what is touched lies below one of them.
+    Symbolic links are resolved: a link out of these directories is rejected.
     """
 
-    def __init__(self, homes: Sequence[Path], roots: Sequence[Path]) -> None:
-        self._homes = [Path(os.path.realpath(home)) for home in homes]
+    def __init__(self, zone_roots: Sequence[Path], roots: Sequence[Path]) -> None:
+        self._zone_roots = [Path(os.path.realpath(root)) for root in zone_roots]
         self._roots = [Path(os.path.realpath(root)) for root in roots]
 
     def path(self, uri: BlobUri, *, to_write: bool = False) -> Path:
-        """Return where it lies. `BlobNameInvalid`: it is none of ours."""
+        """Return the path; raise `BlobNameInvalid` if it is not allowed."""
         path = Path(f"/{uri.name}")
-        if not self._is_ours(path, self._homes if to_write else [*self._homes, *self._roots]):
-            if to_write and self._is_ours(path, self._roots):
-                raise BlobNameInvalid(f"{uri} is in a directory that is only read: results go into a zone")
+        if not self._is_allowed(path, self._zone_roots if to_write else [*self._zone_roots, *self._roots]):
+            if to_write and self._is_allowed(path, self._roots):
+                raise BlobNameInvalid(f"{uri} is in a read-only directory: write results to a zone")
             raise BlobNameInvalid(
-                f"{uri} is outside of what may be read: put it into a zone (dagmaster blobs put), or name its directory"
-                " in DAGMASTER_FILE_ROOTS"
+                f"{uri} is outside the allowed directories: upload it to a zone (dagmaster blobs put), or add its"
+                " directory to DAGMASTER_FILE_ROOTS"
             )
         return path
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """Look at it."""
+        """Return the metadata of a blob, if it exists."""
         path = self.path(uri)
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise _refused("be read", uri, error) from error
+            raise _translate_error("be read", uri, error) from error
         return _info(uri, status) if stat.S_ISREG(status.st_mode) else None
 
-    def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
-        """Folder by folder, so that no more than one path of them is in memory."""
+    def list_blobs(self, uri: BlobUri) -> Iterator[BlobInfo]:
+        """Yield blobs in name order, one folder in memory per level."""
         folder = self.path(uri) if uri.name else Path("/")
         yield from self._in_folder(uri, folder)
 
     def read(self, uri: BlobUri) -> bytes:
-        """Return all of it."""
+        """Return the content."""
         path = self.path(uri)
         try:
             return path.read_bytes()
         except OSError as error:
-            raise _refused("be read", uri, error) from error
+            raise _translate_error("be read", uri, error) from error
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
-        """Over what was there."""
+        """Write a blob, replacing an existing one."""
         path = self.path(uri, to_write=True)
-        passing = Passing()
+        stream = HashingStream()
         try:
-            atomic_files.replace(path, lambda file: file.writelines(passing.see([data])))
-            return _info(uri, path.stat(), sha256=passing.sha256, created=True)
+            atomic_files.replace(path, lambda file: file.writelines(stream.wrap([data])))
+            return _info(uri, path.stat(), sha256=stream.sha256, created=True)
         except OSError as error:
-            raise _refused("be written", uri, error) from error
+            raise _translate_error("be written", uri, error) from error
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Copy it."""
-        passing = Passing(on_bytes)
-        with self._opened(uri) as file:
-            keep(passing.see(pieces_of(file)), to)
-            return _info(uri, os.fstat(file.fileno()), sha256=passing.sha256)
+        """Download to a file atomically."""
+        stream = HashingStream(on_bytes)
+        with self._open(uri) as file:
+            write_atomically(stream.wrap(read_chunks(file)), to)
+            return _info(uri, os.fstat(file.fileno()), sha256=stream.sha256)
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Copy it to a file without a name, and give it the name if that is free."""
-        there = self.path(uri, to_write=True)
-        passing = Passing(on_bytes)
+        """Upload unless it exists."""
+        target = self.path(uri, to_write=True)
+        stream = HashingStream(on_bytes)
         created = False
         with path.open("rb") as source:
             try:
-                if not there.exists():
-                    created = atomic_files.create(there, lambda file: file.writelines(passing.see(pieces_of(source))))
+                if not target.exists():
+                    created = atomic_files.create(
+                        target, lambda file: file.writelines(stream.wrap(read_chunks(source)))
+                    )
                 if created:
-                    return _info(uri, there.stat(), sha256=passing.sha256, created=True)
-                if there.is_dir():
+                    return _info(uri, target.stat(), sha256=stream.sha256, created=True)
+                if target.is_dir():
                     raise BlobNameInvalid(f"{uri} cannot be written: it is a folder")
             except OSError as error:
-                raise _refused("be written", uri, error) from error
-        return self._described(uri)
+                raise _translate_error("be written", uri, error) from error
+        return self._read_metadata(uri)
 
     def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Copy it to a file beside, which then takes the name."""
-        there = self.path(uri, to_write=True)
-        passing = Passing(on_bytes)
+        """Upload, replacing."""
+        target = self.path(uri, to_write=True)
+        stream = HashingStream(on_bytes)
         with path.open("rb") as source:
             try:
-                atomic_files.replace(there, lambda file: file.writelines(passing.see(pieces_of(source))))
-                return _info(uri, there.stat(), sha256=passing.sha256, created=True)
+                atomic_files.replace(target, lambda file: file.writelines(stream.wrap(read_chunks(source))))
+                return _info(uri, target.stat(), sha256=stream.sha256, created=True)
             except OSError as error:
-                raise _refused("be written", uri, error) from error
+                raise _translate_error("be written", uri, error) from error
 
     def delete(self, uri: BlobUri) -> bool:
-        """Take it away, for good."""
+        """Delete a blob; return whether it existed."""
         path = self.path(uri, to_write=True)
         if self.find(uri) is None:
             return False
@@ -132,48 +134,48 @@ class BlobFiles:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _refused("be deleted", uri, error) from error
+            raise _translate_error("be deleted", uri, error) from error
         return True
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_ours(self, path: Path, homes: Sequence[Path]) -> bool:
+    def _is_allowed(self, path: Path, roots: Sequence[Path]) -> bool:
         real = Path(os.path.realpath(path))
-        return any(real.is_relative_to(home) for home in homes)
+        return any(real.is_relative_to(root) for root in roots)
 
-    def _opened(self, uri: BlobUri) -> IO[bytes]:
+    def _open(self, uri: BlobUri) -> IO[bytes]:
         path = self.path(uri)
         try:
             return path.open("rb")
         except OSError as error:
-            raise _refused("be read", uri, error) from error
+            raise _translate_error("be read", uri, error) from error
 
-    def _described(self, uri: BlobUri) -> BlobInfo:
-        """Return what is there, with its checksum."""
-        passing = Passing()
-        with self._opened(uri) as file:
-            for _ in passing.see(pieces_of(file)):
+    def _read_metadata(self, uri: BlobUri) -> BlobInfo:
+        """Return the metadata of an existing blob with its checksum."""
+        stream = HashingStream()
+        with self._open(uri) as file:
+            for _ in stream.wrap(read_chunks(file)):
                 pass
-            return _info(uri, os.fstat(file.fileno()), sha256=passing.sha256)
+            return _info(uri, os.fstat(file.fileno()), sha256=stream.sha256)
 
     def _in_folder(self, uri: BlobUri, folder: Path) -> Iterator[BlobInfo]:
         try:
             with os.scandir(folder) as entries:
-                # With its slash a folder stands where all that is in it stands among full names.
+                # The slash sorts a folder where the full names of its files sort.
                 inside = sorted(
                     (f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name) for entry in entries
                 )
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise _refused("be listed", uri, error) from error
+            raise _translate_error("be listed", uri, error) from error
         for name in inside:
             child = BlobUri(uri.scheme, uri.container, f"{uri.name}/{name.rstrip('/')}".lstrip("/"))
             if not may_be_named(child.name):
                 continue
             if name.endswith("/"):
                 yield from self._in_folder(child, folder / name)
-            elif self._is_ours(folder / name, [*self._homes, *self._roots]):
+            elif self._is_allowed(folder / name, [*self._zone_roots, *self._roots]):
                 info = self.find(child)
                 if info is not None:
                     yield info
@@ -190,9 +192,9 @@ def _info(uri: BlobUri, status: os.stat_result, *, sha256: str = "", created: bo
     )
 
 
-def _refused(action: str, uri: BlobUri, error: OSError) -> Exception:
+def _translate_error(action: str, uri: BlobUri, error: OSError) -> Exception:
     if isinstance(error, FileNotFoundError):
         return BlobNotFound(f"there is nothing at {uri}")
-    if error.errno in _NO_NAME:
-        return BlobNameInvalid(f"{uri} cannot {action}: {_NO_NAME[error.errno]}")
-    return BlobsUnavailable(f"{uri} cannot {action}: {error_text(error)}")
+    if error.errno in _NAME_ERRORS:
+        return BlobNameInvalid(f"{uri} cannot {action}: {_NAME_ERRORS[error.errno]}")
+    return BlobsUnavailable(f"{uri} cannot {action}: {format_os_error(error)}")

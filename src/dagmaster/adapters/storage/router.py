@@ -1,4 +1,4 @@
-"""Storage: files, Azure, S3, Google Cloud, and memory, alike. Here is the door; the rooms are beside it."""
+"""Route each URI to the backend of its scheme: files or an object store."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class ObjectStorage:
-    """`zones` maps bronze, silver and gold to URLs. Files below `roots` may be read too, and blobs in `containers`.
+    """The storage of all schemes. `zones` maps bronze, silver and gold to URLs.
 
-    `closed` are places that no user may name, though they lie in such a container.
+    Files below `roots` and blobs in `containers` may be read too. `closed` are URLs in such a container that users may
+    not use.
     """
 
     def __init__(
@@ -29,79 +30,79 @@ class ObjectStorage:
         containers: Sequence[str] = (),
         closed: Sequence[str] = (),
     ) -> None:
-        self._zones = {zone: _place(url) for zone, url in zones.items()}
-        homes = [*self._zones.values(), *map(_place, containers)]
-        self._containers = {(home.scheme, home.container) for home in homes if home.scheme != "file"}
-        self._closed = [place for place in map(_place, closed) if place.scheme != "file" and place.name]
+        self._zones = {zone: _parse_root(url) for zone, url in zones.items()}
+        allowed = [*self._zones.values(), *map(_parse_root, containers)]
+        self._containers = {(root.scheme, root.container) for root in allowed if root.scheme != "file"}
+        self._closed = [root for root in map(_parse_root, closed) if root.scheme != "file" and root.name]
         self._roots = [Path(root).absolute() for root in roots]
-        folders = [Path(f"/{home.name}") for home in self._zones.values() if home.scheme == "file"]
+        folders = [Path(f"/{root.name}") for root in self._zones.values() if root.scheme == "file"]
         self._files = BlobFiles(folders, self._roots)
         self._stores: BlobStores | None = None
 
     def resolve(self, text: str, *, container: str | None = None) -> BlobUri:
-        """Return a URI as it is; a name in its container or in bronze; a path, where the directory is allowed."""
+        """Resolve a URI; a name in its container or in bronze; or a path below an allowed directory."""
         if container is not None:
-            return self._allowed(self._in_container(container, text))
+            return self._check_allowed(self._in_container(container, text))
         if "://" in text:
-            return self._allowed(BlobUri.parse(text))
+            return self._check_allowed(BlobUri.parse(text))
         if text.startswith("/"):
-            return self._allowed(BlobUri("file", "", check_name(text[1:])))
+            return self._check_allowed(BlobUri("file", "", check_name(text[1:])))
         name = check_name(text.removeprefix("./"))
-        in_bronze = self._allowed(self.in_zone("bronze", name))
+        in_bronze = self._check_allowed(self.in_zone("bronze", name))
         for root in self._roots:
             if (root / name).is_file() and self.find(in_bronze) is None:
-                return self._allowed(BlobUri("file", "", str(root / name)[1:]))
+                return self._check_allowed(BlobUri("file", "", str(root / name)[1:]))
         return in_bronze
 
     def in_zone(self, zone: str, name: str = "") -> BlobUri:
-        """Return the zone's place, and the name below it."""
+        """Return a URI in a zone; without a name that of the zone itself."""
         if zone not in self._zones:
             raise BlobNameInvalid(f"there is no zone {zone!r}: the zones are {', '.join(self._zones)}")
-        home = self._zones[zone]
-        joined = "/".join(part for part in (home.name, name and check_name(name)) if part)
-        return BlobUri(home.scheme, home.container, joined)
+        root = self._zones[zone]
+        joined = "/".join(part for part in (root.name, name and check_name(name)) if part)
+        return BlobUri(root.scheme, root.container, joined)
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """Ask for its size."""
-        return self._room(uri).find(uri)
+        """Return the metadata of a blob, if it exists."""
+        return self._backend(uri).find(uri)
 
-    def under(self, uri: BlobUri) -> Iterator[BlobInfo]:
-        """In order of names, and never all of them in memory."""
-        return self._room(uri).under(uri)
+    def list_blobs(self, uri: BlobUri) -> Iterator[BlobInfo]:
+        """Yield blobs in name order, streaming."""
+        return self._backend(uri).list_blobs(uri)
 
     def read(self, uri: BlobUri) -> bytes:
-        """Return all of it."""
-        return self._room(uri).read(uri)
+        """Return the content."""
+        return self._backend(uri).read(uri)
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
-        """Over what was there."""
-        return self._room(uri).write(uri, data)
+        """Write a blob, replacing an existing one."""
+        return self._backend(uri).write(uri, data)
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Stream it into a file, which is whole or not there."""
-        return self._room(uri).fetch(uri, to, on_bytes)
+        """Download to a file atomically."""
+        return self._backend(uri).fetch(uri, to, on_bytes)
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Stream it there, unless something is there."""
-        return self._room(uri).publish(path, uri, on_bytes)
+        """Upload unless it exists."""
+        return self._backend(uri).publish(path, uri, on_bytes)
 
     def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Stream it there, over what is there."""
-        return self._room(uri).replace(path, uri, on_bytes)
+        """Upload, replacing."""
+        return self._backend(uri).replace(path, uri, on_bytes)
 
     def delete(self, uri: BlobUri) -> bool:
-        """Look, and take it away."""
-        return self._room(uri).delete(uri)
+        """Delete a blob; return whether it existed."""
+        return self._backend(uri).delete(uri)
 
     def local_path(self, uri: BlobUri) -> Path | None:
-        """Return the file itself."""
+        """Return the local path."""
         return self._files.path(uri) if uri.scheme == "file" else None
 
     def gdal_path(self, uri: BlobUri) -> GdalPath:
-        """Return a file's path, or that of GDAL's own reader for this scheme."""
+        """Return the path and options with which GDAL reads a blob in place."""
         from dagmaster.adapters.storage.config import gdal_path
 
-        return gdal_path(self._allowed(uri))
+        return gdal_path(self._check_allowed(uri))
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,45 +116,40 @@ class ObjectStorage:
         return BlobUri.parse(f"{bronze.scheme}://{container}/{name}")
 
     def _folder_of_root(self, bronze: BlobUri, container: str, joined: str) -> BlobUri | None:
-        """As with a file: what bronze does not have may lie below a directory that may be read."""
+        """Return the URI below a readable directory that has this folder, unless bronze has it."""
         if bronze.scheme != "file" or Path(f"/{bronze.name}", container).exists():
             return None
         roots = (root for root in self._roots if (root / container).is_dir())
         return next((BlobUri("file", "", str(root / joined)[1:]) for root in roots), None)
 
-    def _allowed(self, uri: BlobUri) -> BlobUri:
+    def _check_allowed(self, uri: BlobUri) -> BlobUri:
         """Check that a file is in a zone or below a root, links resolved, and a blob in an allowed container.
 
-        The worker's credentials may open many more than its users have a right to.
+        The credentials of a worker may open more containers than its users have a right to.
         """
         if uri.scheme == "file":
             self._files.path(uri)
             return uri
         if (uri.scheme, uri.container) not in self._containers:
             raise BlobNameInvalid(
-                f"{uri.scheme}://{uri.container} may not be used here: it is the container of no zone, and"
+                f"{uri.scheme}://{uri.container} may not be used here: it is not the container of a zone, and"
                 " DAGMASTER_STORAGE_CONTAINERS does not name it"
             )
-        if any(_is_below(uri, place) for place in self._closed):
+        if any(uri.is_below(root) for root in self._closed):
             raise BlobNameInvalid(f"{uri} may not be used here: outputs of jobs are kept there")
         return uri
 
-    def _room(self, uri: BlobUri) -> BlobFiles | BlobStores:
+    def _backend(self, uri: BlobUri) -> BlobFiles | BlobStores:
         if uri.scheme == "file":
             return self._files
         if self._stores is None:
             from dagmaster.adapters.storage.object_stores import BlobStores
 
-            self._stores = BlobStores([home for home in self._zones.values() if home.scheme != "file"])
+            self._stores = BlobStores([root for root in self._zones.values() if root.scheme != "file"])
         return self._stores
 
 
-def _is_below(uri: BlobUri, place: BlobUri) -> bool:
-    same = (uri.scheme, uri.container) == (place.scheme, place.container)
-    return same and f"{uri.name}/".startswith(f"{place.name}/")
-
-
-def _place(url: str) -> BlobUri:
-    """Return a zone's place: of what stands for a whole bucket the name is empty."""
+def _parse_root(url: str) -> BlobUri:
+    """Parse the URL of a zone or container; the name of a whole bucket is empty."""
     inside = BlobUri.parse(f"{url.rstrip('/')}/x")
     return BlobUri(inside.scheme, inside.container, inside.name[:-1].rstrip("/"))

@@ -17,10 +17,11 @@ from psycopg import errors as pg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from dagmaster.adapters.tables.parquet_tables import around, has_new_source, unknown
-from dagmaster.adapters.tables.postgres_copy import copy_pieces
+from dagmaster.adapters.tables.parquet_tables import check_existing, table_not_found
+from dagmaster.adapters.tables.postgres_copy import encode_copy
 from dagmaster.errors import DagmasterError, PermanentError, TablesUnavailable
 from dagmaster.geo import arrow_features
+from dagmaster.geo.bounding_boxes import bbox_union
 from dagmaster.ports.tables import CHUNK_COLUMN, TableInfo, TableSpec, check_chunk, check_table
 
 if TYPE_CHECKING:
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-
 MAX_COLUMNS: Final = 1600
-"""Of a table of PostgreSQL."""
+"""The limit of a table in PostgreSQL."""
 LOCK_SECONDS: Final = 300
-MADE_OF: Final = "dagmaster made this of "
-"""The comment of a table, which psql and QGIS show."""
+SOURCE_PREFIX: Final = "dagmaster source: "
+"""The start of the comment of a table, which psql and QGIS show."""
+_SOURCE_PREFIXES: Final = (SOURCE_PREFIX, "dagmaster made this of ")
+"""Existing tables may have the second one."""
 
 _TYPES: Final = {
     "text": "text",
@@ -49,8 +51,8 @@ _SESSION: Final = (
     f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
     " SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL tcp_keepalives_count = 3"
 )
-_OTHERS: Final = (pg.OperationalError, pg.InterfaceError, pg.ReadOnlySqlTransaction)
-"""Not reached, ended, no room, a lock that nobody gave back, a standby in its place: trying again may help."""
+_TRANSIENT: Final = (pg.OperationalError, pg.InterfaceError, pg.ReadOnlySqlTransaction)
+"""Unreachable, shut down, disk full, lock timeout, failover to a standby: a retry may help."""
 
 
 class PostgisTables:
@@ -67,60 +69,60 @@ class PostgisTables:
                 " leave some out, or keep it as GeoParquet",
                 kind="invalid_input",
             )
-        with self._connected() as connection:
-            self._have_postgis(connection)
+        with self._transaction() as connection:
+            self._ensure_postgis(connection)
             _lock(connection, spec.name)
             if "." in spec.name:
                 schema = spec.name.partition(".")[0]
                 # Of two concurrent CREATE SCHEMA one fails, despite IF NOT EXISTS.
                 _lock(connection, f"schema {schema}")
                 connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
-            if _is_there(connection, spec.name):
-                if has_new_source(spec, _spec(connection, spec.name), replace=replace):
-                    _remember(connection, spec)
+            if _table_exists(connection, spec.name):
+                if check_existing(spec, _spec(connection, spec.name), replace=replace):
+                    _record_source(connection, spec)
                 return False
             kind = f"geometry({spec.geometry_type.replace(' ', '')},{int(spec.srid)})"
             columns = [(name, _TYPES[type_]) for name, type_ in spec.columns.items()]
             columns += [(spec.geometry_column, kind), (CHUNK_COLUMN, "text NOT NULL")]
-            # The types are ours; the names are the user's, and quoted.
-            made = [sql.SQL("{} " + type_).format(sql.Identifier(name)) for name, type_ in columns]
-            table = _quoted(spec.name)
-            connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(made)))
+            # The types are constants; the names come from the user, and are quoted.
+            definitions = [sql.SQL("{} " + type_).format(sql.Identifier(name)) for name, type_ in columns]
+            table = _identifier(spec.name)
+            connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(definitions)))
             geometry, chunk = sql.Identifier(spec.geometry_column), sql.Identifier(CHUNK_COLUMN)
             connection.execute(sql.SQL("CREATE INDEX ON {} USING gist ({})").format(table, geometry))
             connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(table, chunk))
-            _remember(connection, spec)
+            _record_source(connection, spec)
             return True
 
     def replace_chunk(self, table: str, chunk: str, rows: Any) -> int:
         """DELETE and COPY in one transaction."""
         check_chunk(chunk)
-        with self._connected() as connection:
+        with self._transaction() as connection:
             _lock(connection, check_table(table), shared=True)
             _lock(connection, f"{table}/{chunk}")
-            spec = _known(connection, table)
+            spec = _require_spec(connection, table)
             fitting = arrow_features.fit_to_table(rows, spec)
-            name, mark = _quoted(table), sql.Identifier(CHUNK_COLUMN)
-            connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(name, mark), [chunk])
+            name, chunk_column = _identifier(table), sql.Identifier(CHUNK_COLUMN)
+            connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(name, chunk_column), [chunk])
             names = sql.SQL(", ").join(map(sql.Identifier, [*fitting.column_names, CHUNK_COLUMN]))
             command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(name, names)
             with connection.cursor() as cursor, cursor.copy(command) as copy:
-                for piece in copy_pieces(fitting, spec, chunk):
-                    copy.write(piece)
+                for chunk_bytes in encode_copy(fitting, spec, chunk):
+                    copy.write(chunk_bytes)
             return int(fitting.num_rows)
 
     def keep_only(self, table: str, chunks: Sequence[str]) -> int:
         """Wait for uploads in progress, then delete the other chunks."""
-        with self._connected() as connection:
+        with self._transaction() as connection:
             _lock(connection, check_table(table))
-            _known(connection, table)
+            _require_spec(connection, table)
             command = sql.SQL("DELETE FROM {} WHERE {} <> ALL(%s)")
-            mark = sql.Identifier(CHUNK_COLUMN)
-            return connection.execute(command.format(_quoted(table), mark), [list(chunks)]).rowcount
+            chunk_column = sql.Identifier(CHUNK_COLUMN)
+            return connection.execute(command.format(_identifier(table), chunk_column), [list(chunks)]).rowcount
 
     def describe(self, table: str) -> TableInfo | None:
         """Return the row count and extent of each chunk."""
-        with self._connected() as connection:
+        with self._transaction() as connection:
             spec = _spec(connection, table)
             if spec is None:
                 return None
@@ -128,15 +130,16 @@ class PostgisTables:
                 "SELECT chunk, rows, ST_XMin(box), ST_YMin(box), ST_XMax(box), ST_YMax(box)"
                 " FROM (SELECT {} AS chunk, count(*) AS rows, ST_Extent({}) AS box FROM {} GROUP BY 1) AS chunks"
                 ' ORDER BY chunk COLLATE "C"'
-            ).format(sql.Identifier(CHUNK_COLUMN), sql.Identifier(spec.geometry_column), _quoted(table))
+            ).format(sql.Identifier(CHUNK_COLUMN), sql.Identifier(spec.geometry_column), _identifier(table))
             rows = connection.execute(command).fetchall()
+        boxes = [(row[2], row[3], row[4], row[5]) for row in rows if row[2] is not None]
         return TableInfo(
             name=table,
             href=self._href(table),
             rows=sum(row[1] for row in rows),
             chunks=tuple(row[0] for row in rows),
             srid=spec.srid,
-            bbox=around([(row[2], row[3], row[4], row[5]) for row in rows if row[2] is not None]),
+            bbox=bbox_union(boxes) if boxes else None,
             columns=dict(spec.columns),
             geometry_type=spec.geometry_type,
             geometry_column=spec.geometry_column,
@@ -144,38 +147,38 @@ class PostgisTables:
         )
 
     def read(self, table: str) -> Any:
-        """Fetch all of it."""
+        """Fetch all rows."""
         import pyarrow as pa
 
-        with self._connected() as connection:
-            spec = _known(connection, table)
+        with self._transaction() as connection:
+            spec = _require_spec(connection, table)
             columns_sql = [
                 sql.SQL("{}::text").format(sql.Identifier(name)) if kind == "json" else sql.Identifier(name)
                 for name, kind in spec.columns.items()
             ]
             columns_sql.append(sql.SQL("ST_AsBinary({})").format(sql.Identifier(spec.geometry_column)))
-            command = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns_sql), _quoted(table))
+            command = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns_sql), _identifier(table))
             with connection.cursor(binary=True) as cursor:
                 rows = cursor.execute(command).fetchall()
         schema = arrow_features.arrow_schema(spec)
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        arrays = [pa.array(values, one.type) for values, one in zip(columns, schema, strict=True)]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
         return pa.table(arrays, schema=schema)
 
     def drop(self, table: str) -> bool:
         """Drop the table, if dagmaster created it."""
-        with self._connected() as connection:
+        with self._transaction() as connection:
             _lock(connection, check_table(table))
-            if not _is_there(connection, table):
+            if not _table_exists(connection, table):
                 return False
-            _known(connection, table)
-            connection.execute(sql.SQL("DROP TABLE {}").format(_quoted(table)))
+            _require_spec(connection, table)
+            connection.execute(sql.SQL("DROP TABLE {}").format(_identifier(table)))
             return True
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Connection[Any]]:
+    def _transaction(self) -> Iterator[Connection[Any]]:
         """Yield a connection in a transaction; translate driver errors."""
         try:
             with psycopg.connect(self._url, connect_timeout=10, prepare_threshold=None) as connection:
@@ -183,12 +186,14 @@ class PostgisTables:
                 yield connection
         except DagmasterError:
             raise
-        except _OTHERS as error:
-            raise TablesUnavailable(f"PostGIS at {self._place()} does not answer: {_said(error)}") from error
+        except _TRANSIENT as error:
+            raise TablesUnavailable(f"PostGIS at {self._address()} is unavailable: {_server_message(error)}") from error
         except (pg.DataError, pg.IntegrityError, pg.ProgrammingError, pg.NotSupportedError, pg.InternalError) as error:
-            raise PermanentError(f"PostGIS rejected the request: {_said(error)}", kind="invalid_input") from error
+            raise PermanentError(
+                f"PostGIS rejected the request: {_server_message(error)}", kind="invalid_input"
+            ) from error
 
-    def _have_postgis(self, connection: Connection[Any]) -> None:
+    def _ensure_postgis(self, connection: Connection[Any]) -> None:
         command = "SELECT 1 FROM pg_extension WHERE extname = 'postgis'"
         if connection.execute(command).fetchone():
             return
@@ -197,14 +202,14 @@ class PostgisTables:
             connection.execute("CREATE EXTENSION IF NOT EXISTS postgis")
         except (pg.InsufficientPrivilege, pg.FeatureNotSupported, pg.UndefinedFile) as error:
             raise TablesUnavailable(
-                f"the database at {self._place()} has no PostGIS, and it cannot be created ({_said(error)}): ask an"
-                " administrator to run CREATE EXTENSION postgis"
+                f"the database at {self._address()} has no PostGIS, and it cannot be created"
+                f" ({_server_message(error)}): ask an administrator to run CREATE EXTENSION postgis"
             ) from error
 
     def _href(self, table: str) -> str:
-        return f"postgresql://{self._place()}/{table}"
+        return f"postgresql://{self._address()}/{table}"
 
-    def _place(self) -> str:
+    def _address(self) -> str:
         """Return the server's address without credentials."""
         conninfo = conninfo_to_dict(self._url)
         host = str(conninfo.get("host") or "localhost").rpartition("/")[2]
@@ -218,39 +223,39 @@ def _lock(connection: Connection[Any], name: str, *, shared: bool = False) -> No
     connection.execute(command, [f"dagmaster.tables {name}"])
 
 
-def _quoted(table: str) -> sql.Composable:
+def _identifier(table: str) -> sql.Composable:
     return sql.Identifier(*check_table(table).split("."))
 
 
-def _is_there(connection: Connection[Any], table: str) -> bool:
-    row = connection.execute("SELECT to_regclass(%s)", [_quoted(table).as_string(connection)]).fetchone()
+def _table_exists(connection: Connection[Any], table: str) -> bool:
+    row = connection.execute("SELECT to_regclass(%s)", [_identifier(table).as_string(connection)]).fetchone()
     return row is not None and row[0] is not None
 
 
-def _known(connection: Connection[Any], table: str) -> TableSpec:
+def _require_spec(connection: Connection[Any], table: str) -> TableSpec:
     spec = _spec(connection, table)
     if spec is None:
-        raise unknown(table)
+        raise table_not_found(table)
     return spec
 
 
-def _remember(connection: Connection[Any], spec: TableSpec) -> None:
+def _record_source(connection: Connection[Any], spec: TableSpec) -> None:
     """Record the source as a comment, unless there is another comment."""
-    there = _comment(connection, spec.name)
-    if spec.source and (not there or there.startswith(MADE_OF)):
-        comment = sql.Literal(f"{MADE_OF}{spec.source}")
-        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(_quoted(spec.name), comment))
+    existing = _comment(connection, spec.name)
+    if spec.source and (not existing or existing.startswith(_SOURCE_PREFIXES)):
+        comment = sql.Literal(f"{SOURCE_PREFIX}{spec.source}")
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(_identifier(spec.name), comment))
 
 
 def _comment(connection: Connection[Any], table: str) -> str:
     command = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
-    row = connection.execute(command, [_quoted(table).as_string(connection)]).fetchone()
+    row = connection.execute(command, [_identifier(table).as_string(connection)]).fetchone()
     return str(row[0]) if row else ""
 
 
 def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
-    """Return the spec of a table from the server's catalog; None if it is missing or not ours."""
-    if not _is_there(connection, table):
+    """Return the spec of a table from the system catalog; None if it is missing or was not created by dagmaster."""
+    if not _table_exists(connection, table):
         return None
     rows = connection.execute(
         """
@@ -260,24 +265,24 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
         WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
         ORDER BY a.attnum
         """,
-        [_quoted(table).as_string(connection)],
+        [_identifier(table).as_string(connection)],
     ).fetchall()
-    ours = {type_: kind for kind, type_ in _TYPES.items()}
-    shapes = [row for row in rows if row[1].rpartition(".")[2] == "geometry"]
-    columns = {row[0]: ours.get(row[1]) for row in rows if row not in shapes and row[0] != CHUNK_COLUMN}
-    known = {name: kind for name, kind in columns.items() if kind is not None}
-    if len(shapes) != 1 or len(known) != len(columns) or CHUNK_COLUMN not in [row[0] for row in rows]:
+    column_types = {type_: kind for kind, type_ in _TYPES.items()}
+    geometries = [row for row in rows if row[1].rpartition(".")[2] == "geometry"]
+    columns = {row[0]: column_types.get(row[1]) for row in rows if row not in geometries and row[0] != CHUNK_COLUMN}
+    supported = {name: kind for name, kind in columns.items() if kind is not None}
+    if len(geometries) != 1 or len(supported) != len(columns) or CHUNK_COLUMN not in [row[0] for row in rows]:
         return None
-    name, _, kind, srid, _ = shapes[0]
+    name, _, kind, srid, _ = geometries[0]
     geometry_type = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
     comment = _comment(connection, table)
-    source = comment.removeprefix(MADE_OF) if comment.startswith(MADE_OF) else ""
+    source = next((comment.removeprefix(prefix) for prefix in _SOURCE_PREFIXES if comment.startswith(prefix)), "")
     return TableSpec(
-        name=table, columns=known, geometry_type=geometry_type, srid=srid, geometry_column=name, source=source
+        name=table, columns=supported, geometry_type=geometry_type, srid=srid, geometry_column=name, source=source
     )
 
 
-def _said(error: psycopg.Error) -> str:
+def _server_message(error: psycopg.Error) -> str:
     """Return the server's message with its detail."""
     message = error.diag.message_primary or str(error).strip()
     detail = error.diag.message_detail or error.diag.context

@@ -20,44 +20,46 @@ if TYPE_CHECKING:
 HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 TRAILER: Final = struct.pack(">h", -1)
 NULL: Final = struct.pack(">i", -1)
-PIECE_ROWS: Final = 4096
-PIECE_BYTES: Final = 4 * 1024 * 1024
-"""How much is put together at a time, beside the rows themselves."""
+MAX_BATCH_ROWS: Final = 4096
+MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Limits of the encoded rows in memory, in addition to the rows themselves."""
 
 _HAS_SRID: Final = 0x20000000
-_HEAD: Final = 5
-"""Bytes of WKB up to the end of the type: order of bytes, type."""
+_WKB_HEADER_BYTES: Final = 5
+"""The byte order and the type."""
 _FROM_2000_DAYS: Final = 10_957
 _FROM_2000_MICROSECONDS: Final = _FROM_2000_DAYS * 86_400_000_000
 
 
-def copy_pieces(rows: pa.Table, spec: TableSpec, chunk: str) -> Iterator[bytes]:
+def encode_copy(rows: pa.Table, spec: TableSpec, chunk: str) -> Iterator[bytes]:
     """Yield the COPY stream of these rows, each with its chunk name last."""
     count = rows.num_columns + 1
     start = struct.pack(">h", count)
     last = _field(chunk.encode())
     yield HEADER
-    for batch in rows.to_batches(max_chunksize=_piece_rows(rows)):
+    for batch in rows.to_batches(max_chunksize=_batch_rows(rows)):
         columns: list[Any] = []
-        for one, column in zip(batch.schema, batch.columns, strict=True):
-            kind = spec.columns.get(one.name, "")
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            kind = spec.columns.get(field.name, "")
             columns.append(
-                _geometries(column, spec.srid) if one.name == spec.geometry_column else _fields(column, kind)
+                _encode_geometries(column, spec.srid)
+                if field.name == spec.geometry_column
+                else _encode_column(column, kind)
             )
         yield b"".join(chain.from_iterable(zip(repeat(start), *columns, repeat(last, batch.num_rows), strict=False)))
     yield TRAILER
 
 
-def _piece_rows(rows: pa.Table) -> int:
-    a_row = max(rows.nbytes // max(rows.num_rows, 1), 1)
-    return int(max(1, min(PIECE_ROWS, PIECE_BYTES // a_row)))
+def _batch_rows(rows: pa.Table) -> int:
+    row_bytes = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    return int(max(1, min(MAX_BATCH_ROWS, MAX_BATCH_BYTES // row_bytes)))
 
 
 def _field(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def _geometries(column: pa.Array, srid: int) -> list[bytes]:
+def _encode_geometries(column: pa.Array, srid: int) -> list[bytes]:
     """Convert WKB to EWKB: the SRID follows the type. EWKB is passed through."""
     tail = struct.pack("<I", srid), struct.pack(">I", srid)
     heads: dict[bytes, bytes | None] = {}
@@ -67,19 +69,19 @@ def _geometries(column: pa.Array, srid: int) -> list[bytes]:
         if wkb is None:
             fields.append(NULL)
             continue
-        head = wkb[:_HEAD]
+        head = wkb[:_WKB_HEADER_BYTES]
         if head not in heads:
             heads[head] = _with_srid(head, tail)
-        longer = heads[head]
-        if longer is None:
+        extended = heads[head]
+        if extended is None:
             fields += [pack(len(wkb)) + wkb]
         else:
-            fields.append(b"".join((pack(len(wkb) + 4), longer, wkb[_HEAD:])))
+            fields.append(b"".join((pack(len(wkb) + 4), extended, wkb[_WKB_HEADER_BYTES:])))
     return fields
 
 
 def _with_srid(head: bytes, tail: tuple[bytes, bytes]) -> bytes | None:
-    if len(head) < _HEAD or head[0] > 1:
+    if len(head) < _WKB_HEADER_BYTES or head[0] > 1:
         raise PermanentError("a geometry is not WKB: it has no type", kind="invalid_input")
     order = "<" if head[0] else ">"
     (kind,) = struct.unpack(f"{order}I", head[1:])
@@ -88,33 +90,35 @@ def _with_srid(head: bytes, tail: tuple[bytes, bytes]) -> bytes | None:
     return head[:1] + struct.pack(f"{order}I", kind | _HAS_SRID) + tail[0 if head[0] else 1]
 
 
-def _fields(column: pa.Array, kind: str) -> Sequence[bytes]:
+def _encode_column(column: pa.Array, kind: str) -> Sequence[bytes]:
     match kind:
         case "text":
-            return [NULL if one is None else _field(one) for one in column.cast(pa.binary()).to_pylist()]
+            return [NULL if value is None else _field(value) for value in column.cast(pa.binary()).to_pylist()]
         case "json":
-            return [NULL if one is None else _field(b"\x01" + one) for one in column.cast(pa.binary()).to_pylist()]
+            return [
+                NULL if value is None else _field(b"\x01" + value) for value in column.cast(pa.binary()).to_pylist()
+            ]
         case "boolean":
-            return _fixed(column, pa.uint8(), ">u1")
+            return _encode_fixed(column, pa.uint8(), ">u1")
         case "integer":
-            return _fixed(column, pa.int64(), ">i8")
+            return _encode_fixed(column, pa.int64(), ">i8")
         case "number":
-            return _fixed(column, pa.float64(), ">f8")
+            return _encode_fixed(column, pa.float64(), ">f8")
         case "date":
-            return _fixed(column, pa.int32(), ">i4", since=_FROM_2000_DAYS)
+            return _encode_fixed(column, pa.int32(), ">i4", epoch=_FROM_2000_DAYS)
         case "timestamp":
-            return _fixed(column, pa.int64(), ">i8", since=_FROM_2000_MICROSECONDS)
+            return _encode_fixed(column, pa.int64(), ">i8", epoch=_FROM_2000_MICROSECONDS)
     raise PermanentError(f"there is no column type {kind!r}", kind="invalid_input")
 
 
-def _fixed(column: pa.Array, as_type: pa.DataType, code: str, since: int = 0) -> Sequence[bytes]:
+def _encode_fixed(column: pa.Array, as_type: pa.DataType, code: str, epoch: int = 0) -> Sequence[bytes]:
     """Encode fixed-length fields at once."""
-    values = pc.fill_null(column.cast(as_type), pa.scalar(since, as_type) if since else pa.scalar(0, as_type))
+    values = pc.fill_null(column.cast(as_type), pa.scalar(epoch, as_type) if epoch else pa.scalar(0, as_type))
     numbers = values.to_numpy(zero_copy_only=False)
-    made = np.empty(len(numbers), dtype=[("length", ">i4"), ("value", code)])
-    made["length"] = made.dtype["value"].itemsize
-    made["value"] = numbers - since if since else numbers
-    data, size = made.tobytes(), made.dtype.itemsize
+    records = np.empty(len(numbers), dtype=[("length", ">i4"), ("value", code)])
+    records["length"] = records.dtype["value"].itemsize
+    records["value"] = numbers - epoch if epoch else numbers
+    data, size = records.tobytes(), records.dtype.itemsize
     fields = [data[at : at + size] for at in range(0, len(data), size)]
     if column.null_count:
         for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():

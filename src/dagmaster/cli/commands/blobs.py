@@ -44,7 +44,7 @@ blobs.add_command(put)
 blobs.add_command(rm)
 
 
-@blobs.command(name="list", epilog="Exit codes: 0 listed, 2 bad usage or bad input, 3 the storage does not answer.")
+@blobs.command(name="list", epilog="Exit codes: 0 listed, 2 bad usage or bad input, 3 the storage is unavailable.")
 @click.argument("prefix", required=False)
 @zone_option
 @json_option
@@ -65,7 +65,7 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
     with storage_errors():
         storage = open_services(data_dir).blobs
         uri = storage.in_zone(zone) if prefix is None else resolve_prefix(storage, prefix, zone)
-        for info in storage.under(uri) if prefix is None else _blob_and_below(storage, uri):
+        for info in storage.list_blobs(uri) if prefix is None else _blob_and_below(storage, uri):
             count, size = count + 1, size + info.size
             if as_json:
                 modified = format_modified(info) or None
@@ -81,7 +81,7 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
     return COMPLETED
 
 
-@blobs.command(epilog="Exit codes: 0 fetched, 2 bad usage or bad input, 3 the storage does not answer.")
+@blobs.command(epilog="Exit codes: 0 fetched, 2 bad usage or bad input, 3 the storage is unavailable.")
 @click.argument("uri")
 @click.argument("file", type=click.Path(path_type=pathlib.Path))
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
@@ -120,4 +120,4 @@ def _blob_and_below(storage: Storage, uri: BlobUri) -> Iterator[BlobInfo]:
     blob = storage.find(uri) if uri.name else None
     if blob is not None:
         yield blob
-    yield from storage.under(uri)
+    yield from storage.list_blobs(uri)

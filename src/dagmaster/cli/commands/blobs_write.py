@@ -56,7 +56,7 @@ class PutResult:
     replaced: BlobInfo | None = None
 
 
-@click.command(epilog="Exit codes: 0 all are stored, 2 bad usage or bad input, 3 the storage does not answer.")
+@click.command(epilog="Exit codes: 0 all are stored, 2 bad usage or bad input, 3 the storage is unavailable.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE... [NAME]")
 @click.option("--replace", is_flag=True, help="Replace a blob of the same name that has other content.")
 @zone_option
@@ -175,7 +175,7 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
         click.echo(f"{len(results):,} files: {outcomes}; {format_bytes(size)}", err=True)
 
 
-@click.command(epilog="Exit codes: 0 they are deleted, 2 bad usage or bad input, 3 the storage does not answer.")
+@click.command(epilog="Exit codes: 0 they are deleted, 2 bad usage or bad input, 3 the storage is unavailable.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("-r", "--recursive", is_flag=True, help="Also delete everything in a folder of that name.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -231,9 +231,9 @@ def _confirm_delete(blobs: list[BlobInfo], summary: str) -> bool:
 
 def _find_matching(storage: Storage, uri: BlobUri, *, recursive: bool) -> list[BlobInfo]:
     blob = storage.find(uri)
-    below = [*storage.under(uri)] if recursive else []
+    below = [*storage.list_blobs(uri)] if recursive else []
     if blob is None and not below:
-        is_folder = not recursive and next(iter(storage.under(uri)), None) is not None
+        is_folder = not recursive and next(iter(storage.list_blobs(uri)), None) is not None
         hint = "it is a folder: use -r" if is_folder else "`dagmaster blobs list` lists the blobs"
         raise BlobNotFound(f"there is no blob at {uri}: {hint}")
     return [*([blob] if blob else []), *below]

@@ -71,7 +71,7 @@ def _parse_interval(_ctx: click.Context, _param: click.Parameter, value: str | N
     return value
 
 
-@stac.command(epilog="Exit codes: 0 done, 2 bad usage or no such collection, 3 the catalog does not answer.")
+@stac.command(epilog="Exit codes: 0 done, 2 bad usage or no such collection, 3 the catalog is unavailable.")
 @click.option(
     "--bbox",
     "box",

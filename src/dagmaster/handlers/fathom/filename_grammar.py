@@ -188,9 +188,3 @@ def cell_corner(tile: str, degrees: int) -> tuple[int, int]:
 def cell_name(west: int, south: int, degrees: int) -> str:
     """Return the name of a cell: its corner and its size."""
     return f"{tile_name(west, south)}_{degrees}deg"
-
-
-def bbox_union(boxes: Sequence[Sequence[float]]) -> list[float]:
-    """Return the bbox around boxes."""
-    west, south, east, north = zip(*boxes, strict=True)
-    return [min(west), min(south), max(east), max(north)]

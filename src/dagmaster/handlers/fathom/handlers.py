@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobNotFound, invalid_input
+from dagmaster.geo.bounding_boxes import bbox_union
 from dagmaster.geo.datetimes import normalize_datetime
 from dagmaster.geo.stac_items import collection_link
 from dagmaster.handlers.fathom.depth_codes import band_name
-from dagmaster.handlers.fathom.filename_grammar import PATTERNS, Grammar, bbox_union, tile_bbox
+from dagmaster.handlers.fathom.filename_grammar import PATTERNS, Grammar, tile_bbox
 from dagmaster.handlers.fathom.params import (
     BandStack,
     BandStackParams,
@@ -72,7 +73,7 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
     """List the files below a prefix; return the tiles to stack, those that are done, and those that are incomplete."""
     prefix = _resolve_prefix(ctx, params.prefix, params.zone)
     patterns = [params.pattern] if isinstance(params.pattern, str) else params.pattern
-    listing = find_tiles(ctx.blobs.under(prefix), prefix.name, Grammar(patterns or PATTERNS))
+    listing = find_tiles(ctx.blobs.list_blobs(prefix), prefix.name, Grammar(patterns or PATTERNS))
     if not listing.tiles:
         expected = f"expected names as {' or '.join(patterns or PATTERNS)}"
         if listing.unparsed:
@@ -150,7 +151,7 @@ def _split_done(
 
 
 def _list_names(ctx: HandlerContext, folder: str) -> set[str]:
-    return {info.uri.name for info in ctx.blobs.under(ctx.blobs.in_zone("silver", folder))}
+    return {info.uri.name for info in ctx.blobs.list_blobs(ctx.blobs.in_zone("silver", folder))}
 
 
 def _plan_tile(tile: TileFiles, periods: Sequence[int]) -> PlannedTile:
@@ -333,7 +334,7 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
         cog_url=str(uri),
         tiles=len(stacks),
         bands=band_names,
-        bbox=bbox_union([tile_bbox(tile) for tile in stacks]),
+        bbox=[*bbox_union(tile_bbox(tile) for tile in stacks)],
         size_mb=round(file.size / 1e6, 6),
         created=info.created,
         item=item,

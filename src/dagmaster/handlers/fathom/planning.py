@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import invalid_input
-from dagmaster.geo.bounding_boxes import parse_bbox, split_at_antimeridian
+from dagmaster.geo.bounding_boxes import bbox_union, parse_bbox, split_at_antimeridian
 from dagmaster.handlers.fathom.depth_codes import band_name
-from dagmaster.handlers.fathom.filename_grammar import bbox_union, cell_corner, cell_name, tile_bbox
+from dagmaster.handlers.fathom.filename_grammar import cell_corner, cell_name, tile_bbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +123,7 @@ class Cell:
     @property
     def bbox(self) -> list[float]:
         """Return the bbox of the tiles with a stack."""
-        return bbox_union([tile_bbox(tile) for tile in self.stacks or self.lacking])
+        return [*bbox_union(tile_bbox(tile) for tile in self.stacks or self.lacking)]
 
 
 def find_cells(stacks: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]], degrees: int) -> list[Cell]:

@@ -116,7 +116,7 @@ def _resolve_root(ctx: HandlerContext, container: str) -> BlobUri:
 
 def _list_blobs(ctx: HandlerContext, start: BlobUri) -> Iterator[BlobInfo]:
     try:
-        yield from ctx.blobs.under(start)
+        yield from ctx.blobs.list_blobs(start)
     except BlobNotFound as error:
         raise invalid_input(str(error)) from error
 

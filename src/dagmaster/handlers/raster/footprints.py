@@ -16,6 +16,7 @@ from rasterio.warp import transform, transform_bounds
 from shapely.affinity import translate
 
 from dagmaster.errors import invalid_input
+from dagmaster.geo.bounding_boxes import wrap_longitude
 from dagmaster.handlers.gdal import GDAL_ERRORS
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _ring_footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     ]
     return Footprint(
         geometry=_to_geojson(parts),
-        bbox=_round_bbox([_wrap_longitude(left), bottom, _wrap_longitude(right, end=True), top]),
+        bbox=_round_bbox([wrap_longitude(left), bottom, wrap_longitude(right, is_east=True), top]),
     )
 
 
@@ -126,12 +127,6 @@ def _snap_to_antimeridian(longitude: float) -> float:
 
 def _rectangle(west: float, south: float, east: float, north: float) -> list[tuple[float, float]]:
     return [(west, south), (east, south), (east, north), (west, north), (west, south)]
-
-
-def _wrap_longitude(longitude: float, *, end: bool = False) -> float:
-    """Wrap a longitude to -180 … 180. The eastern end of a bbox may be 180, its western end -180."""
-    inside = (longitude + 180) % _FULL_CIRCLE - 180
-    return inside + _FULL_CIRCLE if end and inside == -_FULL_CIRCLE / 2 else inside
 
 
 def _round_bbox(bbox: list[float]) -> list[float]:

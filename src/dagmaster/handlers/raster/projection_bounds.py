@@ -16,6 +16,7 @@ from rasterio.crs import CRS
 from rasterio.warp import transform
 
 from dagmaster.errors import invalid_input
+from dagmaster.geo.bounding_boxes import wrap_longitude
 from dagmaster.handlers.gdal import GDAL_ERRORS
 from dagmaster.handlers.raster.footprints import WGS84, crs_name, raster_footprint
 
@@ -47,7 +48,7 @@ def require_representable(source: Grid, crs: CRS) -> None:
             f" Mercator ends at {_MERCATOR_LIMIT} degrees, the poles are infinitely far away."
             f" {_clip_advice(source, [west, south, east, north])}, or choose another target_crs"
         )
-    edge = _wrap_longitude(float(proj.get("lon_0", 0)) + _HALF_CIRCLE)
+    edge = wrap_longitude(float(proj.get("lon_0", 0)) + _HALF_CIRCLE)
     span = (east - west) % _FULL_CIRCLE or _FULL_CIRCLE
     is_across = _ROUNDING < (edge - west) % _FULL_CIRCLE < span - _ROUNDING
     if is_across and span < _HALF_CIRCLE and _is_torn(crs, edge, (south + north) / 2):
@@ -72,7 +73,7 @@ def normalize_longitudes(source: Grid) -> Grid:
     turns = _FULL_CIRCLE * math.floor((middle + _HALF_CIRCLE) / _FULL_CIRCLE)
     if left - turns >= -_HALF_CIRCLE - _ROUNDING and right - turns <= _HALF_CIRCLE + _ROUNDING:
         return replace(source, affine=_shift(source.affine, -turns))
-    meridian = _wrap_longitude(middle)
+    meridian = wrap_longitude(middle)
     text, count = _GREENWICH.subn(f'PRIMEM["its own",{meridian!r}]', source.crs.to_wkt())
     if count != 1 or not text.startswith("GEOGCS["):
         return source
@@ -82,14 +83,6 @@ def normalize_longitudes(source: Grid) -> Grid:
 def _shift(affine: Affine, by: float) -> Affine:
     a, b, c, d, e, f = tuple(affine)[:6]
     return Affine(a, b, c + by, d, e, f)
-
-
-def _wrap_longitude(longitude: float, *, end: bool = False) -> float:
-    """Wrap a longitude to -180 … 180. The eastern end of a bbox may be 180, its western end -180."""
-    inside = (longitude + _HALF_CIRCLE) % _FULL_CIRCLE - _HALF_CIRCLE
-    if min(inside + _HALF_CIRCLE, _HALF_CIRCLE - inside) < _ROUNDING:
-        return _HALF_CIRCLE if end else -_HALF_CIRCLE
-    return inside
 
 
 def _side(longitude: float) -> str:
@@ -128,8 +121,8 @@ def _split_advice(source: Grid) -> str:
     column = ((_HALF_CIRCLE - left) % _FULL_CIRCLE) / pixel
     end = left + math.floor(column + _ROUNDING) * pixel
     start = left + math.ceil(column - _ROUNDING) * pixel
-    first = _format_bbox([_wrap_longitude(left), south, _wrap_longitude(end, end=True), north])
-    second = _format_bbox([_wrap_longitude(start), south, _wrap_longitude(right, end=True), north])
+    first = _format_bbox([wrap_longitude(left), south, wrap_longitude(end, is_east=True), north])
+    second = _format_bbox([wrap_longitude(start), south, wrap_longitude(right, is_east=True), north])
     return f"EPSG:3832 or a UTM zone; or split it with raster.clip, bbox={first} and bbox={second}"
 
 

@@ -41,7 +41,7 @@ class PlaceParams(BaseModel):
 
     def files(self, ctx: HandlerContext) -> list[BlobInfo]:
         """Return the blobs below the folder, sorted by name."""
-        return list(ctx.blobs.under(self.folder(ctx)))
+        return list(ctx.blobs.list_blobs(self.folder(ctx)))
 
     def rasters(self, ctx: HandlerContext) -> list[BlobUri]:
         """Return those that are rasters by name and not still being written."""

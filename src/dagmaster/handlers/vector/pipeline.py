@@ -11,6 +11,7 @@ import shapely
 
 from dagmaster.errors import BlobNotFound, PermanentError, invalid_input
 from dagmaster.geo import arrow_features
+from dagmaster.geo.bounding_boxes import bbox_union
 from dagmaster.handlers.result_uris import publish_file, result_uri, safe_name
 from dagmaster.handlers.stac.item_builder import new_collection
 from dagmaster.handlers.vector import columns, dataset_files, generalization, items, preparation, readers
@@ -109,7 +110,7 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
         problems=report.problems,
         crs=crs_label(prepared.target),
         source_crs=prepared.source_crs,
-        bbox=lon_lat_bounds(_bbox_union(boxes), prepared.target),
+        bbox=lon_lat_bounds([*bbox_union(boxes)] if boxes else None, prepared.target),
         source=_source_facts(source),
         dataset_id=params.dataset_id,
     )
@@ -283,10 +284,3 @@ def _source_facts(source: Fetched) -> dict[str, Any]:
         "modified": source.modified,
         "format": source.format,
     }
-
-
-def _bbox_union(boxes: list[tuple[float, float, float, float]]) -> list[float] | None:
-    if not boxes:
-        return None
-    west, south, east, north = zip(*boxes, strict=True)
-    return [min(west), min(south), max(east), max(north)]

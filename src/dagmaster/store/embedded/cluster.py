@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from dagmaster.atomic_files import sync_folder
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
 
 DATABASE = "dagmaster"
@@ -259,7 +260,7 @@ def create(cluster: Path, install: Install, account: Account, lock: int) -> None
         shutil.rmtree(temp_dir, ignore_errors=True)
         raise failure("could not be created", cluster.parent, result.stdout + result.stderr)
     temp_dir.rename(cluster)
-    _sync_directory(cluster.parent)
+    sync_folder(cluster.parent)
 
 
 def run(
@@ -328,11 +329,3 @@ def give_to_owner_of(folder: Path, file: int) -> None:
 def _change_owner(folder: Path, account: Account) -> None:
     if not account.is_caller:
         os.chown(folder, account.uid, account.gid, follow_symlinks=False)
-
-
-def _sync_directory(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

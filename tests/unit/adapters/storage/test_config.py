@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.adapters.storage.config import gdal_path, secrets_hidden
+from dagmaster.adapters.storage.config import gdal_path, redact_secrets
 from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.errors import BlobsUnavailable
 from dagmaster.ports.storage import BlobUri
@@ -81,7 +81,7 @@ def every_way(storage: ObjectStorage, uri: BlobUri, folder) -> list[str]:
         lambda: storage.find(uri),
         lambda: storage.read(uri),
         lambda: storage.fetch(uri, folder / "got"),
-        lambda: list(storage.under(uri)),
+        lambda: list(storage.list_blobs(uri)),
         lambda: storage.write(uri, b"1"),
         lambda: storage.publish(made, uri),
         lambda: storage.delete(uri),
@@ -97,7 +97,7 @@ def test_wrong_keys_have_their_own_sentence_that_does_not_show_them(tmp_path, mo
     body = f"<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId><StringToSign>{KEY}</StringToSign></Error>"
     with a_server(403, body) as (port, _):
         for said in every_way(*s3_at(port, monkeypatch), tmp_path):
-            assert "the storage refuses the credentials. They come from AWS_ACCESS_KEY_ID and" in said
+            assert "the storage rejected the credentials, which are read from AWS_ACCESS_KEY_ID and" in said
             assert "AKIAEXAMPLE" not in said
             assert KEY not in said
 
@@ -108,7 +108,7 @@ def test_a_storage_that_fails_is_asked_a_few_times_and_told_about_without_keys(t
         came,
     ):
         storage, uri = s3_at(port, monkeypatch)
-        with pytest.raises(BlobsUnavailable, match="does not answer as it should") as error:
+        with pytest.raises(BlobsUnavailable, match="unexpected response from the storage") as error:
             storage.read(uri)
     assert 2 <= len(came) <= 4
     assert "SlowDown" in str(error.value)
@@ -148,7 +148,7 @@ def test_a_key_that_is_no_key_is_told_without_it(monkeypatch):
     ],
 )
 def test_what_looks_like_a_key_is_not_told(said):
-    assert KEY not in secrets_hidden(said)
+    assert KEY not in redact_secrets(said)
 
 
 def test_gdal_is_told_of_s3_what_it_names_otherwise(monkeypatch):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.adapters import atomic_files
+from dagmaster import atomic_files
 from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 
@@ -151,11 +151,11 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing(tmp_path):
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_names_that_a_disk_refuses_are_bad_input(tmp_path):
+def test_names_that_a_file_system_rejects_are_bad_input(tmp_path):
     storage = storage_in(tmp_path)
     storage.write(storage.in_zone("silver", "a/b"), b"1")
     for name, said in [
-        ("x" * 300, "longer than this disk takes"),
+        ("x" * 300, "longer than the file system allows"),
         ("a/b/c", "is a file, not a folder"),
         ("a", "it is a folder"),
     ]:
@@ -166,7 +166,7 @@ def test_names_that_a_disk_refuses_are_bad_input(tmp_path):
         with pytest.raises((BlobNameInvalid, BlobNotFound)):
             storage.read(uri)
     assert storage.find(storage.in_zone("silver", "a")) is None
-    assert [info.size for info in storage.under(storage.in_zone("silver"))] == [1]
+    assert [info.size for info in storage.list_blobs(storage.in_zone("silver"))] == [1]
 
 
 def test_what_nobody_can_ask_for_is_in_no_list(tmp_path):
@@ -174,7 +174,7 @@ def test_what_nobody_can_ask_for_is_in_no_list(tmp_path):
     storage.write(storage.in_zone("silver", "fine"), b"1")
     for name in (b"not\xfftext", b"new\nline", b"back\\slash"):
         (Path(os.fsdecode(os.fsencode(tmp_path / "silver") + b"/" + name))).write_bytes(b"1")
-    assert [info.uri.stem for info in storage.under(storage.in_zone("silver"))] == ["fine"]
+    assert [info.uri.stem for info in storage.list_blobs(storage.in_zone("silver"))] == ["fine"]
 
 
 def test_a_file_that_is_published_and_is_not_there_is_no_missing_blob(tmp_path):

@@ -7,14 +7,14 @@ from typing import Any
 import obstore
 import pytest
 
-from dagmaster.adapters.byte_streams import PIECE
+from dagmaster.adapters.byte_streams import CHUNK_BYTES
 from dagmaster.adapters.storage import object_stores
 from dagmaster.adapters.storage.object_stores import BlobStores
 from dagmaster.errors import BlobsUnavailable
 from dagmaster.ports.storage import UNFINISHED, BlobUri
 
 HOME = BlobUri("memory", "box", "zone")
-SMALL, LARGE = 10, PIECE + 1
+SMALL, LARGE = 10, CHUNK_BYTES + 1
 
 
 @pytest.fixture
@@ -32,19 +32,19 @@ def names(stores: BlobStores) -> list[str]:
     return [meta["path"] for batch in obstore.list(stores._store(HOME)) for meta in batch]
 
 
-def test_what_a_killed_process_left_is_taken_away_a_day_later_and_not_before(stores, tmp_path, monkeypatch):
+def test_uploads_of_a_killed_process_are_deleted_a_day_later_and_not_before(stores, tmp_path, monkeypatch):
     left = f"zone/{UNFINISHED}/0123"
     obstore.put(stores._store(HOME), left, b"half")
     stores.publish(a_file(tmp_path, LARGE), HOME.child("one"))
     assert names(stores) == [left, "zone/one"]
-    monkeypatch.setattr(object_stores, "FORGOTTEN_SECONDS", -1)
+    monkeypatch.setattr(object_stores, "STALE_AFTER_SECONDS", -1)
     again = BlobStores([HOME])
     again._stores = stores._stores
     again.publish(a_file(tmp_path, LARGE), HOME.child("two"))
     assert names(stores) == ["zone/one", "zone/two"]
 
 
-def test_a_copy_that_fails_takes_the_name_beside_away(stores, tmp_path, monkeypatch):
+def test_a_copy_that_fails_deletes_the_temporary_name(stores, tmp_path, monkeypatch):
     def fails(*_given: Any, **_how: Any) -> None:
         raise obstore.exceptions.GenericError("no")
 
@@ -67,10 +67,10 @@ def test_a_blob_that_is_not_as_long_as_what_was_sent_is_no_success(stores, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("size", "most_copied", "ways"),
+    ("size", "max_copy_bytes", "ways"),
     [(SMALL, 1 << 40, ["create"]), (LARGE, 1 << 40, ["parts", "copy"]), (LARGE, LARGE - 1, ["parts"])],
 )
-def test_each_size_goes_its_way(tmp_path, monkeypatch, size, most_copied, ways):
+def test_each_size_goes_its_way(tmp_path, monkeypatch, size, max_copy_bytes, ways):
     went: list[str] = []
     home = BlobUri("s3", "box", "zone")
     stores = BlobStores([home])
@@ -88,7 +88,7 @@ def test_each_size_goes_its_way(tmp_path, monkeypatch, size, most_copied, ways):
 
     monkeypatch.setattr(obstore, "put", seen_put)
     monkeypatch.setattr(obstore, "copy", seen_copy)
-    monkeypatch.setattr(object_stores, "MOST_COPIED", most_copied)
+    monkeypatch.setattr(object_stores, "MAX_COPY_BYTES", max_copy_bytes)
     assert stores.publish(a_file(tmp_path, size), home.child("one")).created
     assert went == ways
 
@@ -100,4 +100,4 @@ def test_a_large_upload_has_no_more_parts_than_a_store_takes(stores, monkeypatch
     stores._put(HOME, "x", iter(()), size=terabyte)
     assert terabyte / told["chunk_size"] <= 10_000
     stores._put(HOME, "x", iter(()), size=LARGE)
-    assert told["chunk_size"] == PIECE
+    assert told["chunk_size"] == CHUNK_BYTES

@@ -180,7 +180,7 @@ def test_a_blob_is_fetched_by_its_name_or_its_uri(zones, tmp_path):
         (["put", "scene.tif", "--zone", "tin"], "'tin' is not one of 'bronze', 'silver', 'gold'"),
         (["get", "nothing.tif", "x"], "there is no blob at file://"),
         (["get", "http://host/x", "x"], "has to begin with one of"),
-        (["get", "/etc/hostname", "x"], "outside of what may be read"),
+        (["get", "/etc/hostname", "x"], "outside the allowed directories"),
         (["get", "there.tif", "scene.tif"], "scene.tif exists: use another name, or --force"),
         (["get", "there.tif", "no/such/folder"], "there is no folder no/such"),
         (["list", "../.."], "'..' part"),

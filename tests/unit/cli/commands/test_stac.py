@@ -143,7 +143,7 @@ def test_a_server_that_does_not_answer_is_reported_without_its_password(monkeypa
             main(["stac", command])
         assert exited.value.code == 3
         output = capsys.readouterr().err
-        assert "does not answer" in output
+        assert "is unavailable" in output
         assert "hunter2" not in output
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagmaster.errors import PermanentError
+from dagmaster.geo.bounding_boxes import bbox_union
 from dagmaster.handlers.fathom.filename_grammar import (
     FLAT,
     FOLDERS,
     Grammar,
-    bbox_union,
     cell_corner,
     cell_name,
     tile_bbox,
@@ -125,12 +125,8 @@ def test_a_tile_lies_in_one_cell_of_the_grid(tile, degrees):
     assert west % degrees == south % degrees == 0
     assert west <= box[0] < box[2] <= west + degrees
     assert south <= box[1] < box[3] <= south + degrees
-    assert bbox_union([box, [west, south, west + degrees, south + degrees]]) == [
-        west,
-        south,
-        west + degrees,
-        south + degrees,
-    ]
+    cell = (west, south, west + degrees, south + degrees)
+    assert bbox_union([box, cell]) == cell
 
 
 @given(names=st.lists(tiles, unique=True, max_size=30), degrees=st.integers(1, 10), lost=st.integers(0, 5))

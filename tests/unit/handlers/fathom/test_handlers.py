@@ -173,7 +173,7 @@ def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
         ({"prefix": "nothing/here"}, "there are no files below"),
         ({"pattern": "{tile}-{return_period}.tif"}, "no pattern matches any of the 12 files"),
         ({"prefix": "../elsewhere"}, "'..' part"),
-        ({"prefix": "/etc"}, "outside of what may be read"),
+        ({"prefix": "/etc"}, "outside the allowed directories"),
         ({"zone": "copper"}, "there is no zone 'copper'"),
         ({"where": {"year": "1999"}}, "bbox and where select none of the 4 tiles"),
         ({"bbox": [100, 10, 101, 11]}, "select none of the 4 tiles: the first one is n49e009"),

@@ -219,7 +219,7 @@ def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Be
         ({"container_name": "rasters"}, "there is no container or folder 'rasters'"),
         ({"container_name": "{bed}/none"}, "there is no container or folder"),
         ({"container_name": "file://{bed}/note.txt"}, "is a file, expected a folder or container"),
-        ({"container_name": "file:///etc"}, "file:///etc is outside of what may be read"),
+        ({"container_name": "file:///etc"}, "file:///etc is outside the allowed directories"),
         ({"container_name": "s3://nobody"}, "s3://nobody may not be used here"),
         ({"prefix": "../x"}, r"an empty, '\.' or '\.\.' part"),
         ({"min_count": 1}, "0 files .* are below file://.*bronze/, expected at least 1"),
@@ -246,7 +246,7 @@ def test_a_bucket_that_is_not_there_is_bad_input(bed: Bed, monkeypatch: pytest.M
     def missing(uri: object) -> Any:
         raise BlobNotFound("there is no bucket 'nobody'")
 
-    monkeypatch.setattr(bed.services.blobs, "under", missing)
+    monkeypatch.setattr(bed.services.blobs, "list_blobs", missing)
     with pytest.raises(PermanentError, match="there is no bucket 'nobody'") as caught:
         bed.run("raster.list_files")
     assert caught.value.kind == "invalid_input"

@@ -113,12 +113,12 @@ def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatc
 
     monkeypatch.setattr("dagmaster.handlers.gdal.DatasetReader", refuse)
     with (
-        pytest.raises(BlobsUnavailable, match="it answers 403") as caught,
+        pytest.raises(BlobsUnavailable, match="HTTP status 403") as caught,
         open_raster("/vsis3/a/b.tif", far.services.share),
     ):
         pass
     assert "SECRET" not in str(caught.value)
     # Nor is it bad input for good, when that comes in the middle of work.
-    with pytest.raises(BlobsUnavailable, match="it answers 403"):
+    with pytest.raises(BlobsUnavailable, match="HTTP status 403"):
         check_readable("/vsis3/a/b.tif")
     assert caught.value.__suppress_context__

@@ -267,7 +267,7 @@ def test_parts_of_a_shapefile_are_not_read_from_elsewhere(services, tmp_path_fac
     for suffix in ALL:
         shutil.copy(SHAPEFILE.with_suffix(suffix), (elsewhere if suffix == ".dbf" else services.folder) / f"a{suffix}")
     (services.folder / "a.dbf").symlink_to(elsewhere / "a.dbf")
-    refused(services, "outside of what may be read", href=str(services.folder / "a.shp"))
+    refused(services, "outside the allowed directories", href=str(services.folder / "a.shp"))
 
 
 def test_a_shapefile_of_a_bucket_comes_with_its_parts(services):

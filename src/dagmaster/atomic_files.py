@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_NO_UNNAMED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EACCES)
+_UNNAMED_UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EACCES)
 
 
 def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
@@ -24,7 +24,7 @@ def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
     systems with unnamed files (ext4, xfs, btrfs, tmpfs), and a hidden temporary file elsewhere.
     """
     make_folder(path.parent)
-    with _unseen(path.parent) as (file, link):
+    with _open_unnamed(path.parent) as (file, link):
         fill(file)
         _sync(file)
         try:
@@ -38,10 +38,10 @@ def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
 def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Create or replace a file atomically."""
     make_folder(path.parent)
-    with _named(path.parent) as (file, beside):
+    with _open_temporary(path.parent) as (file, temp_path):
         fill(file)
         _sync(file)
-        beside.replace(path)
+        temp_path.replace(path)
     sync_folder(path.parent)
 
 
@@ -62,11 +62,11 @@ def make_folder(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Sync a directory."""
-    number = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _sync(file: IO[bytes]) -> None:
@@ -75,37 +75,37 @@ def _sync(file: IO[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _unseen(folder: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
+def _open_unnamed(folder: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
     """Yield an unnamed file, and the function that links it to a free name."""
     try:
-        number = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
     except (AttributeError, OSError) as error:
         # NFS and some others have none; nor has a system without /proc, which is tried below all the same.
-        if isinstance(error, OSError) and error.errno not in _NO_UNNAMED:
+        if isinstance(error, OSError) and error.errno not in _UNNAMED_UNSUPPORTED:
             raise
-        with _named(folder) as (file, beside):
-            yield file, lambda path: os.link(beside, path)
+        with _open_temporary(folder) as (file, temp_path):
+            yield file, lambda path: os.link(temp_path, path)
         return
-    with os.fdopen(number, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         # A folder as src_dir_fd makes Python call linkat with AT_SYMLINK_FOLLOW, which link(2) does not do.
-        yield file, lambda path: _link_number(file.fileno(), path)
+        yield file, lambda path: _link_descriptor(file.fileno(), path)
 
 
-def _link_number(number: int, path: Path) -> None:
+def _link_descriptor(descriptor: int, path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.link(f"/proc/self/fd/{number}", path, src_dir_fd=folder, follow_symlinks=True)
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
 
 
 @contextlib.contextmanager
-def _named(folder: Path) -> Iterator[tuple[IO[bytes], Path]]:
+def _open_temporary(folder: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """Yield a hidden temporary file that is removed afterwards."""
-    beside = folder / f"{UNFINISHED}-{secrets.token_hex(8)}"
+    temp_path = folder / f"{UNFINISHED}-{secrets.token_hex(8)}"
     try:
-        with beside.open("xb") as file:
-            yield file, beside
+        with temp_path.open("xb") as file:
+            yield file, temp_path
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temp_path.unlink(missing_ok=True)
