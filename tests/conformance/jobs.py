@@ -12,7 +12,7 @@ import pytest
 from dagmaster.authoring.compiler.compile import compile_definition, compile_text
 from dagmaster.engine.events import JobStarted
 from dagmaster.engine.model import Job, row_of
-from dagmaster.engine.status import AttemptStatus, JobStatus
+from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.inbox import result_event
@@ -65,9 +65,17 @@ def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> TurnCommit
     return TurnCommit(job, claimed.epoch, seq, claimed.priority, **fields)
 
 
-def a_task(world: World, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> NewTask:
+def a_task(
+    world: World,
+    node: str = "a",
+    *,
+    attempt: int = 1,
+    queue: str = "q",
+    params: str = "{}",
+    isolation: Isolation = Isolation.SHARED,
+) -> NewTask:
     """Return a task to dispatch."""
-    return NewTask(world.ids.new(), node, attempt, queue, "h", params, None, 60.0)
+    return NewTask(world.ids.new(), node, attempt, queue, "h", params, None, 60.0, isolation)
 
 
 class Scene:
@@ -99,9 +107,9 @@ class Scene:
         turn = a_turn(await self.now(), **fields)
         assert await self.orchestrator.commit_turns([turn], self.orchestrator.clock.now()) == {self.job_id}
 
-    async def dispatch(self, node: str = "a", *, attempt: int = 1, queue: str = "q", params: str = "{}") -> str:
+    async def dispatch(self, node: str = "a", **fields: Any) -> str:
         """Put a task into a queue."""
-        task = a_task(self.world, node, attempt=attempt, queue=queue, params=params)
+        task = a_task(self.world, node, **fields)
         await self.write(tasks=[task])
         return task.task_id
 

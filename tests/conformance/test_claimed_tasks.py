@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dagmaster.engine.status import AttemptStatus
+from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
@@ -247,6 +247,85 @@ async def test_journal_entries_of_a_lost_task_are_ignored(world):
     await scene.dispatch("a", attempt=3, queue="again")
     (third,) = await alive.claim(1)
     assert json.loads(third.checkpoint or "")["phase"] == "newer"
+
+
+# ── Workers that die ──
+
+
+async def test_only_the_sole_task_of_a_dead_worker_was_alone(world):
+    scene = await Scene.begin(world)
+    crowded, lonely = await world.worker("crowded"), await world.worker("lonely")
+    await scene.dispatch("a", queue="crowded")
+    await scene.dispatch("b", queue="crowded")
+    await scene.dispatch("a", attempt=2, queue="lonely")
+    assert (len(await crowded.claim(5)), len(await lonely.claim(5))) == (2, 1)
+    await world.move(7)
+    assert await scene.orchestrator.mark_lost_tasks() == 3
+    results = await scene.orchestrator.read_results(100)
+    alone = {(result.node_id, result.attempt): json.loads(result.error or "")["alone"] for result in results}
+    assert alone == {("a", 1): False, ("b", 1): False, ("a", 2): True}
+
+
+async def test_an_isolated_task_needs_a_process_of_a_worker_that_has_processes(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker("q")
+    await scene.dispatch("a", isolation=Isolation.PROCESS)
+    await scene.dispatch("b")
+    assert [task.node_id for task in await worker.claim(5, process_slots=0)] == ["b"]
+    (isolated,) = await worker.claim(5, process_slots=1)
+    assert (isolated.node_id, isolated.isolation) == ("a", Isolation.PROCESS)
+
+
+async def test_an_isolated_task_is_claimed_like_others_by_a_worker_without_processes(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker("q")
+    await scene.dispatch("a", isolation=Isolation.PROCESS)
+    assert [task.node_id for task in await worker.claim(5)] == ["a"]
+
+
+async def test_an_exclusive_task_is_announced_to_an_idle_worker_and_claimed_once(world):
+    scene = await Scene.begin(world)
+    worker, other = await world.worker("q"), await world.worker("other")
+    await scene.dispatch("a", isolation=Isolation.EXCLUSIVE)
+    await scene.dispatch("b", isolation=Isolation.EXCLUSIVE)
+    for one in (worker, other):
+        assert await one.claim(5, process_slots=5) == []
+        assert await one.heartbeat([], {}) == set()
+    assert (worker.exclusive_waiting, other.exclusive_waiting) == (True, False)
+    assert await other.claim_exclusive() is None
+    task = await worker.claim_exclusive()
+    assert task is not None
+    assert (task.node_id, task.isolation, worker.exclusive_waiting) == ("a", Isolation.EXCLUSIVE, False)
+    assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED)]) == {task.task_id}
+    second = await worker.claim_exclusive()
+    assert second is not None
+    assert second.node_id == "b"
+    assert await worker.claim_exclusive() is None
+
+
+async def test_an_exclusive_task_is_left_to_idle_workers_for_some_time(world):
+    scene = await Scene.begin(world)
+    busy = await world.worker("q")
+    await scene.dispatch("a")
+    (held,) = await busy.claim(1)
+    await scene.dispatch("b", isolation=Isolation.EXCLUSIVE)
+    await busy.heartbeat([held.task_id], {})
+    assert not busy.exclusive_waiting
+    for _ in range(3):
+        await world.move(4)
+        await busy.heartbeat([held.task_id], {})
+    assert busy.exclusive_waiting
+
+
+async def test_an_exclusive_task_of_a_live_run_is_not_for_others(world):
+    scene = await Scene.begin(world)
+    everyone, run = await world.worker(), await world.worker("run:1")
+    await scene.dispatch("a", queue="run:1", isolation=Isolation.EXCLUSIVE)
+    await everyone.heartbeat([], {})
+    await run.heartbeat([], {})
+    assert (everyone.exclusive_waiting, run.exclusive_waiting) == (False, True)
+    assert await everyone.claim_exclusive() is None
+    assert await run.claim_exclusive() is not None
 
 
 async def test_nothing_to_say_is_no_mistake(world):

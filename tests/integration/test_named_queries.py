@@ -17,7 +17,7 @@ import dagmaster.store.postgres
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres import connection as connection_module
-from dagmaster.store.postgres import turn_statement
+from dagmaster.store.postgres import turn_statement, worker_store
 from dagmaster.store.postgres.job_list import JobQuery, job_query
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
@@ -34,7 +34,7 @@ SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 # These files have parts of queries; all others whole queries.
 PARTS = "turn"
 LISTS = ("job_list", "node_list")
-QUERIES = [query for file in FILES if file not in (PARTS, *LISTS) for query in queries(file).values()]
+QUERIES = [query for file in FILES if file not in (PARTS, "claim", *LISTS) for query in queries(file).values()]
 EVERY_PART = tuple(turn_statement._COLUMNS)
 # The parameters that each part may use besides its own rows.
 SHARED = {"owner_id", "by", "now"}
@@ -65,6 +65,10 @@ def prepare(dsn: str, *statements: Query) -> None:
 def test_every_query_fits_the_schema(migrated):
     assert len(QUERIES) > 30
     prepare(migrated, *QUERIES)
+
+
+def test_every_claim_fits_the_schema(migrated):
+    prepare(migrated, worker_store._CLAIM, worker_store._CLAIM_EXCLUSIVE)
 
 
 def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):

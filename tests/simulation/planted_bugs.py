@@ -61,7 +61,9 @@ class PublishBeforeCommit(MemoryOrchestratorStore):
 class ClaimWithoutLock(MemoryWorkerStore):
     """Tasks are selected, and claimed a moment later."""
 
-    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+    async def claim(
+        self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
+    ) -> list[ClaimedTask]:
         database = self._database
         ready = {task_id: task for task_id, task in database.queue.items() if task.worker_id is None}
         await Yield(0.005)

@@ -105,7 +105,9 @@ def _attempt_lost(event: StoredEvent) -> str:
         if worker
         else f"the worker of attempt {event.attempt} died"
     )
-    return f"{event.node}: {lost}{_next_attempt(event)}"
+    if event.data.get("alone") is False:
+        lost += ", one of several tasks; it is not charged, and runs isolated"
+    return f"{event.node}: {lost}"
 
 
 def _attempt_released(event: StoredEvent) -> str:

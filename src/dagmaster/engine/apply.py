@@ -33,7 +33,7 @@ from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, finish
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
 from dagmaster.engine.retry import jitter_for, retry_delay
-from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import JOB_MOVES, Move
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.json_types import JsonObject
+
+UNPROVEN: Final = frozenset({"crashed", "dispatch_timeout", "handlers_unavailable"})
+"""Kinds of failures after which a task may still be what kills workers: its process died, or it never ran."""
 
 
 def _job_started(step: Step, _: JobStarted) -> None:
@@ -88,6 +91,9 @@ def _task_failed(step: Step, event: TaskFailed) -> None:
     if node is None:
         return
     node.failed_attempts += 1
+    if event.error.get("kind") not in UNPROVEN:
+        # It ran to its end, and its process lives: it is not what killed a worker.
+        node.isolation = Isolation.SHARED
     if _is_stopping(step.job, node):
         step.cancel(node, event.error)
         return
@@ -110,11 +116,16 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     node = _in_flight(step, event.node, event.attempt)
     if node is None:
         return
+    if not event.alone:
+        # Any of its tasks may have killed the worker. None is charged; each is isolated until the culprit is known.
+        node.isolation = min(Isolation(node.isolation + 1), Isolation.EXCLUSIVE)
+        _release(step, node)
+        return
     node.lost_attempts += 1
     spec = node.spec
     limit = spec.retry.max_lost if isinstance(spec, TaskSpec) else 0
     times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"
-    error = failure("lost", f"the worker was lost {times} (at most {limit} allowed)")
+    error = failure("lost", f"its worker died {times} while it ran nothing else (max_lost {limit})")
     if _is_stopping(step.job, node):
         step.cancel(node, error)
     elif node.lost_attempts > limit or step.job.ending:
@@ -125,8 +136,12 @@ def _task_lost(step: Step, event: TaskLost) -> None:
 
 def _task_released(step: Step, event: TaskReleased) -> None:
     node = _in_flight(step, event.node, event.attempt)
-    if node is None:
-        return
+    if node is not None:
+        _release(step, node)
+
+
+def _release(step: Step, node: Node) -> None:
+    """Dispatch the node again without a charge, unless its job is ending."""
     if _is_stopping(step.job, node):
         step.cancel(node)
     elif step.job.ending:

@@ -57,11 +57,12 @@ class TaskFailed:
 
 @dataclass(slots=True)
 class TaskLost:
-    """The worker that held the attempt died, or its lease expired."""
+    """The worker that held the attempt died, or its lease expired. `alone`: it held no other task."""
 
     node: str
     attempt: int
     worker: str | None = None
+    alone: bool = True
 
 
 @dataclass(slots=True)

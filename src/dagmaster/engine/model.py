@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
 from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec, Wiring
-from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import TERMINAL_NODE, Isolation, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +33,7 @@ class Node:
         "handler_version",
         "id",
         "index",
+        "isolation",
         "lost_attempts",
         "parent",
         "skip_reason",
@@ -52,6 +53,7 @@ class Node:
         self.attempt = 0
         self.failed_attempts = 0
         self.lost_attempts = 0
+        self.isolation = Isolation.SHARED
         self.upstream: str | None = None
         self.branch: str | None = None
         self.wake_at: float | None = None
@@ -136,6 +138,7 @@ class NodeRow(NamedTuple):
     attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
+    isolation: Isolation = Isolation.SHARED
     upstream: str | None = None
     branch: str | None = None
     wake_at: float | None = None
@@ -162,6 +165,7 @@ def row_of(node: Node) -> NodeRow:
         node.attempt,
         node.failed_attempts,
         node.lost_attempts,
+        node.isolation,
         node.upstream,
         node.branch,
         node.wake_at,
@@ -273,6 +277,7 @@ class Job:
         node.attempt = row.attempt
         node.failed_attempts = row.failed_attempts
         node.lost_attempts = row.lost_attempts
+        node.isolation = row.isolation
         node.upstream = row.upstream
         node.branch = row.branch
         node.wake_at = row.wake_at

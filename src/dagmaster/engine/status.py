@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class JobStatus(StrEnum):
@@ -37,6 +37,18 @@ class AttemptStatus(StrEnum):
     FAILED = "FAILED"
     LOST = "LOST"
     RELEASED = "RELEASED"
+
+
+class Isolation(IntEnum):
+    """How the next attempt of a node is executed, after its worker died with several tasks and one may be the cause.
+
+    SHARED: beside other tasks. PROCESS: in a child process of its own, beside other tasks. EXCLUSIVE: so, and as the
+    only task of its worker.
+    """
+
+    SHARED = 0
+    PROCESS = 1
+    EXCLUSIVE = 2
 
 
 class SkipReason(StrEnum):

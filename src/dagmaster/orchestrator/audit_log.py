@@ -84,10 +84,8 @@ def _of_event(event: EngineEvent, decisions: list[Decision], by: str | None) -> 
         case ev.TaskFailed(node, attempt, error) | ev.DispatchRejected(node, attempt, error):
             data = {"error": error, **_retry(node, decisions)}
             yield AuditEvent(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
-        case ev.TaskLost(node, attempt, worker):
-            yield AuditEvent(
-                EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, **_retry(node, decisions)})
-            )
+        case ev.TaskLost(node, attempt, worker, alone):
+            yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, "alone": alone}))
         case ev.TaskReleased(node, attempt):
             is_cancelled = any(isinstance(decision, d.Cancel) and decision.node == node for decision in decisions)
             yield AuditEvent(

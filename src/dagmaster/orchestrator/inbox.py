@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.events import (
     Approved,
@@ -98,7 +98,8 @@ def result_event(result: TaskResult) -> EngineEvent:
         error: JsonObject = {"kind": "error", "message": "no reason was given"}
         return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
     if result.status == AttemptStatus.LOST:
-        return TaskLost(node, attempt, json.loads(result.error).get("worker") if result.error else None)
+        loss: dict[str, Any] = json.loads(result.error) if result.error else {}
+        return TaskLost(node, attempt, loss.get("worker"), alone=loss.get("alone", True))
     return TaskReleased(node, attempt)
 
 

@@ -120,7 +120,7 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
         secrets = json.dumps({"places": task.places, "hide": owned.secrets})
     return NewTask(
         task_id, task.node, task.attempt, owned.queue or spec.queue, spec.handler, task.text, secrets,
-        spec.timeout_seconds,
+        spec.timeout_seconds, owned.job.nodes[task.node].isolation,
     )  # fmt: skip
 
 

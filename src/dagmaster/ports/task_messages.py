@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from dagmaster.engine.status import Isolation
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
 
@@ -35,6 +36,8 @@ class TaskMessage:
     workflow: str = ""
     # The params are JSON and not shared: a handler may get them without a copy. Not part of the JSON.
     own_params: bool = False
+    # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides it.
+    isolation: Isolation = Isolation.SHARED
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as plain JSON data."""

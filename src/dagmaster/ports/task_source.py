@@ -11,11 +11,16 @@ expired or deregistered the worker: a new registration has a new id.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from dagmaster.engine.status import Isolation
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection
+
+EXCLUSIVE_BUSY_SECONDS: Final = 10.0
+"""How long an exclusive task is left to workers without tasks. Then one that has tasks claims it, and finishes them."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class ClaimedTask:
     dispatched_at: float
     checkpoint: str | None
     workflow: str = ""
+    isolation: Isolation = Isolation.SHARED
 
 
 class TaskSource(Protocol):
@@ -42,10 +48,23 @@ class TaskSource(Protocol):
     wakeup: asyncio.Event
     """Set when there may be tasks to claim."""
 
-    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks by priority, then age; at most `process_slots` of the `process_bound` handlers.
+    exclusive_waiting: bool
+    """Whether a task waits that must be the only one of its worker. The ledger's heartbeat sets it."""
 
-        Fewer tasks than `limit`, and fewer process-bound ones than `process_slots`, mean that there are no more.
+    async def claim(
+        self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
+    ) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks by priority, then age; at most `process_slots` of them that need a process.
+
+        These are the tasks of `process_bound` handlers and isolated ones. None: this worker has no processes, and
+        isolated tasks are claimed like the others. Exclusive tasks are never claimed here. Fewer tasks than `limit`,
+        and fewer that need a process than `process_slots`, mean that there are no more.
+        """
+
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        """Claim one exclusive task, if there is one, and clear `exclusive_waiting`.
+
+        The worker runs it when it holds nothing else.
         """
 
     def rescan_queues(self) -> None:

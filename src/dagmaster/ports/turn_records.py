@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.engine.status import Isolation
 from dagmaster.ports.json_text import JsonText
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class NewTask:
     params: str
     secrets: str | None
     timeout_seconds: float
+    isolation: Isolation = Isolation.SHARED
 
 
 @dataclass(slots=True)

@@ -57,6 +57,7 @@ class Oracle:
             "register": self._registered,
             "heartbeat": self._heartbeat,
             "claim": self._claimed,
+            "claim_exclusive": self._exclusive_claimed,
             "load_owned": self._loaded,
             "reclaim": self._reclaimed,
             "deregister": self._deregistered,
@@ -202,6 +203,9 @@ class Oracle:
                 self._terminal.pop(key, None)
 
     # ── Tasks ──
+
+    def _exclusive_claimed(self, store: Any, _args: tuple[Any, ...], task: ClaimedTask | None) -> None:
+        self._tasks_claimed(store, [] if task is None else [task])
 
     def _tasks_claimed(self, store: Any, claimed: list[ClaimedTask]) -> None:
         for task in claimed:

@@ -152,9 +152,9 @@ class Driver:
             decided += self.apply(TaskFailed(node_id, self.job.nodes[node_id].attempt, error, permanent))
         return decided
 
-    def lose(self, node_id: str) -> list[Decision]:
-        """Report the current attempt of a node as lost: its worker died."""
-        return self.apply(TaskLost(node_id, self.job.nodes[node_id].attempt))
+    def lose(self, node_id: str, *, alone: bool = True) -> list[Decision]:
+        """Report the current attempt of a node as lost: its worker died. `alone`: it held no other task."""
+        return self.apply(TaskLost(node_id, self.job.nodes[node_id].attempt, alone=alone))
 
     def release(self, node_id: str) -> list[Decision]:
         """Report the current attempt of a node as released: its worker drains."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
+from dagmaster.engine.status import Isolation
 from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
@@ -137,11 +138,14 @@ class Executor:
         if self.processes is not None:
             await self.processes.close()
 
-    def execution_mode(self, spec: HandlerSpec) -> ExecutionMode:
-        """Return the execution mode of a handler. Async handlers run on the loop unless they ask for a process."""
+    def execution_mode(self, spec: HandlerSpec, isolation: Isolation = Isolation.SHARED) -> ExecutionMode:
+        """Return the execution mode of a handler. Async handlers run on the loop unless they ask for a process.
+
+        A task that may have killed its last worker runs in a process, whatever its handler asks for.
+        """
         if self.processes is not None:
             is_default = is_blocking(spec) or spec.style is HandlerStyle.CLASS
-            if spec.isolation == "process" or (spec.isolation is None and is_default):
+            if isolation or spec.isolation == "process" or (spec.isolation is None and is_default):
                 return ExecutionMode.PROCESS
         return ExecutionMode.THREAD if is_blocking(spec) else ExecutionMode.LOOP
 
@@ -185,7 +189,9 @@ class _Run:
         self._threads = executor.threads
         self._abandons_threads = executor.abandons_threads
         # The process pool, if it runs in a process.
-        self._processes = executor.processes if executor.execution_mode(spec) is ExecutionMode.PROCESS else None
+        self._processes = (
+            executor.processes if executor.execution_mode(spec, message.isolation) is ExecutionMode.PROCESS else None
+        )
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds
         self._loop = asyncio.get_running_loop()

@@ -234,12 +234,14 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
+            if self.source.exclusive_waiting:
+                await self._run_exclusive()
             self._has_capacity.clear()
             capacity = self._budget.free()
             if capacity <= 0:
                 await self._has_capacity.wait()
                 continue
-            process_slots = min(self._process_budget.free(), capacity)
+            process_slots = None if self._processes is None else min(self._process_budget.free(), capacity)
             self.source.wakeup.clear()
             try:
                 claimed = await self.source.claim(capacity, self._process_bound, process_slots)
@@ -251,9 +253,41 @@ class Worker:
             if len(claimed) < capacity:
                 # The queue is empty, except perhaps for process-bound tasks. Claiming again at once would only delay
                 # the reports.
-                if self._process_bound:
-                    self._has_more = sum(task.handler in self._process_bound for task in claimed) >= process_slots
+                if process_slots is not None:
+                    self._has_more = sum(map(self._needs_process, claimed)) >= process_slots
                 await self._sleep()
+
+    async def _run_exclusive(self) -> None:
+        """Claim a task that may have killed its last worker; finish the others first, and claim none while it runs."""
+        try:
+            task = await self.source.claim_exclusive()
+        except (DatabaseUnavailable, StatementFailed) as error:
+            await self._back_off(error)
+            return
+        if task is None or not self._hold([task]):
+            return
+        _LOGGER.warning(
+            "node %s of job %s runs alone on this worker: workers died while they ran it beside other tasks",
+            task.node_id, task.job_id,
+        )  # fmt: skip
+        is_started = False
+        try:
+            for pool in dict.fromkeys(self._pools.values()):
+                pool.release_waiting()
+            await self._until_held(1)
+            if not self._stopping.is_set():
+                self._enqueue([task])
+                is_started = True
+                await self._until_held(0)
+        finally:
+            if not is_started:
+                self._done([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)])
+
+    async def _until_held(self, count: int) -> None:
+        """Wait until this worker holds no more than so many tasks, or stops."""
+        while len(self.held) > count and not self._stopping.is_set():
+            self._has_capacity.clear()
+            await self._has_capacity.wait()
 
     async def _sleep(self) -> None:
         try:
@@ -265,6 +299,10 @@ class Worker:
             self.source.rescan_queues()
 
     def _accept(self, claimed: list[ClaimedTask]) -> None:
+        self._enqueue(self._hold(claimed))
+
+    def _hold(self, claimed: list[ClaimedTask]) -> list[ClaimedTask]:
+        """Count claimed tasks as held; return those that do not run here already."""
         self._has_tasks.set()
         self.counters["claimed"] += len(claimed)
         fresh: list[ClaimedTask] = []
@@ -278,17 +316,20 @@ class Worker:
                 continue
             self.held[task.task_id] = task
             self._budget.add()
-            if task.handler in self._process_bound:
+            if self._needs_process(task):
                 self._process_budget.add()
             fresh.append(task)
-        self._enqueue(fresh)
+        return fresh
+
+    def _needs_process(self, task: ClaimedTask) -> bool:
+        return task.handler in self._process_bound or (self._processes is not None and task.isolation > 0)
 
     def _enqueue(self, tasks: list[ClaimedTask]) -> None:
         by_mode: dict[ExecutionMode, list[ClaimedTask]] = {}
         for task in tasks:
             spec = self._registry.find(task.handler)
             # A task with an unknown handler is not run; the store is asked for it, on this loop.
-            mode = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec)
+            mode = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec, task.isolation)
             by_mode.setdefault(mode, []).append(task)
         for mode, group in by_mode.items():
             self._pools[mode].add(group)
@@ -361,7 +402,7 @@ class Worker:
     def _remove_held(self, report: TaskReport) -> None:
         if (task := self.held.pop(report.task_id, None)) is None:
             return
-        for budget in (self._budget, self._process_budget) if task.handler in self._process_bound else (self._budget,):
+        for budget in (self._budget, self._process_budget) if self._needs_process(task) else (self._budget,):
             budget.release() if report.status == AttemptStatus.RELEASED else budget.finish()
 
     # ── Telemetry ──
@@ -394,6 +435,10 @@ class Worker:
                 await self._back_off(error)
                 continue
             self._backoff.on_success()
+            if self.source.exclusive_waiting:
+                # The claim loop waits for a slot or for a notification.
+                self._has_capacity.set()
+                self.source.wakeup.set()
             for task_id in list(self.held) if stops is None else sorted(stops):
                 for pool in self._pools.values():
                     pool.stop(task_id)

@@ -109,6 +109,7 @@ class TaskRunner:
             checkpoint=checkpoint,
             workflow=task.workflow,
             own_params=True,
+            isolation=task.isolation,
         )
 
     async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:

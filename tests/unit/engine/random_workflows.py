@@ -230,6 +230,7 @@ def _is_nested(gate: Gate) -> bool:
 # ── Histories ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 BOOM = {"kind": "error", "message": "boom"}
+CRASH = {"kind": "crashed", "message": "exit code 1"}
 AT = "2026-01-01T00:00:00Z"
 
 
@@ -248,7 +249,9 @@ def reports(chance: Chance, node_id: str, spec: Spec, attempt: int) -> ev.Engine
         ev.TaskSucceeded(node_id, attempt),
         ev.TaskFailed(node_id, attempt, BOOM),
         ev.TaskFailed(node_id, attempt, BOOM, permanent=True),
+        ev.TaskFailed(node_id, attempt, CRASH),
         ev.TaskLost(node_id, attempt),
+        ev.TaskLost(node_id, attempt, alone=False),
         ev.TaskReleased(node_id, attempt),
         ev.DispatchRejected(node_id, attempt, BOOM),
         ev.ResolutionFailed(node_id, "params.x", "missing"),

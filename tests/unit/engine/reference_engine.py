@@ -47,6 +47,7 @@ class State:
     attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
+    isolation: int = 0
     upstream: str | None = None
     branch: str | None = None
     wake_at: float | None = None
@@ -288,6 +289,8 @@ class Reference:
             return
         assert isinstance(node.spec, g.TaskSpec)
         node.failed_attempts += 1
+        if event.error["kind"] not in {"crashed", "dispatch_timeout", "handlers_unavailable"}:
+            node.isolation = 0
         policy = node.spec.retry
         if self.was_asked_to_stop(node):
             self.cancel(node)
@@ -309,6 +312,10 @@ class Reference:
         if node is None:
             return
         assert isinstance(node.spec, g.TaskSpec)
+        if not event.alone:
+            node.isolation = min(node.isolation + 1, 2)
+            self.released(node)
+            return
         node.lost_attempts += 1
         if self.was_asked_to_stop(node):
             self.cancel(node)
@@ -319,8 +326,10 @@ class Reference:
 
     def on_task_released(self, event: ev.TaskReleased) -> None:
         node = self.current(event.node, event.attempt)
-        if node is None:
-            return
+        if node is not None:
+            self.released(node)
+
+    def released(self, node: State) -> None:
         if self.was_asked_to_stop(node):
             self.cancel(node)
         elif self.ending:
@@ -810,7 +819,7 @@ class Reference:
 
     def forget(self, node: State) -> None:
         node.skip_reason = node.error = node.wake_at = node.seq = node.upstream = node.branch = None
-        node.failed_attempts = node.lost_attempts = 0
+        node.failed_attempts = node.lost_attempts = node.isolation = 0
         node.stopped = False
 
     # ── Who is who ──

@@ -44,6 +44,7 @@ class ListSource:
 
     def __init__(self, store: MemoryWorkerStore) -> None:
         self.wakeup = asyncio.Event()
+        self.exclusive_waiting = False
         self.messages: list[ClaimedTask] = []
         self.delivered: list[str] = []
         self._store = store
@@ -57,10 +58,15 @@ class ListSource:
                 self.wakeup.set()
             await asyncio.sleep(0.005)
 
-    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
+    async def claim(
+        self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
+    ) -> list[ClaimedTask]:
         tasks, self.messages = self.messages[:limit], self.messages[limit:]
         self.delivered += [task.node_id for task in tasks]
         return tasks
+
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        return None
 
     def rescan_queues(self) -> None:
         pass

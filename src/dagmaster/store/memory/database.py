@@ -6,12 +6,13 @@ There is one event loop: each call of a store runs without a pause, and so is at
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.clocks import SystemClock
 from dagmaster.engine.model import JobRow
-from dagmaster.engine.status import AttemptStatus, JobStatus
+from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus
 from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
@@ -95,6 +96,7 @@ class StoredTask:
     claimed_at: float | None = None
     stop_requested_at: float | None = None
     progress: str | None = None
+    isolation: Isolation = Isolation.SHARED
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -319,8 +321,13 @@ class MemoryDatabase:
             for task in self.queue.values()
             if of(task.worker_id) and (task.stop_requested_at is not None or not only_stopped)
         ]
+        held = Counter(task.worker_id for task in finished)
         for task in finished:
-            self.finish_task(task, status, now)
+            error = None
+            if status is AttemptStatus.LOST:
+                # The only task that a worker held is the one that it was running when it died.
+                error = json.dumps({"worker": task.worker_id, "alone": held[task.worker_id] == 1})
+            self.finish_task(task, status, now, error=error)
         self.notify_owners(task.job_id for task in finished)
         return len(finished)
 

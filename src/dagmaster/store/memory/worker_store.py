@@ -6,14 +6,14 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.engine.status import AttemptStatus
+from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
-from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.ports.task_source import EXCLUSIVE_BUSY_SECONDS, ClaimedTask
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredLog
 from dagmaster.store.result_notifications import fits_notification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
@@ -33,6 +33,7 @@ class MemoryWorkerStore:
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         self.worker_id = ""
+        self.exclusive_waiting = False
         self._database = database
         self._ids = database.new_ids()
         self._queues: frozenset[str] = frozenset()
@@ -71,30 +72,52 @@ class MemoryWorkerStore:
             if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNKNOWN_CLAIM_SECONDS:
                 database.finish_task(task, AttemptStatus.RELEASED, me.heartbeat_at)
                 database.notify_owners([task.job_id])
+        busy_before = me.heartbeat_at - EXCLUSIVE_BUSY_SECONDS
+        self.exclusive_waiting = any(not held or task.dispatched_at <= busy_before for task in self._exclusive_tasks())
         return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
         """Return whether a task of this worker is to stop, has finished, or is claimed by another one."""
         return task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
 
-    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks, and up to `process_slots` of those whose handler is one of `process_bound`."""
-        database = self._database
-        me = database.workers.get(self.worker_id)
-        if me is None or me.stopped_at is not None:
-            return []
-        served = self._queues or self._all_queues()
+    async def claim(
+        self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
+    ) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks, and up to `process_slots` of those that need a process."""
         chosen: list[StoredTask] = []
-        for task in database.tasks_by_rank():
+        free_slots = process_slots or 0
+        for task in self._unclaimed_tasks():
             if len(chosen) == limit:
                 break
-            if task.worker_id is not None or task.stop_requested_at is not None or task.queue not in served:
+            if task.isolation is Isolation.EXCLUSIVE:
                 continue
-            if task.handler in process_bound:
-                if process_slots <= 0:
+            if task.handler in process_bound or (task.isolation and process_slots is not None):
+                if free_slots <= 0:
                     continue
-                process_slots -= 1
+                free_slots -= 1
             chosen.append(task)
+        return self._claim(chosen)
+
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        """Claim the first exclusive task, if there is one."""
+        self.exclusive_waiting = False
+        return next(iter(self._claim(list(self._exclusive_tasks())[:1])), None)
+
+    def _unclaimed_tasks(self) -> Iterator[StoredTask]:
+        """Yield the unclaimed tasks of the served queues by rank; none for an expired worker."""
+        me = self._database.workers.get(self.worker_id)
+        if me is None or me.stopped_at is not None:
+            return
+        served = self._queues or self._all_queues()
+        for task in self._database.tasks_by_rank():
+            if task.worker_id is None and task.stop_requested_at is None and task.queue in served:
+                yield task
+
+    def _exclusive_tasks(self) -> Iterator[StoredTask]:
+        return (task for task in self._unclaimed_tasks() if task.isolation is Isolation.EXCLUSIVE)
+
+    def _claim(self, chosen: Sequence[StoredTask]) -> list[ClaimedTask]:
+        database = self._database
         token, now = int(self._ids.new()), database.clock.now()
         claimed: list[ClaimedTask] = []
         for task in chosen:
@@ -105,7 +128,7 @@ class MemoryWorkerStore:
                 ClaimedTask(
                     task.task_id, token, task.job_id, task.node_id, task.attempt, task.handler, task.params,
                     task.secrets, task.timeout_seconds, task.dispatched_at, _as_json(checkpoint),
-                    "" if job is None else f"{job.new.workflow_id} v{job.new.version}",
+                    "" if job is None else f"{job.new.workflow_id} v{job.new.version}", task.isolation,
                 )
             ]  # fmt: skip
         return claimed

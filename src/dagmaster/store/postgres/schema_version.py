@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 # The newest version. A test compares it with the migration files.
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,20 @@ class Version:
 
 async def current(dsn: str) -> str | None:
     """Return the version of a database; None if it has no schema yet."""
+    return (await _versions(dsn))[0]
+
+
+async def _versions(dsn: str) -> tuple[str | None, str | None]:
+    """Return the version of a database, and the oldest code that can use it if it is newer than this code."""
     connection = await _connect(dsn)
     try:
         if await connection.fetchval("SELECT to_regclass('dagapp.alembic_version')") is None:
-            return None
-        revision: str | None = await connection.fetchval("SELECT version_num FROM dagapp.alembic_version")
-        return revision
+            return None, None
+        revision = await connection.fetchval("SELECT version_num FROM dagapp.alembic_version")
+        compatible_from = None
+        if revision is not None and revision > HEAD:
+            compatible_from = await connection.fetchval("SELECT dagapp.dag_compatible_from()")
+        return revision, compatible_from
     finally:
         await connection.close()
 
@@ -44,15 +52,18 @@ def needs_upgrade(revision: str | None) -> bool:
 
 
 async def require_current(dsn: str) -> None:
-    """Raise `SchemaVersionMismatch`, with the remedy, unless the database has the version of this code."""
-    revision = await current(dsn)
+    """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database.
+
+    In a rolling upgrade the schema is migrated first: it may be newer than this code, if it is compatible.
+    """
+    revision, compatible_from = await _versions(dsn)
     if revision is None:
         raise SchemaVersionMismatch("the database has no dagmaster schema yet: run `dagmaster migrate`")
     if needs_upgrade(revision):
         raise SchemaVersionMismatch(
             f"the schema has version {revision}, this code needs {HEAD}: run `dagmaster migrate`"
         )
-    if revision > HEAD:
+    if revision > HEAD and (compatible_from is None or compatible_from > HEAD):
         raise SchemaVersionMismatch(
             f"the schema has version {revision}, this code knows {HEAD}: upgrade dagmaster, or run "
             f"`dagmaster migrate downgrade {HEAD}` with the newer one"

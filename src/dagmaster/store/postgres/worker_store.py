@@ -14,9 +14,10 @@ import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.status import Isolation
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.run_queues import is_served
-from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.ports.task_source import EXCLUSIVE_BUSY_SECONDS, ClaimedTask
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries, split_ids
@@ -29,8 +30,13 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("worker")
+_CLAIM: Final = compile_query("worker.claim", "WITH {ready},\n{claimed}".format_map(parts("claim")))
+_CLAIM_EXCLUSIVE: Final = compile_query(
+    "worker.claim_exclusive", "WITH {ready_exclusive},\n{claimed}".format_map(parts("claim"))
+)
 _REPORT_ONE: Final = compile_query("worker.report", for_one_row(parts("worker")["report"]))
 _REPORT: Final = (
     "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
@@ -62,6 +68,7 @@ class PostgresWorkerStore:
         self.sessions = (self._tasks, self._reports, self._journal, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
+        self.exclusive_waiting = False
         self._queues: list[str] = []
         self._notified_queues: set[str] = set()
         self._rescan_at = 0.0
@@ -98,6 +105,7 @@ class PostgresWorkerStore:
         """Renew the lease; return the tasks to stop, or None if the worker was expired."""
         params = {
             "worker_id": self.worker_id, "task_ids": list(map(int, held)), "counters": json.dumps(counters),
+            "queues": self._queues, "busy_seconds": EXCLUSIVE_BUSY_SECONDS,
         }  # fmt: skip
         row = await self._side.row(_SQL["heartbeat"], params)
         if row is None:
@@ -107,6 +115,7 @@ class PostgresWorkerStore:
         except OwnershipLost:
             return None
         await self._reconcile(params)
+        self.exclusive_waiting = row["exclusive_waiting"]
         return split_ids(row["to_stop"])
 
     async def _reconcile(self, params: Mapping[str, Any]) -> None:
@@ -120,20 +129,28 @@ class PostgresWorkerStore:
             self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
             await self._side.fetch(_SQL["reconcile"], {**params, "seconds": RECONCILE_SECONDS})
 
-    async def claim(self, limit: int, process_bound: Collection[str] = (), process_slots: int = 0) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks, and up to `process_slots` of those whose handler is one of `process_bound`."""
+    async def claim(
+        self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
+    ) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks, and up to `process_slots` of those that need a process."""
         queues = self._queues or await self._any_queues()
         if not queues:
             return []
+        return await self._claim(_CLAIM, {
+            "queues": queues, "limit": limit, "process_bound": list(process_bound),
+            "process_slots": process_slots or 0, "isolates": process_slots is not None,
+            "scan_limit": limit + SCAN_AHEAD,
+        })  # fmt: skip
+
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        """Claim the first exclusive task, if there is one."""
+        self.exclusive_waiting = False
+        return next(iter(await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues})), None)
+
+    async def _claim(self, query: Query, params: Mapping[str, Any]) -> list[ClaimedTask]:
         token = int(self.identity.ids.new())
-        params = {
-            "queues": queues, "limit": limit, "process_bound": list(process_bound), "process_slots": process_slots,
-            "scan_limit": limit + SCAN_AHEAD, "worker_id": self.worker_id, "token": token,
-        }  # fmt: skip
-        return [
-            ClaimedTask(str(task_id), token, str(job_id), *rest)
-            for task_id, job_id, *rest in await self._tasks.fetch(_SQL["claim"], params)
-        ]
+        rows = await self._tasks.fetch(query, {**params, "worker_id": self.worker_id, "token": token})
+        return [_claimed_task(token, *row) for row in rows]
 
     async def other_worker_has_handler(self, task_id: str) -> bool:
         """Return whether another could run this task."""
@@ -216,6 +233,14 @@ class PostgresWorkerStore:
     async def close(self) -> None:
         """Close the connections."""
         await asyncio.gather(*(session.close() for session in self.sessions))
+
+
+def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedTask:
+    *columns, isolation = rest
+    task = ClaimedTask(str(task_id), token, str(job_id), *columns)
+    if isolation:
+        task.isolation = Isolation(isolation)
+    return task
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> JsonObject:

@@ -222,14 +222,15 @@ WHERE CASE WHEN i.job_id IS NULL THEN e.times IS DISTINCT FROM 1 OR a.status IS 
 LIMIT :limit
 
 -- name: attempt_counters_match_attempts
--- In the first run of a job, the counters of a node are the numbers of its failed and of its lost attempts.
+-- In the first run of a job, the counters of a node are the numbers of its failed attempts, and of those lost with a
+-- worker that held no other task.
 SELECT n.job_id, n.node_id,
        format('counts %s failed and %s lost attempts, and has %s and %s', n.failed_attempts, n.lost_attempts,
               coalesce(a.failed, 0), coalesce(a.lost, 0)) AS message
 FROM dag_node_states n
 JOIN dag_jobs j ON j.id = n.job_id AND j.run = 1
 LEFT JOIN (SELECT job_id, node_id, count(*) FILTER (WHERE status = 'FAILED') AS failed,
-                  count(*) FILTER (WHERE status = 'LOST') AS lost
+                  count(*) FILTER (WHERE status = 'LOST' AND coalesce((error ->> 'alone')::boolean, true)) AS lost
            FROM dag_task_attempts GROUP BY job_id, node_id) a ON a.job_id = n.job_id AND a.node_id = n.node_id
 WHERE (:job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[]))
   AND (n.failed_attempts <> coalesce(a.failed, 0) OR n.lost_attempts <> coalesce(a.lost, 0))

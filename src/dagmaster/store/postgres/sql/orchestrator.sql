@@ -88,8 +88,8 @@ SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 
 -- name: load_nodes
 -- The rows of jobs' nodes, without their outputs.
-SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, parent_node_id, fan_out_index,
-       source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
+SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, isolation, parent_node_id,
+       fan_out_index, source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
        finished_seq, error, fingerprint, handler_version
 FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
 
@@ -236,7 +236,9 @@ reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, error, progress,
                                   dispatched_at, claimed_at, reported_at)
     SELECT g.job_id, g.node_id, g.attempt, g.task_id, g.queue, g.worker_id, 'LOST',
-           json_build_object('worker', w.host || ':' || w.pid), g.progress, g.dispatched_at, g.claimed_at, clock()
+           -- The only task that a worker held is the one that it was running when it died.
+           json_build_object('worker', w.host || ':' || w.pid, 'alone', count(*) OVER (PARTITION BY g.worker_id) = 1),
+           g.progress, g.dispatched_at, g.claimed_at, clock()
     FROM gone g JOIN dag_workers w ON w.worker_id = g.worker_id
     RETURNING job_id
 )

@@ -18,7 +18,14 @@ SELECT (SELECT string_agg(claimed.task_id::text, ',')
         FROM unnest(:task_ids::bigint[]) AS claimed (task_id)
         -- LATERAL, one by one: a join would read the whole queue.
         LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = claimed.task_id LIMIT 1) q ON true
-        WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop
+        WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop,
+       -- A worker without a task takes an exclusive task at once. One that has tasks must finish them first: it leaves
+       -- the others some time.
+       EXISTS (SELECT FROM dag_task_queue q
+               WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
+                 AND dag_is_served(q.queue, :queues::text[])
+                 AND (cardinality(:task_ids::bigint[]) = 0
+                      OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds))) AS exclusive_waiting
 FROM alive
 
 -- name: reconcile
@@ -43,47 +50,6 @@ SELECT count(*) AS released,
         FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
               WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
 FROM reported
-
--- name: claim
--- Claim tasks of some queues, and up to `process_slots` of those whose handlers are process-bound.
--- Queue by queue: an index returns each in order. The first tasks of a queue may all be for handlers without a free
--- slot, so a claim scans past some of them, but not past all: with 100,000 of them it takes 0.4 ms, without the bound 24
--- (2026-11, PostgreSQL 18). A scanned row is joined by its ctid: by its key, a task took 3 µs more.
-WITH ready AS (
-    SELECT t.task_id
-    FROM unnest(:queues::text[]) AS served (queue)
-    CROSS JOIN (VALUES (false, :limit::bigint), (true, :process_slots::bigint)) AS pool (is_process_bound, slots)
-    CROSS JOIN LATERAL (
-        SELECT q.task_id, q.priority
-        FROM (SELECT f.ctid AS row_id, f.task_id, f.priority, f.handler FROM dag_task_queue f
-              WHERE f.queue = served.queue AND f.worker_id IS NULL AND f.stop_requested_at IS NULL
-              ORDER BY f.priority DESC, f.task_id
-              LIMIT :scan_limit::bigint) scanned
-        JOIN dag_task_queue q ON q.ctid = scanned.row_id AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
-        WHERE (scanned.handler = ANY((SELECT :process_bound::text[])::text[])) = pool.is_process_bound
-        ORDER BY scanned.priority DESC, scanned.task_id
-        LIMIT pool.slots
-        FOR UPDATE OF q SKIP LOCKED
-    ) t
-    ORDER BY t.priority DESC, t.task_id
-    LIMIT :limit::bigint
-),
-claimed AS (
-    UPDATE dag_task_queue q SET worker_id = :worker_id, lease_token = :token, claimed_at = clock()
-    FROM ready WHERE q.task_id = ready.task_id
-      AND EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL)
-    RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds, q.priority,
-              q.dispatched_at
-)
-SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds,
-       extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
-       CASE WHEN c.job_id IS NOT NULL
-            THEN json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts) END AS checkpoint,
-       coalesce(j.workflow_id || ' v' || j.version, '') AS workflow
-FROM claimed q
-LEFT JOIN dag_jobs j ON j.id = q.job_id
-LEFT JOIN dag_checkpoints c ON q.attempt > 1 AND c.job_id = q.job_id AND c.node_id = q.node_id
-ORDER BY q.priority DESC, q.task_id
 
 -- name: other_worker_has_handler
 -- Whether another live worker serves the queue of a task and has its handler.
