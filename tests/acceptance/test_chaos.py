@@ -24,6 +24,16 @@ def test_owners_and_workers_are_killed_and_nothing_is_lost_or_done_twice():
     assert done == {"kill orchestrator": 5, "kill worker": 5}
 
 
+def test_a_task_that_kills_its_worker_fails_and_its_neighbours_complete():
+    # It dies once beside the others; then its child process dies alone.
+    assert play(scenarios.poison_workers(kills_worker=False)) == {"poison": 1}
+
+
+def test_a_task_that_kills_its_worker_even_from_a_child_process_is_run_alone_until_it_fails():
+    # Beside others on the loop, beside others in a process, and alone: max_lost is 1.
+    assert play(scenarios.poison_workers(kills_worker=True)) == {"poison": 4}
+
+
 def test_postgresql_is_killed_and_nothing_accepted_or_seen_is_lost():
     assert play(scenarios.kill_server(2, nodes=3_000, chance=random.Random(1))) == {"kill PostgreSQL": 2}
 

@@ -33,7 +33,7 @@ from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
     from types import TracebackType
 
     from dagmaster.ports.job_records import Accepted
@@ -281,11 +281,17 @@ class Fleet:
 
     # ── Guarantees ──
 
-    async def check(self) -> None:
-        """Check that every accepted job has completed, that no work was repeated, and that the invariants hold."""
+    async def check(self, *, failed: Collection[str] = ()) -> None:
+        """Check that every accepted job has completed, that no work was repeated, and that the invariants hold.
+
+        `failed`: the jobs that must fail.
+        """
         await self.until("SELECT count(*) = 0 FROM dag_jobs WHERE finished_at IS NULL")
-        statuses = {row["status"] for row in await self.rows("SELECT DISTINCT status FROM dag_jobs")}
-        assert statuses == {"COMPLETED"}, f"jobs have other statuses: {statuses}"
+        statuses = {str(row["id"]): row["status"] for row in await self.rows("SELECT id, status FROM dag_jobs")}
+        wrong = {
+            job: status for job, status in statuses.items() if status != ("FAILED" if job in failed else "COMPLETED")
+        }
+        assert not wrong, f"jobs have other statuses: {wrong}"
         stored = {row["id"] for row in await self.rows("SELECT id FROM dag_jobs")}
         assert self._expected <= stored, f"accepted jobs are missing: {self._expected - stored}"
         await self.until("SELECT count(*) = 0 FROM dag_inbox")

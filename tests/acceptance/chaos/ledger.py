@@ -40,6 +40,15 @@ async def work(ctx: HandlerContext, seconds: float = 0.0, behind: int = 0) -> di
     mark = secrets.token_hex(8)
     write("end", ctx.job_id, ctx.node_id, ctx.attempt, mark)
     return {"mark": mark}
+
+@handler("poison", queue="work")
+async def poison(ctx: HandlerContext, kills_worker: bool = False) -> dict:
+    # Ends its process; and the worker of a child process, too, as an OOM kill of a whole container does.
+    import __main__
+    await asyncio.sleep(0.2)
+    if kills_worker and getattr(__main__.__spec__, "name", "") == "dagmaster.worker.process_main":
+        os.kill(os.getppid(), 9)
+    os._exit(1)
 """
 
 

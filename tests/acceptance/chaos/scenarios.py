@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections import Counter, defaultdict
@@ -107,6 +108,43 @@ async def _has_new_owner_acted(fleet: Fleet, job: str, owner_id: int, seq: int) 
 async def _is_reclaimed(fleet: Fleet, worker_id: int) -> None:
     """Wait until all tasks of a worker are reclaimed."""
     await fleet.until("SELECT count(*) = 0 FROM dag_task_queue WHERE worker_id = $1", worker_id)
+
+
+async def poison_workers(*, kills_worker: bool) -> Done:
+    """Run a task that kills its worker beside 30 healthy ones, which may not be lost once; restart what dies.
+
+    `kills_worker`: it kills the worker even from a child process.
+    """
+    done = Done()
+    strict = "{max_attempts: 1, max_lost: 0}"
+    poison = f"""{{workflow_id: poison, version: 1, nodes: {{
+        bad: {{handler: poison, queue: work, params: {{kills_worker: {str(kills_worker).lower()}}},
+              retry: {{max_attempts: 2, initial_delay_seconds: 0.1, max_lost: 1}}}}}}}}"""
+    healthy = f"""{{workflow_id: healthy, version: 1, nodes: {{
+        f: {{type: fan_out, source: {list(range(30))}, task: {{handler: work, queue: work, params: {{seconds: 0.3}}, retry: {strict}}}}}}}}}"""
+    async with Fleet() as fleet:
+        await fleet.start("orchestrator", "worker")
+        supervisor = asyncio.create_task(_restart_workers(fleet, done))
+        jobs = [await fleet.job(healthy), await fleet.job(poison)]
+        await fleet.wait_finished(*jobs)
+        supervisor.cancel()
+        await fleet.check(failed=jobs[1:])
+        charged = (
+            "SELECT count(*) FROM dag_node_states WHERE job_id = $1 AND (failed_attempts > 0 OR lost_attempts > 0)"
+        )
+        assert await fleet.value(charged, int(jobs[0])) == 0
+        error = json.loads(await fleet.value("SELECT error FROM dag_node_states WHERE job_id = $1", int(jobs[1])))
+        assert error["kind"] == ("lost" if kills_worker else "crashed")
+    return done
+
+
+async def _restart_workers(fleet: Fleet, done: Done) -> None:
+    """Start a new worker whenever one has died, as a supervisor does."""
+    while True:
+        if not fleet.alive("worker"):
+            done.record("poison", 0.0)
+            await fleet.start("worker")
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def kill_server(kills: int, nodes: int, chance: random.Random) -> Done:
