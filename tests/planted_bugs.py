@@ -1,4 +1,4 @@
-"""Twelve bugs to plant in the SQL: a piece of a named query, its replacement, and the test that must fail.
+"""Thirteen bugs to plant in the SQL: a piece of a named query, its replacement, and the test that must fail.
 
 `tests/integration/test_planted_bugs.py` plants each and runs its test. The same bugs are planted in the memory store, for
 the simulation to find.
@@ -51,8 +51,8 @@ PLANTED: Final = {
         "conformance/test_turn_commit.py::test_no_part_of_a_turn_of_a_former_owner_is_written",
     ),
     "claim without SKIP LOCKED": PlantedBug(
-        "worker",
         "claim",
+        "ready",
         "        FOR UPDATE OF q SKIP LOCKED\n",
         "",
         "integration/test_fences.py::test_a_claim_of_tasks_skips_what_is_locked_and_does_not_wait",
@@ -107,6 +107,13 @@ PLANTED: Final = {
         "NULL::float8 AS wake_at",
         "conformance/test_turn_commit.py::test_an_error_and_a_timer_are_the_same_from_the_rows",
     ),
+    "every loss is charged": PlantedBug(
+        "orchestrator",
+        "mark_lost_tasks",
+        "count(*) OVER (PARTITION BY g.worker_id) = 1",
+        "true",
+        "conformance/test_claimed_tasks.py::test_only_the_sole_task_of_a_dead_worker_was_alone",
+    ),
     "event number reused": PlantedBug(
         "orchestrator",
         "claim",
@@ -125,7 +132,7 @@ def planted(name: str) -> Iterator[None]:
     text = texts[bug.query]
     assert text.count(bug.right) == 1, f"{bug.file}.sql: {bug.query} does not contain {bug.right!r} once"
     wrong = text.replace(bug.right, bug.wrong)
-    # A turn is put together from the parts of its file; the other files have whole queries.
+    # Turns and claims are put together from the parts of their files; the other files have whole queries.
     with (
         mock.patch.dict(cast("dict[str, str]", named_queries.parts(bug.file)), {bug.query: wrong}),
         mock.patch.dict(
@@ -135,6 +142,9 @@ def planted(name: str) -> Iterator[None]:
     ):
         report_one = named_queries.for_one_row(named_queries.parts("worker")["report"])
         turn_statement.statement.cache_clear()
-        with mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compile_query("worker.report", report_one)):
+        with (
+            mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compile_query("worker.report", report_one)),
+            mock.patch.object(worker_store, "_CLAIM", worker_store.claim_query("ready")),
+        ):
             yield
     turn_statement.statement.cache_clear()

@@ -291,11 +291,11 @@ async def test_an_exclusive_task_is_announced_to_an_idle_worker_and_claimed_once
     for one in (worker, other):
         assert await one.claim(5, process_slots=5) == []
         assert await one.heartbeat([], {}) == set()
-    assert (worker.exclusive_waiting, other.exclusive_waiting) == (True, False)
+    assert (worker.exclusive.is_set(), other.exclusive.is_set()) == (True, False)
     assert await other.claim_exclusive() is None
     task = await worker.claim_exclusive()
     assert task is not None
-    assert (task.node_id, task.isolation, worker.exclusive_waiting) == ("a", Isolation.EXCLUSIVE, False)
+    assert (task.node_id, task.isolation, worker.exclusive.is_set()) == ("a", Isolation.EXCLUSIVE, False)
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED)]) == {task.task_id}
     second = await worker.claim_exclusive()
     assert second is not None
@@ -310,11 +310,11 @@ async def test_an_exclusive_task_is_left_to_idle_workers_for_some_time(world):
     (held,) = await busy.claim(1)
     await scene.dispatch("b", isolation=Isolation.EXCLUSIVE)
     await busy.heartbeat([held.task_id], {})
-    assert not busy.exclusive_waiting
+    assert not busy.exclusive.is_set()
     for _ in range(3):
         await world.move(4)
         await busy.heartbeat([held.task_id], {})
-    assert busy.exclusive_waiting
+    assert busy.exclusive.is_set()
 
 
 async def test_an_exclusive_task_of_a_live_run_is_not_for_others(world):
@@ -323,7 +323,7 @@ async def test_an_exclusive_task_of_a_live_run_is_not_for_others(world):
     await scene.dispatch("a", queue="run:1", isolation=Isolation.EXCLUSIVE)
     await everyone.heartbeat([], {})
     await run.heartbeat([], {})
-    assert (everyone.exclusive_waiting, run.exclusive_waiting) == (False, True)
+    assert (everyone.exclusive.is_set(), run.exclusive.is_set()) == (False, True)
     assert await everyone.claim_exclusive() is None
     assert await run.claim_exclusive() is not None
 

@@ -102,6 +102,13 @@ nodes:
   c: {handler: work, queue: q, retry: {max_lost: 2}}
 """
 
+POISON: Final = """
+workflow_id: poison
+version: 1
+nodes:
+  bad: {handler: work, queue: q, retry: {max_attempts: 2, max_lost: 1}}
+"""
+
 
 @cache
 def graph(text: str) -> Graph:

@@ -1,15 +1,16 @@
-"""Twelve bugs to plant in the memory store: each is a store that does one thing wrong.
+"""Thirteen bugs to plant in the memory store: each is a store that does one thing wrong.
 
 They are the mistakes that a protocol like this one invites. A simulation that does not find them proves nothing.
 """
 
 from __future__ import annotations
 
+import json
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.simulation.network import Yield
 from dagmaster.simulation.world import StoreFactories
 from dagmaster.store.memory import turn_writer
@@ -182,6 +183,17 @@ class EventNumberReused(MemoryOrchestratorStore):
         return claimed
 
 
+class EveryLossIsCharged(MemoryOrchestratorStore):
+    """All tasks of a dead worker count towards `max_lost`."""
+
+    async def mark_lost_tasks(self) -> int:
+        lost = await super().mark_lost_tasks()
+        for stored in self._database.results.values():
+            if stored.result.status is AttemptStatus.LOST:
+                stored.result.error = json.dumps({"alone": True})
+        return lost
+
+
 PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
     "no epoch check": lambda: StoreFactories(orchestrator=NoEpochCheck),
     "no token check": lambda: StoreFactories(worker=NoTokenCheck),
@@ -194,6 +206,7 @@ PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
     "report without deleting": lambda: StoreFactories(worker=ReportWithoutDeleting),
     "double expansion": lambda: StoreFactories(orchestrator=DoubleExpansion),
     "timer lost on reload": lambda: StoreFactories(orchestrator=TimerLostOnReload),
+    "every loss is charged": lambda: StoreFactories(orchestrator=EveryLossIsCharged),
     "event number reused": lambda: StoreFactories(orchestrator=EventNumberReused),
 }
 """The planted bugs by name."""

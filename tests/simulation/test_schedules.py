@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from dagmaster.simulation.world import Case, calm
+from tests.simulation.cases import CHAIN, FAN_OUT, POISON, graph
 from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.schedules import broken_in, play
 
@@ -27,6 +29,21 @@ def test_no_invariant_is_violated_with_any_faults(first: int) -> None:
 def test_a_planted_bug_is_found(bug: str) -> None:
     stores = PLANTED[bug]()
     assert any(play(seed, stores).violation for seed in range(MAX_SCHEDULES)), bug
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_only_the_node_that_kills_its_workers_fails(seed: int) -> None:
+    # The calm: no other process crashes, so that every lost attempt is the doing of `bad`.
+    case = Case(graphs=[graph(POISON), graph(FAN_OUT), graph(CHAIN)], poison=["bad"], failing=0.0)
+    outcome = calm(seed, case)
+    assert outcome.violation is None
+    assert {key: nodes for key, nodes in outcome.ends.items() if not _are_successful(nodes)}.keys() == {"job-0"}
+    assert [reason.error["kind"] for reason in outcome.reasons.values()] == ["lost"]
+    assert any("is killed by its task" in what for _, _, what in outcome.trace)
+
+
+def _are_successful(nodes: dict[str, Any]) -> bool:
+    return all(status in ("COMPLETED", "SKIPPED") for status, _ in nodes.values())
 
 
 def test_a_seed_yields_the_same_schedule_every_time() -> None:

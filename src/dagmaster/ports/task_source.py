@@ -48,8 +48,8 @@ class TaskSource(Protocol):
     wakeup: asyncio.Event
     """Set when there may be tasks to claim."""
 
-    exclusive_waiting: bool
-    """Whether a task waits that must be the only one of its worker. The ledger's heartbeat sets it."""
+    exclusive: asyncio.Event
+    """Set when a task waits that must be the only one of its worker. The ledger's heartbeat sets it."""
 
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
@@ -62,7 +62,7 @@ class TaskSource(Protocol):
         """
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim one exclusive task, if there is one, and clear `exclusive_waiting`.
+        """Claim one exclusive task, if there is one, and clear `exclusive`.
 
         The worker runs it when it holds nothing else.
         """

@@ -18,7 +18,7 @@ from dagmaster.simulation.output_inference import Shapes
 from dagmaster.simulation.value_schema import Kind, Requirement, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from dagmaster.engine.graph import Graph, Spec
 
@@ -29,7 +29,8 @@ EXHAUSTING_FAILURES: Final = 9
 class MockHandlers:
     """A mock for each handler of some workflows. `failures` returns how often a node of a job has failed.
 
-    In the share `failing` of the seeds a node may fail permanently; in the others its retries suffice.
+    In the share `failing` of the seeds a node may fail permanently; in the others its retries suffice. The nodes of
+    `poison` kill their worker: `kill_host` kills the process that calls it.
     """
 
     def __init__(
@@ -40,12 +41,16 @@ class MockHandlers:
         *,
         failing: float,
         shapes: Shapes,
+        poison: Collection[str] = (),
+        kill_host: Callable[[], None] = lambda: None,
     ) -> None:
         self._seed = seed
         self._failures = failures
         self._is_failing = random.Random(f"{seed} fails").random() < failing  # noqa: S311 - to be drawn again
-        self._tasks = _tasks_of(graphs)
+        self._tasks = tasks_of(graphs)
         self._shapes = shapes
+        self._poison = frozenset(poison)
+        self._kill_host = kill_host
         names = {task.handler for task in self._tasks.values()}
         self.registry = Registry([self._mock(name) for name in sorted(names)])
 
@@ -71,6 +76,9 @@ class MockHandlers:
             ctx.checkpoint(f"phase {phase}", {"phase": phase + 1})
             ctx.progress(phase + 1, phases)
         await asyncio.sleep(seconds)
+        if static in self._poison:
+            self._kill_host()
+            await asyncio.Event().wait()
         if self._failures(ctx.job_id, ctx.node_id) < fails:
             if rng.random() < 0.1 and self._is_failing:  # noqa: PLR2004
                 raise PermanentError("drawn to fail permanently", kind="mock")
@@ -82,7 +90,7 @@ class MockHandlers:
 def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
     """Infer what mocks return. `known`: the real handlers, as far as they are installed; their models are exact."""
     shapes = Shapes(graphs)
-    for node, task in _tasks_of(graphs).items():
+    for node, task in tasks_of(graphs).items():
         shapes.of.setdefault(node, Shape()).require(Requirement(kind=Kind.OBJECT))
         schema = _schema(known, task.handler)
         if schema is not None:
@@ -90,7 +98,8 @@ def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
     return shapes
 
 
-def _tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
+def tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
+    """Return the tasks of workflows by their static node ids."""
     return {spec.id: task for graph in graphs for spec in graph.specs.values() for task in _tasks(spec)}
 
 

@@ -253,11 +253,21 @@ class Oracle:
     def _find_removed_tasks(self, *, by_expiry: bool) -> None:
         """Finish the tasks that left their queue without a report of their worker."""
         queue = self._database.queue
+        held = Counter(worker for worker, _ in self._claims.values())
         for task_id in [each for each in self._dispatched if each not in self._finished and each not in queue]:
             holder = self._claims.pop(task_id, None)
+            if holder is not None and by_expiry:
+                self._check_charge(task_id, holder[0], held[holder[0]])
             if holder is not None and by_expiry and not self._may_be_dead(holder[0], self._worker_lease_seconds):
                 _violate(f"{holder[0]} was expired within its lease: task {task_id} was lost")
             self._finish(task_id, "LOST" if by_expiry else "RELEASED")
+
+    def _check_charge(self, task_id: str, worker: str, held: int) -> None:
+        """Check that a lost task was charged exactly if its worker held no other."""
+        results = (stored for stored in self._database.results.values() if stored.task_id == task_id)
+        is_charged = any(json.loads(stored.result.error or "{}").get("alone") for stored in results)
+        if is_charged != (held == 1):
+            _violate(f"task {task_id} was {'' if is_charged else 'not '}charged: {worker} died with {held} tasks")
 
     def _journal_written(self, store: Any, args: tuple[Any, ...], _value: Any) -> None:
         before, self._before = self._before, {}

@@ -25,8 +25,8 @@ from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
-from dagmaster.simulation.loop import START, SimulatedLoop, Stuck
-from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes
+from dagmaster.simulation.loop import HOST, SERVER, START, SimulatedLoop, Stuck
+from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes, tasks_of
 from dagmaster.simulation.network import Faults, Network, RemoteStore
 from dagmaster.simulation.oracle import Oracle, Violation
 from dagmaster.store.memory.client_store import MemoryClientStore
@@ -35,7 +35,7 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph, Spec
@@ -90,6 +90,8 @@ class Case:
     commands: Sequence[ScheduledCommand] = ()
     failing: float = 1.0
     """The share of the schedules in which a handler may fail permanently."""
+    poison: Collection[str] = ()
+    """The nodes whose handlers kill their worker."""
     known: Registry | None = None
     """The real handlers, which are not run: their models define the outputs of the mocks."""
     _shapes: Shapes | None = field(default=None, init=False, repr=False)
@@ -100,6 +102,11 @@ class Case:
         if self._shapes is None:
             self._shapes = learn_shapes([*self.graphs, *self.children], self.known)
         return self._shapes
+
+    @property
+    def task_nodes(self) -> Collection[str]:
+        """Return the nodes that run handlers; a fan-out of tasks is one."""
+        return tasks_of([*self.graphs, *self.children])
 
     @property
     def is_deterministic(self) -> bool:
@@ -261,7 +268,10 @@ class World:
         self._case = case
         self._stores = stores
         graphs = [*case.graphs, *case.children]
-        self._mocks = MockHandlers(graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes)
+        self._mocks = MockHandlers(
+            graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes, poison=case.poison,
+            kill_host=self._kill_current_host,
+        )  # fmt: skip
         self._count = 0
         self._starts: dict[Host, Callable[[], None]] = {}
         self._services: dict[Host, Orchestrator | Worker] = {}
@@ -385,6 +395,12 @@ class World:
         if start is not None:
             self._loop.call_later(self._rng.uniform(0.0, 3.0), start)
         self._loop.call_later(self._rng.uniform(0.1, 8.0), self._stop_service)
+
+    def _kill_current_host(self) -> None:
+        host = HOST.get()
+        self.network.note(host.name, "is killed by its task")
+        # Its replacement is not started by the dead.
+        SERVER.context().run(self._crashed, host)
 
     def _crashed(self, host: Host) -> None:
         self._loop.kill(host)

@@ -234,7 +234,7 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
-            if self.source.exclusive_waiting:
+            if self.source.exclusive.is_set():
                 await self._run_exclusive()
             self._has_capacity.clear()
             capacity = self._budget.free()
@@ -435,7 +435,7 @@ class Worker:
                 await self._back_off(error)
                 continue
             self._backoff.on_success()
-            if self.source.exclusive_waiting:
+            if self.source.exclusive.is_set():
                 # The claim loop waits for a slot or for a notification.
                 self._has_capacity.set()
                 self.source.wakeup.set()

@@ -68,6 +68,9 @@ class StormSummary:
 )
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), help="Simulate this schedule only, and print its history.")
+@click.option(
+    "--poison", metavar="NODE", multiple=True, help="Let this node kill its worker whenever it runs (repeatable)."
+)
 @click.option("-v", "--trace", "is_traced", is_flag=True, help="With --seed: print every request and every fault, too.")
 @inputs_options
 @json_option
@@ -78,6 +81,7 @@ def storm(
     seeds: int,
     first: int,
     seed: int | None,
+    poison: tuple[str, ...],
     pairs: tuple[str, ...],
     inputs_file: pathlib.Path | None,
     is_traced: bool,
@@ -102,6 +106,7 @@ def storm(
       dagmaster storm workflows/fan_out.yaml -i count=20
       dagmaster storm flow.yaml --seeds 10000 --first 500
       dagmaster storm flow.yaml --seed 1234
+      dagmaster storm flow.yaml --poison tiles
     """
     registry = load_registry(modules)
     try:
@@ -114,7 +119,11 @@ def storm(
         print_rejection(error, f"{file} was not simulated", sys.stdout if as_json else None)
         return BAD_INPUT
     case = Case(graphs=[graph], children=children, inputs=inputs, commands=answer_all([graph, *children]))
-    case.failing, case.known = FAILING, registry
+    case.failing, case.known, case.poison = FAILING, registry, poison
+    unknown = [node for node in poison if node not in case.task_nodes]
+    if unknown:
+        tasks = ", ".join(sorted(case.task_nodes))
+        raise click.UsageError(f"--poison: {unknown[0]!r} is not a task or fan-out of tasks; those are: {tasks}")
     if seed is not None:
         return _replay(simulate(seed, case), as_json=as_json, is_traced=is_traced)
     return _storm(file, case, range(first, first + seeds), as_json=as_json)

@@ -33,7 +33,7 @@ class MemoryWorkerStore:
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         self.worker_id = ""
-        self.exclusive_waiting = False
+        self.exclusive = asyncio.Event()
         self._database = database
         self._ids = database.new_ids()
         self._queues: frozenset[str] = frozenset()
@@ -73,7 +73,8 @@ class MemoryWorkerStore:
                 database.finish_task(task, AttemptStatus.RELEASED, me.heartbeat_at)
                 database.notify_owners([task.job_id])
         busy_before = me.heartbeat_at - EXCLUSIVE_BUSY_SECONDS
-        self.exclusive_waiting = any(not held or task.dispatched_at <= busy_before for task in self._exclusive_tasks())
+        if any(not held or task.dispatched_at <= busy_before for task in self._exclusive_tasks()):
+            self.exclusive.set()
         return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
@@ -100,7 +101,7 @@ class MemoryWorkerStore:
 
     async def claim_exclusive(self) -> ClaimedTask | None:
         """Claim the first exclusive task, if there is one."""
-        self.exclusive_waiting = False
+        self.exclusive.clear()
         return next(iter(self._claim(list(self._exclusive_tasks())[:1])), None)
 
     def _unclaimed_tasks(self) -> Iterator[StoredTask]:

@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("worker")
-_CLAIM: Final = compile_query("worker.claim", "WITH {ready},\n{claimed}".format_map(parts("claim")))
-_CLAIM_EXCLUSIVE: Final = compile_query(
-    "worker.claim_exclusive", "WITH {ready_exclusive},\n{claimed}".format_map(parts("claim"))
-)
+
+
+def claim_query(ready: str) -> Query:
+    """Return the statement that claims the tasks of a part of claim.sql."""
+    texts = parts("claim")
+    return compile_query(f"worker.claim, {ready}", f"WITH {texts[ready]},\n{texts['claimed']}")
+
+
+_CLAIM: Final = claim_query("ready")
+_CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive")
 _REPORT_ONE: Final = compile_query("worker.report", for_one_row(parts("worker")["report"]))
 _REPORT: Final = (
     "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
@@ -68,7 +74,7 @@ class PostgresWorkerStore:
         self.sessions = (self._tasks, self._reports, self._journal, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
-        self.exclusive_waiting = False
+        self.exclusive = asyncio.Event()
         self._queues: list[str] = []
         self._notified_queues: set[str] = set()
         self._rescan_at = 0.0
@@ -115,7 +121,8 @@ class PostgresWorkerStore:
         except OwnershipLost:
             return None
         await self._reconcile(params)
-        self.exclusive_waiting = row["exclusive_waiting"]
+        if row["has_exclusive"]:
+            self.exclusive.set()
         return split_ids(row["to_stop"])
 
     async def _reconcile(self, params: Mapping[str, Any]) -> None:
@@ -144,7 +151,7 @@ class PostgresWorkerStore:
 
     async def claim_exclusive(self) -> ClaimedTask | None:
         """Claim the first exclusive task, if there is one."""
-        self.exclusive_waiting = False
+        self.exclusive.clear()
         return next(iter(await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues})), None)
 
     async def _claim(self, query: Query, params: Mapping[str, Any]) -> list[ClaimedTask]:

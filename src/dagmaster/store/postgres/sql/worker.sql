@@ -25,7 +25,7 @@ SELECT (SELECT string_agg(claimed.task_id::text, ',')
                WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
                  AND dag_is_served(q.queue, :queues::text[])
                  AND (cardinality(:task_ids::bigint[]) = 0
-                      OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds))) AS exclusive_waiting
+                      OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds))) AS has_exclusive
 FROM alive
 
 -- name: reconcile
