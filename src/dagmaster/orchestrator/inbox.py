@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.events import (
@@ -24,13 +25,15 @@ from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import CommandRejected
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.text_format import format_rfc3339
+from dagmaster.text_format import format_list, format_rfc3339
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.turn_records import Command, TaskResult
+
+_LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 
 class PendingEvents:
@@ -40,6 +43,7 @@ class PendingEvents:
         "audit_events",
         "commands",
         "events",
+        "lost",
         "needs_recovery",
         "notified",
         "reported",
@@ -52,6 +56,7 @@ class PendingEvents:
         self.events: list[EngineEvent] = []
         self.reported: dict[tuple[str, int], JsonText] = {}
         self.started: dict[str, float] = {}
+        self.lost: list[TaskLost] = []
         self.results: list[int] = []
         # Results that came with a notification and were not read from the store.
         self.notified: list[TaskResult] = []
@@ -65,11 +70,25 @@ class PendingEvents:
     def add_result(self, result: TaskResult) -> None:
         """Add the result that a worker reported."""
         self.results.append(result.id)
-        self.events.append(result_event(result))
+        event = result_event(result)
+        self.events.append(event)
+        if isinstance(event, TaskLost):
+            self.lost.append(event)
         if result.output is not None:
             self.reported[result.node_id, result.attempt] = result.output
         if result.claimed_at is not None:
             self.started[result.node_id] = result.claimed_at
+
+    def log_lost(self, job_id: str) -> None:
+        """Log the attempts that were lost, by worker; name the task that a worker ran alone."""
+        for worker in dict.fromkeys(event.worker for event in self.lost):
+            events = [event for event in self.lost if event.worker == worker]
+            nodes = format_list([event.node for event in events])
+            if events[0].alone:
+                message = "worker %s died while it ran only node %s of job %s; the loss is charged to the node"
+            else:
+                message = "worker %s died with several tasks: %s of job %s are not charged, and run isolated"
+            _LOGGER.warning(message, worker, nodes, job_id)
 
     def add_notified(self, result: TaskResult) -> None:
         """Add a result that came with a notification: the commit checks it against the stored one."""

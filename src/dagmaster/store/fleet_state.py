@@ -209,6 +209,10 @@ def worker_record(registration: Registration, claimed: int, left_statuses: Mappi
         pruned = max(total - claimed - sum(left_statuses.values()), 0)
         statuses = {**left_statuses, "pruned": pruned} if pruned else dict(left_statuses)
         left = {"tasks": total, "not_reclaimed": claimed, "now": statuses}
+        tasks = counters.get("left_tasks") or []
+        if registration.has_died and len(tasks) == 1:
+            # The only task that it held is the one that it was running when it died.
+            left["alone_with"] = {"job_id": str(tasks[0][0]), "node_id": str(tasks[0][1])}
     return WorkerRecord(
         worker_id=registration.id,
         host=registration.host,

@@ -1,21 +1,120 @@
-"""Delivery of reports: heartbeat counters, reports and releases, and reports that the store rejects or drops."""
+"""Delivery of reports: in batches, until the store has accepted or dropped them. And the counters of a heartbeat."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.errors import DatabaseUnavailable, StatementFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from dagmaster.errors import StatementFailed
+    from dagmaster.errors import DagmasterError
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.task_ledger import TaskLedger, TaskReport
+    from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.worker.held_tasks import HeldTasks
+    from dagmaster.worker.telemetry_buffer import TelemetryBuffer
+    from dagmaster.worker.telemetry_flush import TelemetryFlush
 
 _LOGGER = logging.getLogger("dagmaster.worker")
+
+BATCH_ABOVE_PER_SECOND: Final = 1_000.0
+BATCH_SECONDS: Final = 0.003
+"""Above this rate of tasks, a report waits this long for others, unless nothing else runs."""
+
+
+class ReportDelivery:
+    """Delivers the reports of a worker, and drops each task that it holds when its report is accepted or dropped."""
+
+    def __init__(
+        self,
+        ledger: TaskLedger,
+        held: HeldTasks,
+        telemetry: TelemetryBuffer,
+        flush: TelemetryFlush,
+        counters: dict[str, int],
+        *,
+        back_off: Callable[[DagmasterError], Awaitable[None]],
+        enqueue: Callable[[list[ClaimedTask]], None],
+        on_delivery: Callable[[], None],
+    ) -> None:
+        self._ledger, self._held, self._telemetry, self._flush = ledger, held, telemetry, flush
+        self._counters = counters
+        self._back_off = back_off
+        self._enqueue = enqueue
+        self._on_delivery = on_delivery
+        self._reports: list[TaskReport] = []
+        self._has_reports = asyncio.Event()
+
+    def add(self, reports: list[TaskReport]) -> None:
+        """Deliver these with the next batch."""
+        self._reports += reports
+        self._has_reports.set()
+
+    def add_one(self, report: TaskReport) -> None:
+        """Deliver this one with the next batch."""
+        self.add([report])
+
+    async def run(self) -> None:
+        """Deliver reports until cancelled."""
+        while True:
+            await self._has_reports.wait()
+            if self._held.rate > BATCH_ABOVE_PER_SECOND and len(self._held) > len(self._reports):
+                # Other tasks finish in a moment: reporting many costs hardly more than reporting one.
+                await asyncio.sleep(BATCH_SECONDS)
+            self._has_reports.clear()
+            reports, self._reports = self._reports, []
+            if reports:
+                await self._deliver(reports)
+
+    async def _deliver(self, reports: list[TaskReport]) -> None:
+        accepted: set[str] | None = None
+        is_rejected = is_unanswered = False
+        while accepted is None:
+            try:
+                for report in reports:
+                    held = self._held.get(report.task_id)
+                    report.token = report.token if held is None else held.token
+                if self._flush.is_due():
+                    await self._flush.run_once({report.task_id for report in reports})
+                accepted = await deliver_reports(self._ledger, reports)
+            except DatabaseUnavailable as error:
+                is_unanswered = True
+                await self._back_off(error)
+            except StatementFailed as error:
+                if len(reports) > 1:
+                    # One rejected report must not hold up the others.
+                    for report in reports:
+                        await self._deliver([report])
+                    return
+                # Rejected twice: drop it. Its task is released by the next reconciliation.
+                accepted = set() if is_rejected else None
+                is_rejected = True
+                mark_rejected(reports[0], error)
+        self._after_delivery(reports, accepted, is_unanswered=is_unanswered)
+
+    def _after_delivery(self, reports: list[TaskReport], accepted: set[str], *, is_unanswered: bool) -> None:
+        dropped: list[str] = []
+        for report in reports:
+            held = self._held.get(report.task_id)
+            if held is not None and held.token != report.token and not (report.begun and report.task_id in accepted):
+                # A newer claim replaced this one. A task that never started has to run under it.
+                self.add([report]) if report.begun else self._enqueue([held])
+                continue
+            if (task := self._held.remove(report)) is not None:
+                log_crash(task, report)
+            self._telemetry.end(report.task_id)
+            counter = counter_of(report) if report.task_id in accepted else "dropped"
+            self._counters[counter] += 1
+            dropped += [report.task_id] if counter == "dropped" else []
+        if dropped:
+            log_dropped(dropped, is_unanswered=is_unanswered)
+        self._on_delivery()
 
 
 MAX_NAMED: Final = 256
@@ -40,6 +139,15 @@ async def deliver_reports(ledger: TaskLedger, reports: list[TaskReport]) -> set[
     released = await ledger.release(unstarted)
     rest = [report for report in reports if report.task_id not in released]
     return released | await ledger.report(rest) if rest else released
+
+
+def log_crash(task: ClaimedTask, report: TaskReport) -> None:
+    """Log an isolated task that crashed its process: it is what killed earlier workers."""
+    if task.isolation and report.error and json.loads(report.error).get("kind") == "crashed":
+        _LOGGER.warning(
+            "node %s of job %s (attempt %d) crashed its process, after workers that ran it had died",
+            task.node_id, task.job_id, task.attempt,
+        )  # fmt: skip
 
 
 def counter_of(report: TaskReport) -> str:

@@ -1,7 +1,6 @@
 """The worker service: claims tasks, runs them, and reports their outcomes.
 
-It knows nothing of graphs. It holds little more than it runs (`prefetch`). Plain functions have a budget of their own:
-there are fewer processes than slots, and a task that waits for one is better left to another worker.
+It knows nothing of graphs. It holds little more than it runs (`held_tasks`, `prefetch`).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import ExecutionMode, Executor
+from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
-from dagmaster.worker.prefetch import PrefetchBudget
-from dagmaster.worker.report_delivery import counter_of, deliver_reports, heartbeat_counters, log_dropped, mark_rejected
+from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
 from dagmaster.worker.shutdown import ShutdownBudget
 from dagmaster.worker.task_log_capture import capture
 from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
@@ -44,10 +43,6 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 CLAIM_SECONDS: Final = 1.0
 """How long a stopping worker waits for the answer to a claim."""
-
-BATCH_ABOVE_PER_SECOND: Final = 1_000.0
-BATCH_SECONDS: Final = 0.003
-"""Above that rate of tasks, a report waits this long for others, unless nothing else runs."""
 
 
 class Worker:
@@ -79,7 +74,7 @@ class Worker:
     ) -> None:
         self.source, self.ledger, self.journal = source, ledger, journal
         self.telemetry = TelemetryBuffer()
-        self.held: dict[str, ClaimedTask] = {}
+        self.held = HeldTasks(concurrency, None if processes is None else processes.limit)
         self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
         self.ready = asyncio.Event()
         self._registry = registry
@@ -96,19 +91,17 @@ class Worker:
         self._stall_seconds = stall_seconds
         self._shares_loop = shares_loop
         self._stopping = asyncio.Event()
-        self._finished: list[TaskReport] = []
-        self._has_finished = asyncio.Event()
         self._has_capacity = asyncio.Event()
         self._has_tasks = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
         ledger.on_disconnect = self._backoff.on_disconnect
         self._flush = TelemetryFlush(self.telemetry, journal)
-        self._budget = PrefetchBudget(concurrency)
-        # The budget of tasks whose handlers run in processes, and the names of these handlers.
-        self._process_budget = PrefetchBudget(0 if processes is None else processes.limit)
-        self._process_bound: frozenset[str] = frozenset()
-        # A claim may have left process-bound tasks in the queue: claim again when a task finishes.
+        # A claim may have left tasks that need a process in the queue: claim again when a task finishes.
         self._has_more = False
+        self._delivery = ReportDelivery(
+            ledger, self.held, self.telemetry, self._flush, self.counters,
+            back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
+        )  # fmt: skip
 
     def stop(self) -> None:
         """Stop claiming; let running tasks finish and release the others."""
@@ -127,23 +120,23 @@ class Worker:
             abandons_threads=not self._shares_loop,
         )
         runner = self._runner(executor)
-        pool = TaskPool(runner, self._concurrency, self._one_done, self._stall_seconds)
+        pool = TaskPool(runner, self._concurrency, self._delivery.add_one, self._stall_seconds)
         self._pools: dict[ExecutionMode, TaskPool | ThreadedTaskPool] = {
             ExecutionMode.LOOP: pool if self._shares_loop else self._new_loop_pool(),
             ExecutionMode.THREAD: pool,
         }
         if self._processes is not None:
             self._pools[ExecutionMode.PROCESS] = TaskPool(
-                runner, self._processes.limit, self._one_done, self._stall_seconds
+                runner, self._processes.limit, self._delivery.add_one, self._stall_seconds
             )
-            self._process_bound = self._registry.names_matching(
+            self.held.process_bound = self._registry.names_matching(
                 lambda spec: executor.execution_mode(spec) is ExecutionMode.PROCESS
             )
         with contextlib.nullcontext() if self._shares_loop else capture():
             await self._run_registered()
 
     async def _run_registered(self) -> None:
-        loops = [self._report_loop(), self._telemetry_loop()]
+        loops = [self._delivery.run(), self._telemetry_loop()]
         if not self._shares_loop:
             loops.append(self._watch_loop())
         background = self._background = [asyncio.create_task(loop) for loop in loops]
@@ -163,7 +156,7 @@ class Worker:
         # The runner is created on the pool's own loop.
         return ThreadedTaskPool(
             lambda: self._runner(Executor(self._registry, reports=self.telemetry, services=self._services)),
-            self._concurrency, self._done, self._stall_seconds,
+            self._concurrency, self._delivery.add, self._stall_seconds,
         )  # fmt: skip
 
     def _runner(self, executor: Executor) -> TaskRunner:
@@ -237,24 +230,23 @@ class Worker:
             if self.source.exclusive.is_set():
                 await self._run_exclusive()
             self._has_capacity.clear()
-            capacity = self._budget.free()
+            capacity, process_slots = self.held.capacity()
             if capacity <= 0:
                 await self._has_capacity.wait()
                 continue
-            process_slots = None if self._processes is None else min(self._process_budget.free(), capacity)
             self.source.wakeup.clear()
             try:
-                claimed = await self.source.claim(capacity, self._process_bound, process_slots)
+                claimed = await self.source.claim(capacity, self.held.process_bound, process_slots)
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._back_off(error)
                 continue
             if claimed:
                 self._accept(claimed)
             if len(claimed) < capacity:
-                # The queue is empty, except perhaps for process-bound tasks. Claiming again at once would only delay
-                # the reports.
+                # The queue is empty, except perhaps for tasks that need a process. Claiming again at once would only
+                # delay the reports.
                 if process_slots is not None:
-                    self._has_more = sum(map(self._needs_process, claimed)) >= process_slots
+                    self._has_more = sum(map(self.held.needs_process, claimed)) >= process_slots
                 await self._sleep()
 
     async def _run_exclusive(self) -> None:
@@ -281,7 +273,7 @@ class Worker:
                 await self._until_held(0)
         finally:
             if not is_started:
-                self._done([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)])
+                self._delivery.add([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)])
 
     async def _until_held(self, count: int) -> None:
         """Wait until this worker holds no more than so many tasks, or stops."""
@@ -314,15 +306,9 @@ class Worker:
                 before.token = task.token
                 self.telemetry.renew(task.task_id, task.token)
                 continue
-            self.held[task.task_id] = task
-            self._budget.add()
-            if self._needs_process(task):
-                self._process_budget.add()
             fresh.append(task)
+        self.held.add(fresh)
         return fresh
-
-    def _needs_process(self, task: ClaimedTask) -> bool:
-        return task.handler in self._process_bound or (self._processes is not None and task.isolation > 0)
 
     def _enqueue(self, tasks: list[ClaimedTask]) -> None:
         by_mode: dict[ExecutionMode, list[ClaimedTask]] = {}
@@ -334,76 +320,10 @@ class Worker:
         for mode, group in by_mode.items():
             self._pools[mode].add(group)
 
-    # ── Reporting ──
-
-    def _done(self, reports: list[TaskReport]) -> None:
-        self._finished += reports
-        self._has_finished.set()
-
-    def _one_done(self, report: TaskReport) -> None:
-        self._done([report])
-
-    async def _report_loop(self) -> None:
-        while True:
-            await self._has_finished.wait()
-            if self._budget.rate > BATCH_ABOVE_PER_SECOND and len(self.held) > len(self._finished):
-                # Other tasks finish in a moment: reporting many costs hardly more than reporting one.
-                await asyncio.sleep(BATCH_SECONDS)
-            self._has_finished.clear()
-            reports, self._finished = self._finished, []
-            if reports:
-                await self._report_with_retry(reports)
-
-    async def _report_with_retry(self, reports: list[TaskReport]) -> None:
-        accepted: set[str] | None = None
-        is_rejected = is_unanswered = False
-        while accepted is None:
-            try:
-                for report in reports:
-                    held = self.held.get(report.task_id)
-                    report.token = report.token if held is None else held.token
-                if self._flush.is_due():
-                    await self._flush.run_once({report.task_id for report in reports})
-                accepted = await deliver_reports(self.ledger, reports)
-            except DatabaseUnavailable as error:
-                is_unanswered = True
-                await self._back_off(error)
-            except StatementFailed as error:
-                if len(reports) > 1:
-                    # One rejected report must not hold up the others.
-                    for report in reports:
-                        await self._report_with_retry([report])
-                    return
-                # Rejected twice: drop it. Its task is released by the next reconciliation.
-                accepted = set() if is_rejected else None
-                is_rejected = True
-                mark_rejected(reports[0], error)
-        self._after_report(reports, accepted, is_unanswered=is_unanswered)
-
-    def _after_report(self, reports: list[TaskReport], accepted: set[str], *, is_unanswered: bool) -> None:
-        dropped: list[str] = []
-        for report in reports:
-            held = self.held.get(report.task_id)
-            if held is not None and held.token != report.token and not (report.begun and report.task_id in accepted):
-                # A newer claim replaced this one. A task that never started has to run under it.
-                self._done([report]) if report.begun else self._enqueue([held])
-                continue
-            self._remove_held(report)
-            self.telemetry.end(report.task_id)
-            counter = counter_of(report) if report.task_id in accepted else "dropped"
-            self.counters[counter] += 1
-            dropped += [report.task_id] if counter == "dropped" else []
-        if dropped:
-            log_dropped(dropped, is_unanswered=is_unanswered)
+    def _on_delivery(self) -> None:
         self._has_capacity.set()
         if self._has_more:
             self.source.wakeup.set()
-
-    def _remove_held(self, report: TaskReport) -> None:
-        if (task := self.held.pop(report.task_id, None)) is None:
-            return
-        for budget in (self._budget, self._process_budget) if self._needs_process(task) else (self._budget,):
-            budget.release() if report.status == AttemptStatus.RELEASED else budget.finish()
 
     # ── Telemetry ──
 
@@ -467,7 +387,7 @@ class Worker:
                 blocker.task_id, blocker.outcome.error["message"], len(tasks) - 1,
             )  # fmt: skip
             error = json.dumps(blocker.outcome.error)
-            self._done([
+            self._delivery.add([
                 TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=error)
                 if task.task_id == blocker.task_id
                 else TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)
@@ -477,9 +397,7 @@ class Worker:
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
         begun = dict(task for pool in self._pools.values() for task in pool.running_seconds().items())
-        return heartbeat_counters(
-            self.counters, begun, limit, self._process_budget.held, draining=self._stopping.is_set()
-        )
+        return heartbeat_counters(self.counters, begun, limit, self.held.in_processes, draining=self._stopping.is_set())
 
     async def _back_off(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._backoff.on_failure(error))

@@ -59,7 +59,7 @@ async def test_queued_and_prefetched_tasks_are_not_displayed_as_running(world: W
     world.handlers.append(gated_by(gate))
     await world.orchestrator()
     worker = await world.worker(concurrency=1, heartbeat_seconds=0.05)
-    hurry(worker._budget)
+    hurry(worker.held._budget)
     job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
     await world.until_claimed(3)
     # What was claimed long before the last heartbeat was either begun, or not.
@@ -78,7 +78,7 @@ async def test_queued_and_prefetched_tasks_are_not_displayed_as_running(world: W
 async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
     await world.orchestrator()
     worker = await world.worker(processes=1, heartbeat_seconds=0.05)
-    hurry(worker._process_budget)
+    hurry(worker.held._process_budget)
     job = await world.submit(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
     )
@@ -148,7 +148,9 @@ async def test_a_dead_worker_is_named_until_its_task_is_retried_and_the_fleet_li
     )
     fleet = await fleet_of(world)
     (dead,) = fleet.workers
-    assert (dead.has_died, dead.left) == (True, {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}})
+    alone_with = {"job_id": job, "node_id": "a"}
+    left = {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}, "alone_with": alone_with}
+    assert (dead.has_died, dead.left) == (True, left)
     (gone,) = [each for each in fleet.orchestrators if not each.is_alive]
     assert gone.has_died
     assert gone.left == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "reassigned": 0}

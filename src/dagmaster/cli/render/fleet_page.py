@@ -24,7 +24,6 @@ _TASKS_NOW: Final = {
     "dispatched": "queued again",
     "ready": "waiting for a retry",
     "running": "running again",
-    "over": "finished",
 }
 
 
@@ -182,6 +181,9 @@ def _left(service: OrchestratorView | WorkerView) -> str:
             "to be reclaimed": left.get("not_reclaimed", 0), "without an owner": left.get("unowned", 0),
             "owned again": left.get("owned_again", 0), "finished or reassigned": left.get("reassigned", 0),
         })  # fmt: skip
+    if "alone_with" in left:
+        task = left["alone_with"]
+        return f"while it ran only node {task['node_id']} of job {task['job_id']}"
     now = {_TASKS_NOW.get(status, status): count for status, count in left.get("now", {}).items()}
     return _parts(left.get("tasks", 0), "task", {"to be reclaimed": left.get("not_reclaimed", 0), **now})
 

@@ -1,0 +1,65 @@
+"""The tasks that a worker holds, and how many more it may claim.
+
+Tasks that need a process have a budget of their own: there are fewer processes than slots, and a task that waits for
+one is better left to another worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.worker.prefetch import PrefetchBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.task_source import ClaimedTask
+
+
+class HeldTasks(dict[str, "ClaimedTask"]):
+    """The claimed tasks by id, until their reports are accepted or dropped. `processes`: None if there are none."""
+
+    def __init__(self, concurrency: int, processes: int | None) -> None:
+        super().__init__()
+        self._budget = PrefetchBudget(concurrency)
+        self._process_budget = PrefetchBudget(processes or 0)
+        self._has_processes = processes is not None
+        self.process_bound: frozenset[str] = frozenset()
+        """The handlers that run in processes."""
+
+    @property
+    def rate(self) -> float:
+        """Return the recent completions per second."""
+        return self._budget.rate
+
+    @property
+    def in_processes(self) -> int:
+        """Return how many of them need a process."""
+        return self._process_budget.held
+
+    def capacity(self) -> tuple[int, int | None]:
+        """Return how many tasks to claim, and how many of them may need a process; None without processes."""
+        free = self._budget.free()
+        return free, min(self._process_budget.free(), free) if self._has_processes else None
+
+    def needs_process(self, task: ClaimedTask) -> bool:
+        """Return whether a task runs in a process: because of its handler, or because it is isolated."""
+        return task.handler in self.process_bound or (self._has_processes and task.isolation > 0)
+
+    def add(self, tasks: Iterable[ClaimedTask]) -> None:
+        """Hold tasks."""
+        for task in tasks:
+            self[task.task_id] = task
+            self._budget.add()
+            if self.needs_process(task):
+                self._process_budget.add()
+
+    def remove(self, report: TaskReport) -> ClaimedTask | None:
+        """Drop a task that was reported; return it, if it was held."""
+        task = self.pop(report.task_id, None)
+        if task is not None:
+            for budget in (self._budget, self._process_budget)[: 1 + self.needs_process(task)]:
+                budget.release() if report.status == AttemptStatus.RELEASED else budget.finish()
+        return task
