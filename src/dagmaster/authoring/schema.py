@@ -72,7 +72,10 @@ class RetryModel(FileModel):
         default=_RETRY.jitter, description="Randomise the delays, so that failures do not retry all at once."
     )
     max_lost: int = Field(
-        default=_RETRY.max_lost, ge=0, le=1000, description="How many lost attempts (dead workers) before it fails."
+        default=_RETRY.max_lost,
+        ge=0,
+        le=1000,
+        description="How often its worker may die while it runs nothing else, before it fails.",
     )
 
 
