@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.simulation.world import Case, ScheduledCommand
+from dagmaster.simulation.case import Case, ScheduledCommand
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from dagmaster.simulation.world import Case, calm
+from dagmaster.simulation.case import Case
+from dagmaster.simulation.world import calm
 from tests.simulation.cases import CHAIN, FAN_OUT, POISON, graph
 from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.schedules import broken_in, play

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.engine.graph import ApprovalSpec, WaitSpec
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.simulation.world import ScheduledCommand
+from dagmaster.simulation.case import ScheduledCommand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

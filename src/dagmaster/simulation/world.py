@@ -17,7 +17,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.application.submission import JobSubmitter, Submission
-from dagmaster.engine.graph import ApprovalSpec, FanOutSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.poll_schedule import Timing
@@ -26,7 +25,7 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
 from dagmaster.simulation.loop import HOST, SERVER, START, SimulatedLoop, Stuck
-from dagmaster.simulation.mock_handlers import MockHandlers, learn_shapes, tasks_of
+from dagmaster.simulation.mock_handlers import MockHandlers
 from dagmaster.simulation.network import Faults, Network, RemoteStore
 from dagmaster.simulation.oracle import Oracle, Violation
 from dagmaster.store.memory.client_store import MemoryClientStore
@@ -35,16 +34,14 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable
 
-    from dagmaster.authoring.handler_registry import Registry
-    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.json_text import JsonText
+    from dagmaster.simulation.case import Case
     from dagmaster.simulation.loop import Host
-    from dagmaster.simulation.output_inference import Shapes
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 LEASE_SECONDS: Final = 3.0
@@ -62,56 +59,8 @@ COMPARED_EVERY: Final = 3
 """One of so many schedules is compared with a calm one, which doubles its time."""
 
 _ATTEMPT: Final = re.compile(r'"attempt": \d+')
-MANY_LOSSES: Final = 40
-"""More than the faults of any schedule."""
-
 PROMPT_SECONDS: Final = 900.0
 """The poll interval without faults: so long that a missing notification is noticed."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ScheduledCommand:
-    """A command to a job and its children, after a while; `repeats`: until the job has finished."""
-
-    kind: CommandKind
-    body: Mapping[str, JsonValue] = field(default_factory=dict)
-    after_seconds: float = 1.0
-    repeats: bool = False
-    by: str = "ada"
-
-
-@dataclass(slots=True, kw_only=True)
-class Case:
-    """The case of a simulation: workflows, their inputs, and commands."""
-
-    graphs: Sequence[Graph]
-    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
-    children: Sequence[Graph] = ()
-    commands: Sequence[ScheduledCommand] = ()
-    failing: float = 1.0
-    """The share of the schedules in which a handler may fail permanently."""
-    poison: Collection[str] = ()
-    """The nodes whose handlers kill their worker."""
-    known: Registry | None = None
-    """The real handlers, which are not run: their models define the outputs of the mocks."""
-    _shapes: Shapes | None = field(default=None, init=False, repr=False)
-
-    @property
-    def shapes(self) -> Shapes:
-        """Return the shapes of the mocks' outputs: the same in every schedule, so inferred once."""
-        if self._shapes is None:
-            self._shapes = learn_shapes([*self.graphs, *self.children], self.known)
-        return self._shapes
-
-    @property
-    def task_nodes(self) -> Collection[str]:
-        """Return the nodes that run handlers; a fan-out of tasks is one."""
-        return tasks_of([*self.graphs, *self.children])
-
-    @property
-    def is_deterministic(self) -> bool:
-        """Return whether only its handlers decide its outcome, neither commands nor time."""
-        return not self.commands and not any(_depends_on_time(graph) for graph in (*self.graphs, *self.children))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,27 +179,6 @@ def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, JsonValue]
     """Return how a node ended, without its attempt."""
     status, output = end
     return status, None if output is None else _ATTEMPT.sub("", output.text or "")
-
-
-def _depends_on_time(graph: Graph) -> bool:
-    """Return whether the outcome may depend on timing, on races or on lost workers."""
-    if graph.deadline_seconds is not None:
-        return True
-    return any(_is_timed(spec) for spec in graph.specs.values())
-
-
-def _is_timed(spec: Spec) -> bool:
-    match spec:
-        case TaskSpec():
-            return spec.dispatch_timeout_seconds is not None or spec.retry.max_lost < MANY_LOSSES
-        case FanOutSpec():
-            return spec.fail_fast or _is_timed(spec.child)
-        case ApprovalSpec():
-            return True
-        case WaitSpec():
-            return spec.signal is not None
-        case _:
-            return False
 
 
 class World:

@@ -29,7 +29,8 @@ from dagmaster.cli.options import (
 from dagmaster.cli.render.events import event_colour
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.simulation.answers import answer_all
-from dagmaster.simulation.world import Case, calm, simulate
+from dagmaster.simulation.case import Case
+from dagmaster.simulation.world import calm, simulate
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
