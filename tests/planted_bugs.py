@@ -46,15 +46,15 @@ PLANTED: Final = {
     "publish before commit": PlantedBug(
         "turn",
         "tasks",
-        "    JOIN owned o ON o.id = n.job_id",
-        "    JOIN dag_jobs o ON o.id = n.job_id",
+        "    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE\n",
+        "",
         "conformance/test_turn_commit.py::test_no_part_of_a_turn_of_a_former_owner_is_written",
     ),
     "claim without SKIP LOCKED": PlantedBug(
         "claim",
         "ready",
-        "        FOR UPDATE OF q SKIP LOCKED\n",
-        "",
+        "                            FOR UPDATE SKIP LOCKED) locked\n",
+        ") locked\n",
         "integration/test_fences.py::test_a_claim_of_tasks_skips_what_is_locked_and_does_not_wait",
     ),
     "lease by host clock": PlantedBug(
@@ -82,15 +82,15 @@ PLANTED: Final = {
     "reclaim without raising the epoch": PlantedBug(
         "orchestrator",
         "claim",
-        "owner_epoch = j.owner_epoch + 1",
-        "owner_epoch = greatest(j.owner_epoch, 1)",
+        "owner_epoch = owner_epoch + 1",
+        "owner_epoch = greatest(owner_epoch, 1)",
         "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_appends_an_event",
     ),
     "report without deleting": PlantedBug(
         "worker",
         "report",
-        "    DELETE FROM dag_task_queue q USING reports n\n",
-        "    UPDATE dag_task_queue q SET progress = q.progress FROM reports n\n",
+        "    DELETE FROM dag_task_queue WHERE",
+        "    UPDATE dag_task_queue SET progress = progress WHERE",
         "conformance/test_tasks.py::test_a_report_moves_the_task_to_the_results",
     ),
     "double expansion": PlantedBug(
@@ -110,15 +110,15 @@ PLANTED: Final = {
     "every loss is charged": PlantedBug(
         "orchestrator",
         "mark_lost_tasks",
-        "count(*) OVER (PARTITION BY g.worker_id) = 1",
-        "true",
+        "count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone",
+        "true AS is_alone",
         "conformance/test_claimed_tasks.py::test_only_the_sole_task_of_a_dead_worker_was_alone",
     ),
     "event number reused": PlantedBug(
         "orchestrator",
         "claim",
-        "event_seq = j.event_seq + 1",
-        "event_seq = j.event_seq",
+        "event_seq = event_seq + 1",
+        "event_seq = event_seq",
         "conformance/test_ownership.py::test_each_claim_raises_the_epoch_and_appends_an_event",
     ),
 }

@@ -219,10 +219,11 @@ class MemoryWorld:
 class PostgresWorld:
     """A database of its own on a server that tests share."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, is_pooled: bool = False) -> None:
         self.blobs = MemoryBlobs()
         self.ids = Snowflakes(_FixedClock(), 0)
         self._server = server
+        self._is_pooled = is_pooled
         self.name = ""
         self.dsn = ""
         self._stores: list[
@@ -251,8 +252,13 @@ class PostgresWorld:
         self._connections.append(connection)
         return connection
 
+    @property
+    def config(self) -> DatabaseConfig:
+        """Return the configuration of the stores."""
+        return DatabaseConfig(dsn=self.dsn, is_pooled=self._is_pooled)
+
     async def client(self) -> PostgresClientStore:
-        store = PostgresClientStore(DatabaseConfig(dsn=self.dsn))
+        store = PostgresClientStore(self.config)
         self._stores.append(store)
         await store.open()
         return store
@@ -261,7 +267,7 @@ class PostgresWorld:
         self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
     ) -> PostgresOrchestratorStore:
         store = PostgresOrchestratorStore(
-            DatabaseConfig(dsn=self.dsn),
+            self.config,
             blobs=self.blobs,
             lease_seconds=lease_seconds,
             worker_lease_seconds=worker_lease_seconds,
@@ -271,7 +277,7 @@ class PostgresWorld:
         return store
 
     async def worker(self, *queues: str) -> PostgresWorkerStore:
-        store = PostgresWorkerStore(DatabaseConfig(dsn=self.dsn))
+        store = PostgresWorkerStore(self.config)
         self._stores.append(store)
         await store.register(queues, 4)
         return store

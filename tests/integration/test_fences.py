@@ -13,7 +13,7 @@ from dagmaster.ports.job_records import Accepted
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
-from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.worker_store import claim_query
 from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, submitted, wait_for_event
 from tests.conformance.server import shared_server
 from tests.conformance.stores import PostgresWorld, in_world
@@ -55,9 +55,9 @@ async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
 
 async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: PostgresWorkerStore) -> None:
     """Claim a task as a worker, without committing yet."""
-    query = queries("worker")["claim"]
+    query = claim_query("ready")
     params = {
-        "queues": ["q"], "limit": 10, "process_bound": [], "process_slots": 0, "scan_limit": 10, "worker_id": worker.worker_id, "token": 7,
+        "queues": ["q"], "limit": 10, "process_bound": [], "process_slots": 0, "isolates": False, "scan_limit": 10, "worker_id": worker.worker_id, "token": 7,
     }  # fmt: skip
     await connection.execute("BEGIN")
     assert len(await connection.fetch(query.sql, *query.arguments(params))) == 1
@@ -117,6 +117,28 @@ async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, 
     assert (taken == {task.task_id}) != (lost == 1)
     assert await scene.results() == [("a", 1, "COMPLETED" if taken else "LOST")]
     assert await world.queued() == set()
+
+
+@in_world
+async def test_a_report_of_a_task_whose_row_changes_meanwhile_is_accepted_with_the_change(world):
+    scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
+    await scene.write(tasks=[a_task(world, node) for node in ("a", "b")])
+    one, two = await worker.claim(2)
+    await elsewhere.execute("BEGIN")
+    await elsewhere.execute("UPDATE dag_task_queue SET progress = '0.5'")
+    reported = asyncio.create_task(
+        worker.report([TaskReport(one.task_id, one.token, AttemptStatus.FAILED, error="{}")])
+    )
+    released = asyncio.create_task(worker.release([TaskReport(two.task_id, two.token, AttemptStatus.RELEASED)]))
+    await until_waiting(world)
+    await elsewhere.execute("COMMIT")
+    assert (await reported, await released) == ({one.task_id}, {two.task_id})
+    assert await world.queued() == {two.task_id}
+    (result,) = await scene.orchestrator.read_results(10)
+    await scene.write(results=[result.id])
+    (attempt,) = await world.attempts(scene.job_id)
+    assert (attempt.node, attempt.progress) == ("a", 0.5)
+    assert [task.task_id for task in await worker.claim(1)] == [two.task_id]
 
 
 @in_world

@@ -137,6 +137,10 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
     await world.silence(paused)
     second = await world.orchestrator()
     await owned_by(world, job, second)
+    async with asyncio.timeout(10):
+        # Its first turn writes the time of the last change.
+        while not second.counters["turns"]:  # noqa: ASYNC110 - a counter cannot be awaited
+            await asyncio.sleep(0.005)
     before = await world.everything()
     # What it would do to cancel the job.
     await paused._run_turns({job: _cancelling()})

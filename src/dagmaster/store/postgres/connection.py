@@ -57,7 +57,13 @@ COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
 
 # The plan of a queue must not depend on statistics, which are outdated: the table was empty or full a moment ago.
-_PLANS: Final = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off"}
+# Without bitmap scans, the first rows of an order are read from an index, not found by sorting all rows.
+_PLANS: Final = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+}
 
 
 class Connection:
@@ -83,22 +89,22 @@ class Connection:
         self._dsn = (config.direct or config.dsn) if listens else config.dsn
         self._is_pooled = config.is_pooled and not (listens and config.direct)
         self.can_listen = listens and not self._is_pooled
-        self._settings = {"application_name": name}
-        if not self._is_pooled:
-            # Queries of readers are planned as usual. Commits are flushed to disk whatever the server's default is.
-            self._settings |= {} if reads else _PLANS
-            self._settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
-        # Behind a pooler, a setting lasts for one transaction at most.
-        self._begin = ""
+        # Queries of readers are planned as usual. Commits are flushed to disk whatever the server's default is.
+        settings = {} if reads else dict(_PLANS)
+        settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
         self._statement_timeout_seconds = statement_timeout_seconds
         if statement_timeout_seconds is not None:
-            timeout_ms = str(round(statement_timeout_seconds * 1000))
-            if self._is_pooled:
-                self._begin = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {timeout_ms}"
-            else:
-                # Queries are built for the filters that are set, and planned with their values.
-                self._settings |= {"default_transaction_read_only": "on", "statement_timeout": timeout_ms}
-                self._settings |= {"plan_cache_mode": "force_custom_plan"}
+            # Queries are built for the filters that are set, and planned with their values.
+            settings |= {"plan_cache_mode": "force_custom_plan"}
+            settings |= {"statement_timeout": str(round(statement_timeout_seconds * 1000))}
+            settings |= {"transaction_read_only" if self._is_pooled else "default_transaction_read_only": "on"}
+        self._settings = {"application_name": name}
+        self._begin = ""
+        if self._is_pooled:
+            # Behind a pooler, a setting lasts for one transaction at most.
+            self._begin = "; ".join(["BEGIN", *(f"SET LOCAL {key} = {value}" for key, value in settings.items())])
+        else:
+            self._settings |= settings
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._channels: dict[str, Callable[[str], None]] = {}
         self._listeners: dict[str, Callable[[Any, Any, Any, Any], None]] = {}
@@ -115,13 +121,11 @@ class Connection:
             connection = await self._ensure_connected()
             arguments = query.arguments(params)
             try:
-                if self._begin:
-                    return await self._fetch_in_transaction(connection, query.sql, arguments)
                 # Each statement is a transaction of its own: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
                     with contextlib.suppress(DeadlockDetectedError):
-                        return await connection.fetch(query.sql, *arguments)
-                return await connection.fetch(query.sql, *arguments)
+                        return await self._fetch(connection, query.sql, arguments)
+                return await self._fetch(connection, query.sql, arguments)
             except asyncio.CancelledError:
                 # Whether the statement was executed is not known.
                 self._drop(connection)
@@ -134,9 +138,11 @@ class Connection:
         rows = await self.fetch(query, params)
         return rows[0] if rows else None
 
-    async def _fetch_in_transaction(
+    async def _fetch(
         self, connection: asyncpg.Connection[asyncpg.Record], sql: str, arguments: list[Any]
     ) -> list[asyncpg.Record]:
+        if not self._begin:
+            return await connection.fetch(sql, *arguments)
         await connection.execute(self._begin)
         try:
             rows = await connection.fetch(sql, *arguments)

@@ -50,8 +50,8 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "node_outputs", "node_output_refs", "node_errors", "node_starts", "node_fingerprints", "node_versions",
     ),
     "tasks": (
-        "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_handlers", "task_params",
-        "task_secrets", "task_timeouts", "task_isolations", "task_stops",
+        "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_priorities", "task_handlers",
+        "task_params", "task_secrets", "task_timeouts", "task_isolations", "task_stops",
     ),
     "withdrawals": ("withdrawn_ids", "withdrawn_statuses", "withdrawn_errors"),
     "stops": ("stop_ids",),
@@ -128,8 +128,8 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     rows["nodes"] += [_node_row(turn, job_id, node) for node in turn.changed]
     rows["tasks"] += [
         (
-            int(t.task_id), job_id, t.node_id, t.attempt, t.queue, t.handler, t.params, t.secrets, t.timeout_seconds,
-            int(t.isolation) or None, t.task_id in turn.stopped_at_dispatch,
+            int(t.task_id), job_id, t.node_id, t.attempt, t.queue, turn.priority, t.handler, t.params, t.secrets,
+            t.timeout_seconds, int(t.isolation) or None, t.task_id in turn.stopped_at_dispatch,
         )
         for t in turn.tasks
     ]  # fmt: skip

@@ -26,13 +26,14 @@ open_jobs AS (
       AND CASE WHEN :queue::text IS NOT NULL THEN queue = :queue::text
                ELSE queue IS NULL OR NOT EXISTS (SELECT FROM dag_workers w
                                                  WHERE dag_jobs.queue = ANY(w.queues) AND w.stopped_at IS NULL) END
-    ORDER BY priority DESC, id
+    -- With the owner, which is NULL: else the order is not that of the index, and all open jobs are read and sorted.
+    ORDER BY owner_id, priority DESC, id
     LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 commanded_jobs AS (
     SELECT j.id, j.priority FROM dag_jobs j
-    WHERE j.id IN (SELECT job_id FROM dag_inbox) AND j.owner_id IS NULL
+    WHERE j.id = ANY(ARRAY(SELECT DISTINCT job_id FROM dag_inbox)) AND j.owner_id IS NULL
       AND j.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (:queue::text IS NULL OR j.queue = :queue::text)
     ORDER BY j.priority DESC, j.id
     LIMIT :limit
@@ -42,11 +43,10 @@ claimable AS (
     SELECT id FROM (SELECT * FROM open_jobs UNION ALL SELECT * FROM commanded_jobs) AS n ORDER BY priority DESC, id LIMIT :limit
 ),
 claimed AS (
-    UPDATE dag_jobs j
-    SET owner_id = me.owner_id, owner_epoch = j.owner_epoch + 1, event_seq = j.event_seq + 1
-    FROM claimable c, me
-    WHERE j.id = c.id
-    RETURNING j.*
+    UPDATE dag_jobs
+    SET owner_id = :owner_id, owner_epoch = owner_epoch + 1, event_seq = event_seq + 1
+    WHERE id = ANY(ARRAY(SELECT id FROM claimable)) AND EXISTS (SELECT FROM me)
+    RETURNING *
 ),
 events_appended AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
@@ -59,7 +59,7 @@ events_appended AS (
                                        CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
                                             THEN 'died' ELSE 'released' END) END
     FROM me CROSS JOIN claimed c
-    LEFT JOIN dag_orchestrators p ON p.owner_id = c.previous_owner_id
+    LEFT JOIN LATERAL (SELECT * FROM dag_orchestrators p WHERE p.owner_id = c.previous_owner_id LIMIT 1) p ON true
 )
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
@@ -72,7 +72,8 @@ FROM claimed ORDER BY priority DESC, id
 -- server either commits first, or is rejected by the epoch.
 WITH claimed AS (
     UPDATE dag_jobs SET owner_epoch = owner_epoch + 1
-    WHERE owner_id = :owner_id AND (:job_ids::bigint[] IS NULL OR id = ANY(:job_ids::bigint[]))
+    WHERE id = ANY(coalesce(:job_ids::bigint[], ARRAY(SELECT id FROM dag_jobs WHERE owner_id = :owner_id)))
+      AND owner_id IS NOT DISTINCT FROM :owner_id
     RETURNING *
 )
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
@@ -99,7 +100,7 @@ SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.
        extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
        r.handler_version
 FROM dag_task_results r
-JOIN dag_jobs j ON j.id = r.job_id
+CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
 WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:quarantined::bigint[])
 ORDER BY r.id
 LIMIT :limit
@@ -108,7 +109,7 @@ LIMIT :limit
 -- Commands to this owner's jobs.
 SELECT i.id, i.job_id, i.kind, i.body, i.sent_by, extract(epoch FROM i.created_at)::float8 AS at
 FROM dag_inbox i
-JOIN dag_jobs j ON j.id = i.job_id
+CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = i.job_id LIMIT 1) j
 WHERE j.owner_id = :owner_id AND i.job_id <> ALL(:quarantined::bigint[])
 ORDER BY i.id
 LIMIT :limit
@@ -144,12 +145,17 @@ CROSS JOIN LATERAL jsonb_each_text(w.handlers) AS h
 GROUP BY h.key
 
 -- name: unfinished_children
--- The last child job of some nodes, if it failed or was cancelled.
-SELECT p.job_id, p.node_id, c.id
-FROM unnest(:job_ids::bigint[], :node_ids::text[]) AS p (job_id, node_id)
-CROSS JOIN LATERAL (SELECT c.id, c.status FROM dag_jobs c
-                    WHERE c.parent_job_id = p.job_id AND c.parent_node_id = p.node_id
-                    ORDER BY c.id DESC LIMIT 1) c
+-- The last child job of some nodes, if it failed or was cancelled. The children of a parent are read once.
+WITH parents AS (
+    SELECT * FROM unnest(:job_ids::bigint[], :node_ids::text[]) AS p (job_id, node_id)
+)
+SELECT c.job_id, c.node_id, c.id
+FROM (SELECT DISTINCT ON (c.parent_job_id, c.parent_node_id) c.parent_job_id AS job_id, c.parent_node_id AS node_id, c.id,
+             c.status
+      FROM dag_jobs c
+      WHERE c.parent_job_id = ANY(ARRAY(SELECT DISTINCT job_id FROM parents))
+        AND ((c.parent_job_id, c.parent_node_id) IN (SELECT job_id, node_id FROM parents)) IS TRUE
+      ORDER BY c.parent_job_id, c.parent_node_id, c.id DESC) AS c
 WHERE c.status IN ('FAILED', 'CANCELLED')
 
 -- name: load_source_outputs
@@ -157,7 +163,7 @@ WHERE c.status IN ('FAILED', 'CANCELLED')
 SELECT s.node_id, s.output, s.output_ref
 FROM unnest(:node_ids::text[], :fingerprints::bytea[], :versions::text[], :attempts::integer[])
      AS n (node_id, fingerprint, handler_version, attempt)
-JOIN dag_node_states s ON s.job_id = :job_id AND s.node_id = n.node_id
+CROSS JOIN LATERAL (SELECT * FROM dag_node_states s WHERE s.job_id = :job_id AND s.node_id = n.node_id LIMIT 1) s
 WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n.attempt
   AND s.handler_version IS NOT DISTINCT FROM n.handler_version
 
@@ -189,15 +195,22 @@ expired AS (
     UPDATE dag_orchestrators o
     SET stopped_at = clock(),
         counters = o.counters || jsonb_build_object('left', (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id))
-    FROM dead WHERE o.owner_id = dead.owner_id RETURNING o.owner_id
+    WHERE o.owner_id = ANY(ARRAY(SELECT owner_id FROM dead)) RETURNING o.owner_id
+),
+gone AS (
+    SELECT owner_id FROM expired
+    UNION
+    -- One that was paused may have claimed after it was expired.
+    SELECT owner_id FROM dag_orchestrators WHERE stopped_at > clock() - interval '1 hour'
 )
-UPDATE dag_jobs j SET owner_id = NULL, previous_owner_id = j.owner_id
-FROM (SELECT owner_id FROM expired
-      UNION
-      -- One that was paused may have claimed after it was expired.
-      SELECT owner_id FROM dag_orchestrators WHERE stopped_at > clock() - interval '1 hour') AS stopped
-WHERE j.owner_id = stopped.owner_id
-RETURNING j.id
+UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id
+WHERE id = ANY(ARRAY(
+    SELECT j.id
+    FROM gone
+    -- BETWEEN, not `=`: statistics of few owners say that one has most jobs, so that the whole table would be read.
+    CROSS JOIN LATERAL (SELECT j.id FROM dag_jobs j WHERE j.owner_id BETWEEN gone.owner_id AND gone.owner_id
+                        FOR NO KEY UPDATE) j))
+RETURNING id
 
 -- name: expired_workers
 -- Workers whose lease has expired, with the same exceptions; and those that were expired a moment ago: a claim may have
@@ -225,33 +238,36 @@ WITH dead AS (
     RETURNING worker_id
 ),
 gone AS (
-    DELETE FROM dag_task_queue q
-    USING (SELECT worker_id FROM dead
-           UNION
-           SELECT worker_id FROM dag_workers WHERE worker_id = ANY(:worker_ids::bigint[]) AND stopped_at IS NOT NULL) AS n
-    WHERE q.worker_id = n.worker_id
-    RETURNING q.*
+    DELETE FROM dag_task_queue
+    WHERE worker_id = ANY(ARRAY(
+        SELECT worker_id FROM dead
+        UNION
+        SELECT worker_id FROM dag_workers WHERE worker_id = ANY(:worker_ids::bigint[]) AND stopped_at IS NOT NULL))
+    RETURNING *
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, error, progress,
                                   dispatched_at, claimed_at, reported_at)
     SELECT g.job_id, g.node_id, g.attempt, g.task_id, g.queue, g.worker_id, 'LOST',
            -- The only task that a worker held is the one that it was running when it died.
-           json_build_object('worker', w.host || ':' || w.pid, 'alone', count(*) OVER (PARTITION BY g.worker_id) = 1),
+           (SELECT json_build_object('worker', w.host || ':' || w.pid, 'alone', g.is_alone)
+            FROM dag_workers w WHERE w.worker_id = g.worker_id),
            g.progress, g.dispatched_at, g.claimed_at, clock()
-    FROM gone g JOIN dag_workers w ON w.worker_id = g.worker_id
+    FROM (SELECT *, count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone FROM gone) g
     RETURNING job_id
 )
 SELECT count(*) AS lost,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
-        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
+        FROM (SELECT DISTINCT j.owner_id
+              FROM (SELECT DISTINCT job_id FROM reported) r
+              CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
+              WHERE j.owner_id IS NOT NULL) o) AS notified
 FROM reported
 
 -- name: release_stopped
 -- Release unclaimed tasks that were requested to stop.
 WITH removed AS (
-    DELETE FROM dag_task_queue q WHERE q.stop_requested_at IS NOT NULL AND q.worker_id IS NULL RETURNING q.*
+    DELETE FROM dag_task_queue q WHERE q.stop_requested_at IS NOT NULL AND q.lease_token IS NULL RETURNING q.*
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)
@@ -260,8 +276,10 @@ reported AS (
 )
 SELECT count(*) AS released,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
-        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
+        FROM (SELECT DISTINCT j.owner_id
+              FROM (SELECT DISTINCT job_id FROM reported) r
+              CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
+              WHERE j.owner_id IS NOT NULL) o) AS notified
 FROM reported
 
 -- name: deregister

@@ -2,6 +2,10 @@
 -- and everything else joined to the rows that it returns. A job that is not owned any more returns no row, so that
 -- nothing of it is written. `notified` comes before it: a job with a notified result that differs from the stored one
 -- returns no row either.
+--
+-- No plan depends on statistics: see the head of worker.sql. `(job_id IN (SELECT id FROM owned)) IS TRUE` is always a
+-- hashed subplan; without IS TRUE it would be a join of any kind. Rows that have a column to set of their own are updated
+-- by their ctid: only the owner changes them, so that none moves after the look-up.
 
 -- name: notified
 -- The jobs with a result in a notification that is not stored, not stored any more, or stored differently.
@@ -12,15 +16,15 @@ refuted AS (
                 :notified_errors::text[], :notified_claims::float8[], :notified_reports::float8[], :notified_versions::text[])
          AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
                handler_version)
-    WHERE NOT EXISTS (SELECT FROM dag_task_results r
-                      WHERE r.id = n.id AND r.job_id = n.job_id AND r.node_id = n.node_id AND r.attempt = n.attempt
-                        AND r.status = n.status AND r.permanent = n.permanent
-                        AND r.output::text IS NOT DISTINCT FROM n.output
-                        AND r.output_ref IS NOT DISTINCT FROM n.output_ref
-                        AND r.error::text IS NOT DISTINCT FROM n.error
-                        AND extract(epoch FROM r.claimed_at)::float8 IS NOT DISTINCT FROM n.claimed_at
-                        AND extract(epoch FROM r.reported_at)::float8 = n.reported_at
-                        AND r.handler_version IS NOT DISTINCT FROM n.handler_version)
+    LEFT JOIN LATERAL (SELECT * FROM dag_task_results r WHERE r.id = n.id LIMIT 1) r ON true
+    WHERE (r.job_id = n.job_id AND r.node_id = n.node_id AND r.attempt = n.attempt
+           AND r.status = n.status AND r.permanent = n.permanent
+           AND r.output::text IS NOT DISTINCT FROM n.output
+           AND r.output_ref IS NOT DISTINCT FROM n.output_ref
+           AND r.error::text IS NOT DISTINCT FROM n.error
+           AND extract(epoch FROM r.claimed_at)::float8 IS NOT DISTINCT FROM n.claimed_at
+           AND extract(epoch FROM r.reported_at)::float8 = n.reported_at
+           AND r.handler_version IS NOT DISTINCT FROM n.handler_version) IS NOT TRUE
 )
 
 -- name: nothing_notified
@@ -48,20 +52,25 @@ owned AS (
                 :finishes::boolean[], :finished_flags::boolean[], :releases::boolean[], :seqs_before::integer[])
          AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
                signals, result, result_ref, error, finishes, is_finished, is_released, seq_before)
+    CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_jobs f WHERE f.id = n.id LIMIT 1) f
     -- A turn names the state that it leaves. IS NOT DISTINCT FROM avoids the index of owners, which would scan all owned
     -- jobs.
-    WHERE j.id = n.id AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
-      AND NOT EXISTS (SELECT FROM refuted WHERE refuted.job_id = n.id)
-    RETURNING j.id, j.priority
+    WHERE j.ctid = f.row_id AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch
+      AND j.event_seq = n.seq_before AND (n.id IN (SELECT job_id FROM refuted)) IS NOT TRUE
+    RETURNING j.id
 )
 
 -- name: results
 -- Delete the processed results; each becomes a finished attempt.
 processed AS (
-    DELETE FROM dag_task_results r
-    USING unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
-    WHERE r.id = n.id AND r.job_id = n.job_id AND n.job_id IN (SELECT id FROM owned)
-    RETURNING r.*
+    DELETE FROM dag_task_results
+    WHERE ctid = ANY(ARRAY(
+        SELECT r.row_id
+        FROM unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
+        CROSS JOIN LATERAL (SELECT r.ctid AS row_id FROM dag_task_results r
+                            WHERE r.id = n.id AND r.job_id = n.job_id LIMIT 1) r
+        WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE))
+    RETURNING *
 ),
 attempts AS (
     INSERT INTO dag_task_attempts (job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress,
@@ -75,18 +84,26 @@ attempts AS (
 -- name: reopened
 -- A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed.
 checkpoints_deleted AS (
-    DELETE FROM dag_checkpoints c
-    USING unnest(:reopened_job_ids::bigint[], :reopened_ids::text[]) AS n (job_id, node_id), dag_node_states s
-    WHERE c.job_id = n.job_id AND c.node_id = n.node_id AND s.job_id = n.job_id AND s.node_id = n.node_id
-      AND s.status = 'COMPLETED' AND n.job_id IN (SELECT id FROM owned)
+    DELETE FROM dag_checkpoints
+    WHERE ctid = ANY(ARRAY(
+        SELECT c.row_id
+        FROM unnest(:reopened_job_ids::bigint[], :reopened_ids::text[]) AS n (job_id, node_id)
+        CROSS JOIN LATERAL (SELECT s.status FROM dag_node_states s
+                            WHERE s.job_id = n.job_id AND s.node_id = n.node_id LIMIT 1) s
+        CROSS JOIN LATERAL (SELECT c.ctid AS row_id FROM dag_checkpoints c
+                            WHERE c.job_id = n.job_id AND c.node_id = n.node_id LIMIT 1) c
+        WHERE s.status = 'COMPLETED' AND (n.job_id IN (SELECT id FROM owned)) IS TRUE))
 )
 
 -- name: commands
 -- Delete the processed commands.
 processed_commands AS (
-    DELETE FROM dag_inbox i
-    USING unnest(:command_ids::bigint[]) AS n (id)
-    WHERE i.id = n.id AND i.job_id IN (SELECT id FROM owned)
+    DELETE FROM dag_inbox
+    WHERE ctid = ANY(ARRAY(
+        SELECT i.row_id
+        FROM unnest(:command_ids::bigint[]) AS n (id)
+        CROSS JOIN LATERAL (SELECT i.ctid AS row_id, i.job_id FROM dag_inbox i WHERE i.id = n.id LIMIT 1) i
+        WHERE (i.job_id IN (SELECT id FROM owned)) IS TRUE))
 )
 
 -- name: new_nodes
@@ -110,7 +127,7 @@ nodes_added AS (
          AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, isolation, parent_node_id,
                fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
                finished_seq, output, output_ref, error, started_at, fingerprint, handler_version)
-    WHERE n.job_id IN (SELECT id FROM owned)
+    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: nodes
@@ -140,7 +157,9 @@ nodes_changed AS (
          AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, isolation, source, source_count,
                expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
                started_at, fingerprint, handler_version)
-    WHERE s.job_id = n.job_id AND s.node_id = n.node_id AND n.job_id IN (SELECT id FROM owned)
+    CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_states f
+                        WHERE f.job_id = n.job_id AND f.node_id = n.node_id LIMIT 1) f
+    WHERE s.ctid = f.row_id AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: tasks
@@ -148,23 +167,31 @@ nodes_changed AS (
 dispatched AS (
     INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, secrets,
                                 timeout_seconds, isolation, dispatched_at, stop_requested_at)
-    SELECT n.task_id, n.job_id, n.node_id, n.attempt, n.queue, o.priority, n.handler, n.params::json, n.secrets::json,
+    SELECT n.task_id, n.job_id, n.node_id, n.attempt, n.queue, n.priority, n.handler, n.params::json, n.secrets::json,
            n.timeout_seconds, n.isolation, :now, CASE WHEN n.is_stopped THEN :now END
     FROM unnest(:task_ids::bigint[], :task_job_ids::bigint[], :task_nodes::text[], :task_attempts::integer[],
-                :task_queues::text[], :task_handlers::text[], :task_params::text[], :task_secrets::text[],
-                :task_timeouts::float8[], :task_isolations::smallint[], :task_stops::boolean[])
-         AS n (task_id, job_id, node_id, attempt, queue, handler, params, secrets, timeout_seconds, isolation, is_stopped)
-    JOIN owned o ON o.id = n.job_id
+                :task_queues::text[], :task_priorities::smallint[], :task_handlers::text[], :task_params::text[],
+                :task_secrets::text[], :task_timeouts::float8[], :task_isolations::smallint[],
+                :task_stops::boolean[])
+         AS n (task_id, job_id, node_id, attempt, queue, priority, handler, params, secrets, timeout_seconds, isolation,
+               is_stopped)
+    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: withdrawals
 -- Withdraw unclaimed tasks: they finish, as if they had been reported. A claimed one stays in the queue.
 withdrawn AS (
-    DELETE FROM dag_task_queue q
-    USING unnest(:withdrawn_ids::bigint[], :withdrawn_statuses::text[], :withdrawn_errors::text[])
-          AS n (task_id, status, error)
-    WHERE q.task_id = n.task_id AND q.worker_id IS NULL AND q.job_id IN (SELECT id FROM owned)
-    RETURNING q.*, n.status, n.error
+    SELECT q.*, n.status, n.error
+    FROM unnest(:withdrawn_ids::bigint[], :withdrawn_statuses::text[], :withdrawn_errors::text[])
+         AS n (task_id, status, error)
+    CROSS JOIN LATERAL (SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.dispatched_at
+                        FROM dag_task_queue q
+                        WHERE q.task_id = n.task_id AND q.lease_token IS NULL
+                          AND (q.job_id IN (SELECT id FROM owned)) IS TRUE
+                        FOR UPDATE) q
+),
+withdrawn_gone AS (
+    DELETE FROM dag_task_queue WHERE task_id = ANY(ARRAY(SELECT task_id FROM withdrawn))
 ),
 withdrawn_results AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, error, dispatched_at, reported_at)
@@ -177,8 +204,8 @@ withdrawn_results AS (
 stopped AS (
     UPDATE dag_task_queue q
     SET stop_requested_at = :now
-    FROM unnest(:stop_ids::bigint[]) AS n (task_id)
-    WHERE q.task_id = n.task_id AND q.job_id IN (SELECT id FROM owned)
+    WHERE q.task_id = ANY(ARRAY(SELECT task_id FROM unnest(:stop_ids::bigint[]) AS n (task_id)))
+      AND (q.job_id IN (SELECT id FROM owned)) IS TRUE
     RETURNING q.worker_id
 )
 
@@ -196,8 +223,8 @@ started AS (
                 :child_parent_attempts::integer[], :child_resumed_froms::bigint[])
          AS n (id, workflow_id, version, content_hash, inputs, parent_job_id, parent_node_id, parent_attempt,
                resumed_from)
-    JOIN dag_jobs p ON p.id = n.parent_job_id
-    WHERE p.id IN (SELECT id FROM owned)
+    CROSS JOIN LATERAL (SELECT * FROM dag_jobs p WHERE p.id = n.parent_job_id LIMIT 1) p
+    WHERE (n.parent_job_id IN (SELECT id FROM owned)) IS TRUE
     RETURNING id, resumed_from
 ),
 started_events AS (
@@ -208,14 +235,19 @@ started_events AS (
 )
 
 -- name: cancelled_children
--- Send a cancel to child jobs.
+-- Send a cancel to child jobs. The children of a parent are read once, however many of its nodes are cancelled.
+cancelled AS (
+    SELECT n.*
+    FROM unnest(:cancelled_parents::bigint[], :cancelled_nodes::text[], :cancelled_attempts::integer[])
+         AS n (job_id, node_id, attempt)
+    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+),
 cancel_commands AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT c.id, 'cancel', '{}', :by, :now
-    FROM unnest(:cancelled_parents::bigint[], :cancelled_nodes::text[], :cancelled_attempts::integer[])
-         AS n (job_id, node_id, attempt)
-    JOIN dag_jobs c ON c.parent_job_id = n.job_id AND c.parent_node_id = n.node_id AND c.parent_attempt = n.attempt
-    WHERE n.job_id IN (SELECT id FROM owned)
+    FROM dag_jobs c
+    WHERE c.parent_job_id = ANY(ARRAY(SELECT DISTINCT job_id FROM cancelled))
+      AND ((c.parent_job_id, c.parent_node_id, c.parent_attempt) IN (SELECT job_id, node_id, attempt FROM cancelled)) IS TRUE
     RETURNING job_id
 )
 
@@ -226,7 +258,7 @@ parent_commands AS (
     SELECT n.parent_job_id, 'child_finished', n.body::json, :by, :now
     FROM unnest(:parent_children::bigint[], :parent_ids::bigint[], :parent_bodies::text[])
          AS n (job_id, parent_job_id, body)
-    WHERE n.job_id IN (SELECT id FROM owned)
+    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
     RETURNING job_id
 )
 
@@ -238,7 +270,7 @@ events_appended AS (
     FROM unnest(:event_job_ids::bigint[], :event_seq_numbers::integer[], :event_types::text[], :event_bys::text[],
                 :event_nodes::text[], :event_attempts::integer[], :event_data::text[])
          AS n (job_id, seq, type, by, node_id, attempt, data)
-    WHERE n.job_id IN (SELECT id FROM owned)
+    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: notify_queues
@@ -256,12 +288,12 @@ events_appended AS (
 -- name: notify_cancelled
 -- Wake the owners of cancelled child jobs.
 (SELECT count(pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands'))
- FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM cancel_commands))
+ FROM dag_jobs j WHERE j.id = ANY(ARRAY(SELECT job_id FROM cancel_commands)))
 
 -- name: notify_parents
 -- Wake the owners of parent jobs.
 (SELECT count(pg_notify(coalesce('dagmaster_owner_' || j.owner_id, 'dagmaster_jobs'), 'commands'))
- FROM dag_jobs j WHERE j.id IN (SELECT job_id FROM parent_commands))
+ FROM dag_jobs j WHERE j.id = ANY(ARRAY(SELECT job_id FROM parent_commands)))
 
 -- name: notify_readers
 -- Wake the readers of jobs that finished or processed a command.

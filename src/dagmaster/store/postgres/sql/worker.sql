@@ -1,4 +1,11 @@
 -- The statements of a worker. Each write about a task is fenced by the token of its claim.
+--
+-- The shape of a plan must not depend on statistics. The queue is analyzed while it is empty, and has 20,000 tasks a
+-- moment later: a join by key is then planned as a scan of the whole queue, and a fan-out of 20,000 took 34 s instead of
+-- 3 (2026-11). So rows are looked up by key one by one (LATERAL with LIMIT 1, or with FOR UPDATE), and changed by
+-- `key = ANY(ARRAY(SELECT …))` or by ctid. The condition of a partial index beside a key would offer a scan of that index:
+-- there an unclaimed task is one with `lease_token IS NULL`, not `worker_id IS NULL`. All this holds for claim.sql,
+-- turn.sql and orchestrator.sql, too; tests/integration/test_plans.py checks it.
 
 -- name: register
 -- Register a worker.
@@ -16,7 +23,6 @@ WITH alive AS (
 )
 SELECT (SELECT string_agg(claimed.task_id::text, ',')
         FROM unnest(:task_ids::bigint[]) AS claimed (task_id)
-        -- LATERAL, one by one: a join would read the whole queue.
         LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = claimed.task_id LIMIT 1) q ON true
         WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop,
        -- A worker without a task takes an exclusive task at once. One that has tasks must finish them first: it leaves
@@ -34,7 +40,7 @@ FROM alive
 WITH removed AS (
     DELETE FROM dag_task_queue q
     WHERE q.worker_id = :worker_id AND q.claimed_at <= clock() - make_interval(secs => :seconds)
-      AND q.task_id <> ALL(:task_ids::bigint[])
+      AND q.task_id <> ALL((SELECT :task_ids::bigint[])::bigint[])
     RETURNING q.*
 ),
 reported AS (
@@ -47,8 +53,10 @@ reported AS (
 )
 SELECT count(*) AS released,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
-        FROM (SELECT DISTINCT j.owner_id FROM dag_jobs j
-              WHERE j.id IN (SELECT job_id FROM reported) AND j.owner_id IS NOT NULL) o) AS notified
+        FROM (SELECT DISTINCT j.owner_id
+              FROM (SELECT DISTINCT job_id FROM reported) r
+              CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
+              WHERE j.owner_id IS NOT NULL) o) AS notified
 FROM reported
 
 -- name: other_worker_has_handler
@@ -77,16 +85,18 @@ WHERE queue IS NOT NULL
 -- name: report
 -- Move tasks from the queue to the results, fenced by their tokens. The owner of the job is notified, with the results
 -- if they are small (see store/result_notifications.py).
-WITH reports AS (
-    SELECT * FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
-                         :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[])
+WITH accepted AS (
+    SELECT n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at
+    FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
+                :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[])
          AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version)
+    CROSS JOIN LATERAL (SELECT q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at
+                        FROM dag_task_queue q
+                        WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+                        FOR UPDATE) q
 ),
 gone AS (
-    DELETE FROM dag_task_queue q USING reports n
-    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
-    RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, n.status,
-              n.permanent, n.output, n.output_ref, n.error, n.metrics, n.handler_version
+    DELETE FROM dag_task_queue WHERE task_id = ANY(ARRAY(SELECT task_id FROM accepted))
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
@@ -94,7 +104,7 @@ reported AS (
                                   reported_at)
     SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
            error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, clock()
-    FROM gone
+    FROM accepted
     RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
               handler_version
 ),
@@ -114,18 +124,22 @@ SELECT string_agg(task_id::text, ',') AS task_ids,
                                     ELSE 'results' END))
         FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
               FROM (SELECT job_id, string_agg(result, ',') AS results FROM encoded GROUP BY job_id) s
-              JOIN dag_jobs j ON j.id = s.job_id
+              CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = s.job_id LIMIT 1) j
               WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS notified
 FROM reported
 
 -- name: release
 -- Release tasks that were not started: they keep their position in the queue. One that is to stop is reported instead.
 WITH released AS (
-    UPDATE dag_task_queue q SET worker_id = NULL, lease_token = NULL, claimed_at = NULL
-    FROM unnest(:task_ids::bigint[], :tokens::bigint[]) AS n (task_id, token)
-    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
-      AND q.stop_requested_at IS NULL
-    RETURNING q.task_id, q.queue
+    UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL
+    WHERE task_id = ANY(ARRAY(
+        SELECT q.task_id
+        FROM unnest(:task_ids::bigint[], :tokens::bigint[]) AS n (task_id, token)
+        CROSS JOIN LATERAL (SELECT q.task_id FROM dag_task_queue q
+                            WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+                              AND q.stop_requested_at IS NULL
+                            FOR UPDATE) q))
+    RETURNING task_id, queue
 )
 SELECT string_agg(task_id::text, ',') AS task_ids,
        (SELECT count(pg_notify('dagmaster_tasks', queues.queue)) FROM (SELECT DISTINCT queue FROM released) queues) AS notified
@@ -137,7 +151,7 @@ INSERT INTO dag_task_logs (task_id, chunk, job_id, node_id, attempt, at, text)
 SELECT q.task_id, n.chunk, q.job_id, q.node_id, q.attempt, clock(), n.text
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :chunks::integer[], :texts::text[])
      AS n (task_id, token, chunk, text)
-JOIN dag_task_queue q ON q.task_id = n.task_id AND q.lease_token = n.token
+CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id AND q.lease_token = n.token LIMIT 1) q
 ON CONFLICT DO NOTHING
 
 -- name: checkpoint
@@ -147,17 +161,18 @@ SELECT q.job_id, q.node_id, q.attempt, n.phase, n.data::json, array(SELECT json_
        clock()
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :phases::text[], :data::text[], :artifacts::text[])
      AS n (task_id, token, phase, data, artifacts)
-JOIN dag_task_queue q ON q.task_id = n.task_id AND q.lease_token = n.token
+CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id AND q.lease_token = n.token LIMIT 1) q
 ON CONFLICT (job_id, node_id) DO UPDATE
 SET attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, artifacts = excluded.artifacts,
     saved_at = excluded.saved_at
 WHERE dag_checkpoints.attempt <= excluded.attempt
 
 -- name: progress
--- Store the progress of tasks.
+-- Store the progress of tasks. One whose row changes meanwhile keeps its last progress.
 UPDATE dag_task_queue q SET progress = n.progress::json
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
-WHERE q.task_id = n.task_id AND q.lease_token = n.token
+CROSS JOIN LATERAL (SELECT f.ctid AS row_id, f.lease_token FROM dag_task_queue f WHERE f.task_id = n.task_id LIMIT 1) f
+WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token
 
 -- name: deregister
 -- Deregister a worker.
