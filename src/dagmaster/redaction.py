@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
@@ -31,13 +32,14 @@ def redact_outcome(outcome: Outcome, secrets: Collection[str]) -> Outcome:
         return outcome
     match outcome:
         case Succeeded():
-            return Succeeded(_redact_json(outcome.output, redact), _redact_json(outcome.metrics, redact))
+            output, metrics = _redact_json(outcome.output, redact), _redact_json(outcome.metrics, redact)
+            return replace(outcome, output=output, metrics=metrics)
         case Failed():
             ours = {key: _redact_json(item, redact) for key, item in outcome.error.items() if key in _OUR_KEYS}
             details = {key: item for key, item in outcome.error.items() if key not in _OUR_KEYS}
-            return Failed({**_redact_json(details, redact), **ours}, outcome.permanent)
+            return replace(outcome, error={**_redact_json(details, redact), **ours})
         case Released():
-            return Released(redact(outcome.reason))
+            return replace(outcome, reason=redact(outcome.reason))
 
 
 def redact_value(value: Any, secrets: Collection[str]) -> Any:

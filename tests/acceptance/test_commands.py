@@ -103,7 +103,7 @@ def test_a_run_prints_the_document_that_jobs_show_prints():
     assert stored == json.loads(dagmaster("jobs", "show", stored["job_id"], "--json").stdout)
     in_memory = json.loads(dagmaster("run", HELLO, "--json", "--ephemeral").stdout)
     assert list(in_memory) == list(stored)
-    same = ("name", "workflow_id", "version", "status", "result", "error", "counts", "attempts_finished", "inputs")
+    same = ("name", "workflow_id", "version", "status", "result", "error", "counts", "attempts", "inputs")
     assert {key: in_memory[key] for key in same} == {key: stored[key] for key in same}
     assert list(in_memory["nodes"]["greet"]) == list(stored["nodes"]["greet"])
 

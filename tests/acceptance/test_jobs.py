@@ -212,7 +212,7 @@ def test_resume_reruns_one_failed_tile_of_a_hundred_and_a_dry_run_announces_it(s
     repaired_file.touch()
     ended = sandbox.json("jobs", "resume", job_id, "--wait")
     assert (ended["job_id"], ended["run"], ended["result"]["total"]) == (job_id, 2, 4950)
-    assert ended["attempts_finished"] == 102
+    assert ended["attempts"] == 102
 
 
 def test_a_resume_with_another_input_is_a_new_job_that_runs_only_changed_nodes(sandbox):
@@ -228,7 +228,7 @@ def test_a_resume_with_another_input_is_a_new_job_that_runs_only_changed_nodes(s
     new = sandbox.json("jobs", "resume", job_id, "-i", "year=2025")
     assert (new["is_new"], new["resumed_from"]) == (True, job_id)
     ended = sandbox.json("jobs", "watch", new["job_id"])
-    assert (ended["result"], ended["attempts_finished"]) == ({"total": 4950, "year": 2025}, 1)
+    assert (ended["result"], ended["attempts"]) == ({"total": 4950, "year": 2025}, 1)
     assert (ended["resumed_from"], planned["job_id"]) == (job_id, job_id)
     output = sandbox.dagmaster("jobs", "events", new["job_id"]).stdout
     assert f"resumed from job {job_id}" in output
@@ -262,7 +262,7 @@ def test_children_of_a_fan_out_are_counted_and_listed_only_on_request(sandbox):
     ended = sandbox.json("jobs", "watch", job_id)
     assert ended["result"] == {"tasks": 500, "total": 125250}
     assert ended["nodes"]["work"]["children"] == {"total": 500, "counts": {"COMPLETED": 500}}
-    assert (ended["attempts_finished"], sum(ended["counts"].values())) == (501, 503)
+    assert (ended["attempts"], sum(ended["counts"].values())) == (501, 503)
     assert list(ended["nodes"]) == ["plan", "work", "total"]
     assert "work__499" in sandbox.json("jobs", "show", job_id, "--all")["nodes"]
 

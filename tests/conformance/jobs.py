@@ -152,6 +152,7 @@ class Played:
         *events: EngineEvent,
         reported: dict[tuple[str, int], JsonText] | None = None,
         results: list[int] | None = None,
+        started: dict[str, float] | None = None,
     ) -> TurnCommit:
         """Run a turn and commit it."""
         held, now = self.held, self.orchestrator.clock.now()
@@ -166,6 +167,7 @@ class Played:
         )
         turn = await to_commit(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
         turn.results = results or []
+        turn.started |= started or {}
         turn.events = to_audit_events(held.job, writes, {}, {})
         held.event_seq += len(turn.events)
         turn.event_seq = held.event_seq
@@ -177,7 +179,10 @@ class Played:
         """Commit every result in one turn."""
         results = await self.orchestrator.read_results(1000)
         reported = {(row.node_id, row.attempt): row.output for row in results if row.output is not None}
-        return await self.turn(*map(result_event, results), reported=reported, results=[row.id for row in results])
+        started = {row.node_id: row.started_at for row in results if row.started_at is not None}
+        return await self.turn(
+            *map(result_event, results), reported=reported, results=[row.id for row in results], started=started
+        )
 
     async def work(self, outputs: dict[str, Any]) -> TurnCommit:
         """Claim all tasks, report these outputs (an exception is a failure), and commit the next turn."""

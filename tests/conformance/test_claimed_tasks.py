@@ -65,12 +65,17 @@ async def test_a_released_task_that_never_started_keeps_its_position_and_has_no_
     last = await scene.dispatch("b")
     await world.deliver_notifications()
     two.wakeup.clear()
-    assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)]) == {first}
+    assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)]) == {
+        first
+    }
     await wait_for_event(two.wakeup)
     assert await scene.results() == []
     # It is nobody's now.
     assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
-    assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)]) == set()
+    assert (
+        await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)])
+        == set()
+    )
     again = await two.claim(5)
     assert [(each.task_id, each.attempt) for each in again] == [(first, 1), (last, 1)]
     assert await two.report([TaskReport(first, again[0].token, COMPLETED)]) == {first}
@@ -84,9 +89,11 @@ async def test_a_task_of_another_worker_or_one_that_is_to_stop_is_not_released(w
     await scene.dispatch("b")
     stopped, held = await one.claim(2)
     await scene.write(stops=[stopped.task_id])
-    given = [TaskReport(each.task_id, each.token, AttemptStatus.RELEASED, begun=False) for each in (stopped, held)]
+    given = [
+        TaskReport(each.task_id, each.token, AttemptStatus.RELEASED, returns_to_queue=True) for each in (stopped, held)
+    ]
     assert await two.release(given) == set()
-    wrong = TaskReport(held.task_id, held.token + 1, AttemptStatus.RELEASED, begun=False)
+    wrong = TaskReport(held.task_id, held.token + 1, AttemptStatus.RELEASED, returns_to_queue=True)
     assert await one.release([wrong]) == set()
     assert await one.release(given) == {held.task_id}
     assert await one.report([given[0]]) == {stopped.task_id}
@@ -123,7 +130,7 @@ async def test_only_an_unclaimed_task_is_withdrawn(world):
         withdrawals=[Withdrawal(waiting, AttemptStatus.FAILED, error), Withdrawal(held, AttemptStatus.RELEASED)]
     )
     (result,) = await scene.orchestrator.read_results(10)
-    assert (result.node_id, result.status, result.claimed_at) == ("a", "FAILED", None)
+    assert (result.node_id, result.status, result.started_at) == ("a", "FAILED", None)
     assert json.loads(result.error or "") == json.loads(error)
     assert await world.queued() == {held}
 

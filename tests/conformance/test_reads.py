@@ -388,18 +388,17 @@ async def test_the_nodes_of_a_job_are_read_by_id_with_their_tasks(world):
     assert plan.finished_at is not None
     assert plan.updated_at is not None
     assert plan.updated_at >= plan.finished_at
-    assert (claimed.status, claimed.parent_node_id, claimed.fan_out_index) == (NodeStatus.RUNNING, "tiles", 2)
+    assert (claimed.status, claimed.parent_node_id, claimed.fan_out_index) == (NodeStatus.CLAIMED, "tiles", 2)
     assert (claimed.queue, claimed.worker_id) == ("q", id_of(played.worker))
     assert claimed.task_id is not None
     assert claimed.dispatched_at is not None
-    assert claimed.started_at is not None
+    assert claimed.started_at is None
 
 
 async def test_the_children_of_a_fan_out_are_counted_and_listed(world):
     played, reader = await tiled(world), await world.reader()
     counts = await reader.child_counts(played.job_id, ["tiles", "plan"])
-    assert counts["tiles"].counts == {NodeStatus.COMPLETED: 1, NodeStatus.FAILED: 1, NodeStatus.RUNNING: 1}
-    assert counts["tiles"].first_started_at is not None
+    assert counts["tiles"].counts == {NodeStatus.COMPLETED: 1, NodeStatus.FAILED: 1, NodeStatus.CLAIMED: 1}
     assert counts["plan"] == ChildCounts()
 
     async def listed(**fields: Any) -> list[str]:
@@ -409,7 +408,7 @@ async def test_the_children_of_a_fan_out_are_counted_and_listed(world):
     assert await listed(top_level=True) == ["plan", "tiles"]
     assert await listed(parent_node_id="tiles") == ["tiles__0", "tiles__1", "tiles__2"]
     assert await listed(statuses=frozenset({NodeStatus.FAILED})) == ["tiles__1"]
-    assert await listed(statuses=frozenset({NodeStatus.RUNNING}), parent_node_id="tiles") == ["tiles__2"]
+    assert await listed(statuses=frozenset({NodeStatus.CLAIMED}), parent_node_id="tiles") == ["tiles__2"]
     assert await listed(statuses=frozenset({NodeStatus.DISPATCHED})) == []
     assert await listed(workflow_id="tiles", top_level=True) == ["plan", "tiles"]
     assert await listed(workflow_id="other") == []
@@ -433,7 +432,7 @@ async def test_nodes_across_jobs_come_newest_job_first(world):
     assert await listed(workflow_id="ask") == await listed(statuses=frozenset({NodeStatus.WAITING}))
     assert await listed(workflow_id="ask") == [(second.job_id, "ask")]
     assert await listed(statuses=frozenset({NodeStatus.RUNNING}), workflow_id="tiles")
-    assert (first.job_id, "tiles__2") in await listed(statuses=frozenset({NodeStatus.RUNNING}))
+    assert await listed(statuses=frozenset({NodeStatus.CLAIMED})) == [(first.job_id, "tiles__2")]
     assert await listed(statuses=frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})) == [tiles[0], *tiles[2:4]]
     pages, after = [], None
     while page := await reader.list_nodes(NodeFilter(), after=after, limit=4):
@@ -467,9 +466,9 @@ async def test_attempts_are_the_finished_ones_and_the_one_in_flight(world):
     assert failed.claimed_at is not None
     assert failed.completed_at is not None
     assert failed.dispatched_at <= failed.claimed_at <= failed.completed_at
-    (running,) = await reader.attempts(played.job_id, "tiles__2")
-    assert (running.attempt, running.status, running.completed_at, running.error) == (1, "RUNNING", None, None)
-    assert running.worker == failed.worker
+    (claimed,) = await reader.attempts(played.job_id, "tiles__2")
+    assert (claimed.attempt, claimed.status, claimed.completed_at, claimed.error) == (1, "CLAIMED", None, None)
+    assert claimed.worker == failed.worker
     assert await reader.attempts(played.job_id, "release") == []
     assert await reader.attempt_count(played.job_id) == 3
 

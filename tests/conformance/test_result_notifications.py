@@ -12,7 +12,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.store.result_notifications import MAX_CHARACTERS, MAX_REPORTS, encode_results
+from dagmaster.store.result_notifications import FORMAT, MAX_CHARACTERS, MAX_REPORTS, encode_results
 from tests.conformance.jobs import Scene, a_task, a_turn, wait_for_event
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ async def reported(scene: Scene, *texts: str) -> list[TaskResult]:
     tasks = await worker.claim(len(texts))
     await quiet(scene)
     reports = [
-        TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(text))
+        TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(text), running_seconds=0.5)
         for task, text in zip(tasks, texts, strict=True)
     ]
     assert len(await worker.report(reports)) == len(texts)
@@ -104,8 +104,8 @@ FORGED = {
     "no output": lambda said: replace(said, output=None),
     "blob": lambda said: replace(said, output=JsonText(said.output.text, "a/blob")),
     "error": lambda said: replace(said, error="{}"),
-    "claim": lambda said: replace(said, claimed_at=1e300),
-    "no claim": lambda said: replace(said, claimed_at=None),
+    "start": lambda said: replace(said, started_at=1e300),
+    "no start": lambda said: replace(said, started_at=None),
     "time": lambda said: replace(said, reported_at=float("nan")),
 }
 
@@ -182,16 +182,39 @@ async def test_results_notified_to_a_former_owner_are_left_to_the_next_one(world
 async def test_an_invalid_payload_only_wakes(world, words):
     scene = await Scene.begin(world)
     await quiet(scene)
-    await world.notify_owner(scene.orchestrator, f"results {words}")
+    await world.notify_owner(scene.orchestrator, f"results {FORMAT} {words}")
     await wait_for_event(scene.orchestrator.wakeup)
     assert scene.orchestrator.notified_results == []
     assert scene.orchestrator.pending_kinds == {"results"}
+
+
+@pytest.mark.parametrize("payload_format", ["", "1 ", "3 "])
+async def test_results_in_the_format_of_another_version_only_wake(world, payload_format):
+    scene = await Scene.begin(world)
+    (pushed,) = await reported(scene, "1")
+    scene.orchestrator.notified_results.clear()
+    await quiet(scene)
+    rows = encode_results([pushed]).removeprefix(f"results {FORMAT} ")
+    await world.notify_owner(scene.orchestrator, f"results {payload_format}{rows}")
+    await wait_for_event(scene.orchestrator.wakeup)
+    assert scene.orchestrator.notified_results == []
+    assert scene.orchestrator.pending_kinds == {"results"}
+
+
+async def test_a_service_of_schema_0002_does_not_misread_results(world):
+    scene = await Scene.begin(world)
+    (pushed,) = await reported(scene, "1")
+    # What its `on_notification` does: the first word is the kind; what follows is ignored if it is not JSON.
+    kind, _, results = encode_results([pushed]).partition(" ")
+    assert kind == "results"
+    with pytest.raises(ValueError, match="Extra data"):
+        json.loads(results)
 
 
 async def test_encoded_results_are_decoded_unchanged(world):
     scene = await Scene.begin(world)
     (pushed,) = await reported(scene, '{"a": [1, "ä"]}')
     scene.orchestrator.notified_results.clear()
-    await world.notify_owner(scene.orchestrator, f"results {encode_results([pushed])}")
+    await world.notify_owner(scene.orchestrator, encode_results([pushed]))
     await world.deliver_notifications()
     assert scene.orchestrator.notified_results == [pushed]

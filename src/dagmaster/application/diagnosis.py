@@ -25,7 +25,6 @@ from dagmaster.engine.diagnosis.explain import THE_JOB, Why, nodes_to_quote
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.model import FanOut, Job
-from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import JobNotFound, NodeNotFound
 from dagmaster.text_format import format_rfc3339
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.explain import Group, Link
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
+    from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import DiagnosisFacts, JobRecord
 
@@ -241,9 +241,10 @@ def _group_view(explanation: Explanation, group: Group) -> GroupView:
 
 
 def _displayed_status(explanation: Explanation, node_id: str) -> NodeStatus:
-    """Return a node's status; RUNNING for a dispatched task that a worker runs."""
+    """Return a node's status as lists display it."""
     why = explanation.why
-    return NodeStatus.RUNNING if why.reason_for(node_id).code is ReasonCode.RUNNING else why.job.nodes[node_id].status
+    task = why.context.tasks.get(node_id)
+    return why.job.nodes[node_id].status if task is None else task.status
 
 
 # ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────────────

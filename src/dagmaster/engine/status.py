@@ -17,11 +17,12 @@ class JobStatus(StrEnum):
 
 
 class NodeStatus(StrEnum):
-    """The status of a node."""
+    """The status of a node. CLAIMED is never stored: see `in_flight_status`."""
 
     PENDING = "PENDING"
     READY = "READY"
     DISPATCHED = "DISPATCHED"
+    CLAIMED = "CLAIMED"
     RUNNING = "RUNNING"
     WAITING = "WAITING"
     COMPLETED = "COMPLETED"
@@ -71,3 +72,13 @@ def displayed_status(status: JobStatus, *, waiting: int, active: int) -> JobStat
     of the read store asks the same, and one conformance suite compares both.
     """
     return JobStatus.WAITING if status is JobStatus.RUNNING and waiting and not active else status
+
+
+def in_flight_status(*, is_claimed: bool, has_started: bool) -> NodeStatus:
+    """Return how a DISPATCHED node is displayed: CLAIMED by a worker, or RUNNING once its handler has started.
+
+    The SQL of the read store asks the same, and one conformance suite compares both.
+    """
+    if has_started:
+        return NodeStatus.RUNNING
+    return NodeStatus.CLAIMED if is_claimed else NodeStatus.DISPATCHED

@@ -76,8 +76,8 @@ class PendingEvents:
             self.lost.append(event)
         if result.output is not None:
             self.reported[result.node_id, result.attempt] = result.output
-        if result.claimed_at is not None:
-            self.started[result.node_id] = result.claimed_at
+        if result.started_at is not None:
+            self.started[result.node_id] = result.started_at
 
     def log_lost(self, job_id: str) -> None:
         """Log the attempts that were lost, by worker; name the task that a worker ran alone."""

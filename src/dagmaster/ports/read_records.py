@@ -169,7 +169,10 @@ class ChildCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt at a node. One in flight has not completed; `worker` is the host and pid of its worker."""
+    """One attempt at a node. One in flight has not completed; `worker` is the host and pid of its worker.
+
+    `started_at`: when its handler started; None if it did not, or if a worker of an older version ran it.
+    """
 
     node_id: str
     attempt: int
@@ -180,6 +183,7 @@ class AttemptRecord:
     worker: str | None
     dispatched_at: float
     claimed_at: float | None
+    started_at: float | None = None
     completed_at: float | None = None
     error: dict[str, Any] | None = None
     metrics: dict[str, Any] | None = None
@@ -211,7 +215,7 @@ class TaskFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """A task that waits in a queue or is claimed by a worker."""
+    """A task that waits in a queue or is claimed by a worker: DISPATCHED, CLAIMED, or RUNNING for a while."""
 
     task_id: str
     job_id: str
@@ -221,8 +225,10 @@ class TaskRecord:
     priority: int
     handler: str
     dispatched_at: float
+    status: NodeStatus
     worker_id: str | None
     claimed_at: float | None
+    started_at: float | None
     stop_requested_at: float | None
     progress: dict[str, Any] | None
 

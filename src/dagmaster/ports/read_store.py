@@ -139,7 +139,7 @@ class ReadStore(Protocol):
         """Return the attempts at a node, oldest first, with the one in flight."""
 
     async def attempt_count(self, job_id: str) -> int:
-        """Count the finished attempts of a job."""
+        """Count the attempts of a job whose handlers have started, finished ones and those in flight."""
 
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100

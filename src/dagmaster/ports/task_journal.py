@@ -1,4 +1,4 @@
-"""What running tasks write beside their outcome: logs, checkpoints, progress.
+"""What running tasks write beside their outcome: their start, logs, checkpoints, progress.
 
 Every write is fenced by the task's lease token. What is lost here costs a line of a log or repeated work, never a
 result.
@@ -33,6 +33,9 @@ class CheckpointWrite(NamedTuple):
 
 class TaskJournal(Protocol):
     """Stores what tasks write while they run; entries of tasks that are no longer held are ignored."""
+
+    async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
+        """Store when the handlers of tasks started: (token, seconds for which it has been running) by task id."""
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Append log chunks; a chunk that is stored already is ignored."""

@@ -30,8 +30,10 @@ class TaskReport:
     error: str | None = None
     metrics: str | None = None
     handler_version: str | None = None
-    begun: bool = True
-    """False if the task is released without having started."""
+    running_seconds: float | None = None
+    """How long its handler ran; None if it never started."""
+    returns_to_queue: bool = False
+    """A task that never started and keeps its position in the queue: no attempt is recorded."""
 
 
 class TaskLedger(Protocol):

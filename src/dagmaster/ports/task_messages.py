@@ -73,7 +73,14 @@ class TaskMessage:
 
 
 @dataclass(slots=True)
-class Succeeded:
+class _Ended:
+    """How long the handler ran: None if it never started, or while the executor has not set it."""
+
+    running_seconds: float | None = field(default=None, kw_only=True, compare=False)
+
+
+@dataclass(slots=True)
+class Succeeded(_Ended):
     """The handler returned an output: JSON, not shared."""
 
     output: dict[str, Any]
@@ -81,7 +88,7 @@ class Succeeded:
 
 
 @dataclass(slots=True)
-class Failed:
+class Failed(_Ended):
     """The attempt failed. `error` is JSON with `kind`, `message` and details; `permanent`: a retry would not help."""
 
     error: dict[str, Any]
@@ -89,7 +96,7 @@ class Failed:
 
 
 @dataclass(slots=True)
-class Released:
+class Released(_Ended):
     """The attempt was not finished, and has not failed. It uses up no retry."""
 
     reason: str

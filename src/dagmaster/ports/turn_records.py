@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TaskResult:
-    """The reported result of an attempt; LOST is reported by an orchestrator for a dead worker."""
+    """The reported result of an attempt; LOST is reported by an orchestrator for a dead worker.
+
+    `started_at`: when its handler started; None if it did not, or if a worker of an older version reported it.
+    """
 
     id: int
     job_id: str
@@ -28,7 +31,7 @@ class TaskResult:
     permanent: bool
     output: JsonText | None
     error: str | None
-    claimed_at: float | None
+    started_at: float | None
     reported_at: float
     handler_version: str | None = None
 
@@ -38,7 +41,7 @@ class TaskResult:
         output = self.output or JsonText()
         key = (self.id, int(self.job_id), self.node_id, self.attempt)
         outcome = (self.status, self.permanent, output.text, output.ref, self.error)
-        return (*key, *outcome, self.claimed_at, self.reported_at, self.handler_version)
+        return (*key, *outcome, self.started_at, self.reported_at, self.handler_version)
 
 
 @dataclass(slots=True)

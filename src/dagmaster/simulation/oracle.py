@@ -28,6 +28,9 @@ STATE: Final = (
     "_keys", "_failures",
 )  # fmt: skip
 
+JOURNAL: Final = frozenset({"append_logs", "checkpoint", "mark_started", "progress"})
+"""The operations of the task journal."""
+
 
 class Violation(AssertionError):
     """A violation of an invariant."""
@@ -68,6 +71,7 @@ class Oracle:
             "release_stopped": self._released_stopped,
             "checkpoint": self._journal_written,
             "progress": self._journal_written,
+            "mark_started": self._journal_written,
             "append_logs": self._journal_written,
             "submit": self._submitted,
         }
@@ -87,7 +91,7 @@ class Oracle:
 
     def before(self, name: str, args: tuple[Any, ...]) -> None:
         """Record the state before an operation."""
-        if name in ("checkpoint", "progress", "append_logs"):
+        if name in JOURNAL:
             self._before = self._journal_of_others(name, args[0])
 
     def after(self, name: str, store: Any, args: tuple[Any, ...], value: Any) -> None:
@@ -272,9 +276,8 @@ class Oracle:
     def _journal_written(self, store: Any, args: tuple[Any, ...], _value: Any) -> None:
         before, self._before = self._before, {}
         if before != {key: self._journal_entry(*key) for key in before}:
-            _violate(
-                f"{_name(store)} wrote logs, progress or a checkpoint of a task that it has not claimed: {args[0]}"
-            )
+            written = "the start, logs, progress or a checkpoint"
+            _violate(f"{_name(store)} wrote {written} of a task that it has not claimed: {args[0]}")
 
     def _journal_of_others(self, name: str, entries: Any) -> dict[tuple[str, str], Any]:
         """Return the journal entries that this call must not change: those of tasks whose claim has another token."""
@@ -297,9 +300,9 @@ class Oracle:
         database = self._database
         if name == "append_logs":
             return sum(1 for key in database.logs if key[0] == task_id)
-        if name == "progress":
+        if name in ("mark_started", "progress"):
             task = database.queue.get(task_id)
-            return None if task is None else task.progress
+            return None if task is None else (task.started_at, task.progress)
         dispatched = self._dispatched.get(task_id)
         return None if dispatched is None else database.checkpoints.get(dispatched[:2])
 

@@ -19,8 +19,6 @@ MAX_STOPPED: Final = 200
 """How many of these are listed. Live ones are listed however many they are."""
 UNKNOWN_PLACE: Final = "unknown host"
 """The place of a service whose registration was pruned."""
-# A worker reports with each heartbeat which tasks have begun; one claimed just before is not among them.
-_JUST_CLAIMED_SECONDS: Final = 1.0
 _LATE_HEARTBEAT_SECONDS: Final = 10.0
 
 
@@ -130,27 +128,6 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
     )
 
 
-# ── Tasks of a worker ──
-
-
-def has_begun(worker: Registration, task_id: str, claimed_at: float, *, has_progress: bool) -> bool | None:
-    """Return whether a claimed task executes, or waits inside its worker; None if the worker has not reported yet."""
-    if has_progress:
-        return True
-    begun = worker.counters.get("begun")
-    if begun is None:
-        return None
-    if task_id in begun:
-        return True
-    return False if claimed_at < worker.heartbeat_at - _JUST_CLAIMED_SECONDS else None
-
-
-def begun_at(worker: Registration, task_id: str) -> float | None:
-    """Return when a task's handler began: heartbeats report for how many seconds it has executed."""
-    seconds = (worker.counters.get("begun") or {}).get(task_id)
-    return None if seconds is None else worker.heartbeat_at - float(seconds)
-
-
 # ── Records ──
 
 
@@ -192,6 +169,7 @@ def orchestrator_record(registration: Registration, jobs: int, left_statuses: Ma
     )
 
 
+# `begun` is of workers before version 0003 of the schema.
 _WORKER_KEYS: Final = frozenset(
     {"heard_at", "left", "left_tasks", "running", "begun", "processes", "processes_busy", "draining"}
 )

@@ -1,7 +1,8 @@
 """Results in notifications: an owner that is notified of small results need not read them from the table.
 
 A notification is not trusted: every client of the database can send one. Its results are validated here, and a turn
-that applies them is committed only if the same results are stored.
+that applies them is committed only if the same results are stored. The payload is `results FORMAT JSON`. To a service
+of another version, whose format differs, it is a notification without results: it reads the table.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dagmaster.ports.task_ledger import TaskReport
+
+FORMAT: Final = "2"
+"""The version of the JSON. Format 1, of versions before 0003 of the schema, had no number: JSON followed `results`."""
 
 MAX_REPORTS: Final = 8
 """How many reports a notification may have. More are read from the table, which costs less for each."""
@@ -45,13 +49,16 @@ def _size(report: TaskReport) -> int:
 
 def encode_results(results: Iterable[TaskResult]) -> str:
     """Return the payload for results; the statement `worker.report` builds the same."""
-    return json.dumps([result.content for result in results])
+    return f"results {FORMAT} {json.dumps([result.content for result in results])}"
 
 
 def decode_results(text: str) -> list[TaskResult]:
-    """Return the results of a payload; raise `ValueError` if it is invalid."""
+    """Return the results of a payload after its kind; raise `ValueError` if it is invalid or of another format."""
+    version, _, rows_text = text.partition(" ")
+    if version != FORMAT:
+        raise ValueError(f"the payload has another format than {FORMAT}")
     try:
-        rows = json.loads(text)
+        rows = json.loads(rows_text)
         if not isinstance(rows, list) or not rows:
             raise ValueError("the payload has no results")
         return [_result(row) for row in rows]
@@ -60,7 +67,7 @@ def decode_results(text: str) -> list[TaskResult]:
 
 
 def _result(row: Any) -> TaskResult:
-    number, job_id, node_id, attempt, status, permanent, output, ref, error, claimed_at, reported_at, version = row
+    number, job_id, node_id, attempt, status, permanent, output, ref, error, started_at, reported_at, version = row
     if (
         not all(isinstance(value, int) and 0 <= value < 1 << 63 for value in (number, job_id))
         or not (isinstance(attempt, int) and 0 <= attempt < 1 << 31)
@@ -75,9 +82,9 @@ def _result(row: Any) -> TaskResult:
     if output is not None:
         json.loads(output)
     value = JsonText(output, ref) if output is not None or ref is not None else None
-    claimed = None if claimed_at is None else float(claimed_at)
+    started = None if started_at is None else float(started_at)
     return TaskResult(
-        number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, claimed,
+        number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, started,
         float(reported_at), version,
     )  # fmt: skip
 

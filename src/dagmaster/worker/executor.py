@@ -105,10 +105,10 @@ class Executor:
         return None
 
     def running_seconds(self) -> dict[str, float]:
-        """Return the running tasks with their seconds; others wait for a thread or a process."""
+        """Return the tasks whose handlers run, with their seconds; others wait for a thread or a process."""
         # A copy, in one step of the interpreter: this may be asked from another thread.
-        runs = list(self._running.items())
-        return {task_id: round(run.seconds(), 1) for task_id, run in runs if run.begun_at is not None}
+        seconds = [(task_id, run.running_seconds()) for task_id, run in list(self._running.items())]
+        return {task_id: running for task_id, running in seconds if running is not None}
 
     def version_of(self, handler: str) -> str | None:
         """Return the version of a handler, or None."""
@@ -116,10 +116,10 @@ class Executor:
         return None if spec is None else spec.version
 
     def stop(self, task_id: str) -> None:
-        """Ask a task to stop. Its outcome is a failure of kind `cancelled`."""
+        """Ask a task to stop. Its outcome is a failure of kind `cancelled`, or a release if it has not started."""
         run = self._running.get(task_id)
         if run is not None:
-            run.end(failed("cancelled", "the task was asked to stop", permanent=True))
+            run.stop()
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Release what runs, and end threads and processes. A second call waits for the first."""
@@ -162,6 +162,7 @@ class _Run:
 
     __slots__ = (
         "_abandons_threads",
+        "_begun_at",
         "_context",
         "_deadlines",
         "_ending",
@@ -177,7 +178,6 @@ class _Run:
         "_spec",
         "_task",
         "_threads",
-        "begun_at",
         "finished",
         "message",
     )
@@ -211,7 +211,7 @@ class _Run:
         # task that was to be released does: the work need not be repeated.
         self._ending: Outcome | None = None
         self._is_overdue = False
-        self.begun_at: float | None = None
+        self._begun_at: float | None = None
         self._request = b""
         self._log = TaskLog(self._log_written) if self._processes is None and is_capturing() else None
         self._grace: asyncio.TimerHandle | None = None
@@ -265,13 +265,13 @@ class _Run:
         """Mark the handler as started; return False if the task has ended already."""
         if self.finished.done():
             return False
-        self.begun_at = now = self._loop.time()
+        self._begun_at = now = self._loop.time()
         self._deadlines.add(self, now + self._timeout_seconds())
         return True
 
-    def seconds(self) -> float:
-        """Return how long the handler has been running."""
-        return 0.0 if self.begun_at is None else self._loop.time() - self.begun_at
+    def running_seconds(self) -> float | None:
+        """Return how long the handler has been running; None if it has not started."""
+        return None if self._begun_at is None else self._loop.time() - self._begun_at
 
     def _timeout_seconds(self) -> float:
         return self.message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
@@ -318,9 +318,18 @@ class _Run:
             self._log = None
         if not self.finished.done():
             is_whole = isinstance(outcome, Succeeded) and isinstance(self._ending, Released)
-            self.finished.set_result(outcome if self._ending is None or is_whole else self._ending)
+            result = outcome if self._ending is None or is_whole else self._ending
+            result.running_seconds = self.running_seconds()
+            self.finished.set_result(result)
 
     # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────────────
+
+    def stop(self) -> None:
+        """End the task, because it was asked to stop."""
+        if self._begun_at is None:
+            self.end(Released("the task was asked to stop before it started"))
+        else:
+            self.end(failed("cancelled", "the task was asked to stop", permanent=True))
 
     def end(self, outcome: Outcome, *, grace_seconds: float | None = None) -> None:
         """Set the outcome of the task, and wait some time for its handler to end."""
@@ -328,7 +337,7 @@ class _Run:
             return
         self._ending = outcome
         self._context.cancel()
-        if self.begun_at is None:
+        if self._begun_at is None:
             self.on_done(outcome)
             return
         if self._task is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
@@ -102,9 +102,10 @@ class ReportDelivery:
         dropped: list[str] = []
         for report in reports:
             held = self._held.get(report.task_id)
-            if held is not None and held.token != report.token and not (report.begun and report.task_id in accepted):
+            is_reported = report.task_id in accepted and not report.returns_to_queue
+            if held is not None and held.token != report.token and not is_reported:
                 # A newer claim replaced this one. A task that never started has to run under it.
-                self.add([report]) if report.begun else self._enqueue([held])
+                self._enqueue([held]) if report.returns_to_queue else self.add([report])
                 continue
             if (task := self._held.remove(report)) is not None:
                 log_crash(task, report)
@@ -117,26 +118,20 @@ class ReportDelivery:
         self._on_delivery()
 
 
-MAX_NAMED: Final = 256
-"""Most running tasks that a heartbeat lists by id; more are only counted."""
-
-
 def heartbeat_counters(
-    counters: Mapping[str, int], begun: Mapping[str, float], processes: int, busy: int, *, draining: bool
+    counters: Mapping[str, int], running: int, processes: int, busy: int, *, draining: bool
 ) -> JsonObject:
-    """Return the counters of a heartbeat, with the running tasks and how long each has run."""
-    details: dict[str, Any] = {"begun": begun} if len(begun) <= MAX_NAMED else {}
-    if processes:
-        details |= {"processes": processes, "processes_busy": min(busy, processes)}
-    return {**counters, "running": len(begun), "draining": draining, **details}
+    """Return the counters of a heartbeat, with the number of running tasks and of busy processes."""
+    of_processes = {"processes": processes, "processes_busy": min(busy, processes)} if processes else {}
+    return {**counters, "running": running, "draining": draining, **of_processes}
 
 
 async def deliver_reports(ledger: TaskLedger, reports: list[TaskReport]) -> set[str]:
-    """Report tasks and release those that never started; return the accepted ones."""
-    unstarted = [report for report in reports if not report.begun]
-    if not unstarted:
+    """Report tasks and return those to the queue that never started; return the accepted ones."""
+    returned = [report for report in reports if report.returns_to_queue]
+    if not returned:
         return await ledger.report(reports)
-    released = await ledger.release(unstarted)
+    released = await ledger.release(returned)
     rest = [report for report in reports if report.task_id not in released]
     return released | await ledger.report(rest) if rest else released
 

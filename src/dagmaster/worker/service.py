@@ -273,7 +273,9 @@ class Worker:
                 await self._until_held(0)
         finally:
             if not is_started:
-                self._delivery.add([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False)])
+                self._delivery.add(
+                    [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)]
+                )
 
     async def _until_held(self, count: int) -> None:
         """Wait until this worker holds no more than so many tasks, or stops."""
@@ -339,9 +341,16 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(is_due.wait(), FLUSH_SECONDS)
             is_due.clear()
-            if self._flush.is_due():
-                with contextlib.suppress(DatabaseUnavailable):
+            with contextlib.suppress(DatabaseUnavailable):
+                await self._flush.mark_started(self._running_seconds())
+                if self._flush.is_due():
                     await self._flush.run_once()
+
+    def _running_seconds(self) -> dict[str, float]:
+        running: dict[str, float] = {}
+        for pool in self._pools.values():
+            running |= pool.running_seconds()
+        return running
 
     # ── Heartbeat ──
 
@@ -381,23 +390,25 @@ class Worker:
                 await asyncio.sleep(watch.interval_seconds)
                 blocker = watch.check(loop_time())
             self._pools[ExecutionMode.LOOP] = self._new_loop_pool()
-            tasks = pool.abandon()
+            running, tasks = pool.running_seconds(), pool.abandon()
             _LOGGER.error(
                 "task %s %s; its thread is abandoned and %d other tasks are released",
                 blocker.task_id, blocker.outcome.error["message"], len(tasks) - 1,
             )  # fmt: skip
-            error = json.dumps(blocker.outcome.error)
-            self._delivery.add([
-                TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=error)
-                if task.task_id == blocker.task_id
-                else TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)
+            reports = [
+                TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=running.get(task.task_id))
                 for task in tasks
-            ])  # fmt: skip
+            ]
+            for report in reports:
+                if report.task_id == blocker.task_id:
+                    report.status, report.error = AttemptStatus.FAILED, json.dumps(blocker.outcome.error)
+            self._delivery.add(reports)
 
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
-        begun = dict(task for pool in self._pools.values() for task in pool.running_seconds().items())
-        return heartbeat_counters(self.counters, begun, limit, self.held.in_processes, draining=self._stopping.is_set())
+        return heartbeat_counters(
+            self.counters, len(self._running_seconds()), limit, self.held.in_processes, draining=self._stopping.is_set()
+        )
 
     async def _back_off(self, error: DagmasterError) -> None:
         await asyncio.sleep(self._backoff.on_failure(error))

@@ -60,7 +60,7 @@ class TaskPool:
         self._open = 0
 
     def running_seconds(self) -> dict[str, float]:
-        """Return the running tasks with their seconds, without waiting ones."""
+        """Return the tasks whose handlers run, with their seconds."""
         return self._runner.executor.running_seconds()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
@@ -79,7 +79,8 @@ class TaskPool:
         """Ask a task to stop, waiting or running."""
         waiting = self._waiting.pop(task_id, None)
         if waiting is not None:
-            self._done(_release_report(waiting))
+            # Reported, not returned to the queue: it has to end.
+            self._done(TaskReport(waiting.task_id, waiting.token, AttemptStatus.RELEASED))
         else:
             self.executor.stop(task_id)
 
@@ -87,7 +88,7 @@ class TaskPool:
         """Release what has not started."""
         while self._waiting:
             task = self._waiting.popitem(last=False)[1]
-            self._done(TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, begun=False))
+            self._done(TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True))
 
     def _check_stall_later(self) -> None:
         loop = asyncio.get_running_loop()
@@ -155,7 +156,7 @@ class ThreadedTaskPool:
         self._thread.start()
 
     def running_seconds(self) -> dict[str, float]:
-        """Return the running tasks with their seconds."""
+        """Return the tasks whose handlers run, with their seconds."""
         return {} if self._pool is None else self._pool.running_seconds()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
@@ -257,7 +258,3 @@ class ThreadedTaskPool:
             self._stop_requested.discard(report.task_id)
         if reports and not self._is_abandoned:
             self._done(reports)
-
-
-def _release_report(task: ClaimedTask) -> TaskReport:
-    return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)

@@ -119,15 +119,20 @@ class TaskRunner:
             case Failed():
                 error = json.dumps(outcome.error)
                 return TaskReport(
-                    task.task_id, task.token, AttemptStatus.FAILED, permanent=outcome.permanent, error=error
-                )
+                    task.task_id, task.token, AttemptStatus.FAILED, permanent=outcome.permanent, error=error,
+                    running_seconds=outcome.running_seconds,
+                )  # fmt: skip
             case Released():
-                return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)
+                return TaskReport(
+                    task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=outcome.running_seconds
+                )
 
     async def _success(self, task: ClaimedTask, outcome: Succeeded) -> TaskReport:
         text = json.dumps(outcome.output)
         metrics = json.dumps(outcome.metrics) if outcome.metrics else None
-        report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, metrics=metrics)
+        report = TaskReport(
+            task.task_id, task.token, AttemptStatus.COMPLETED, metrics=metrics, running_seconds=outcome.running_seconds
+        )
         report.handler_version = self.executor.version_of(task.handler)
         if len(text) <= MAX_INLINE:
             report.output = JsonText(text)
@@ -138,6 +143,9 @@ class TaskRunner:
             await self._blobs.write(name, text.encode())
         except DagmasterError as error:
             problem = failed("blobs_unavailable", f"the output could not be stored: {error}")
-            return TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem.error))
+            return TaskReport(
+                task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem.error),
+                running_seconds=outcome.running_seconds,
+            )  # fmt: skip
         report.output = JsonText(ref=name)
         return report

@@ -1,4 +1,4 @@
-"""Buffer progress, checkpoints and log chunks of tasks until they are stored.
+"""Buffer progress, checkpoints and log chunks of tasks until they are stored, and know which starts are stored.
 
 Filled on any thread, emptied on the service's loop.
 """
@@ -16,7 +16,7 @@ from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.task_messages import TaskMessage
@@ -31,10 +31,12 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 class _TaskTelemetry:
     """The buffered telemetry of one task."""
 
-    __slots__ = ("chunk", "partial_line", "secrets", "stored_characters", "task", "token")
+    __slots__ = ("chunk", "marked_token", "partial_line", "secrets", "stored_characters", "task", "token")
 
     def __init__(self, token: int) -> None:
         self.token = token
+        # The token under which its start is stored.
+        self.marked_token: int | None = None
         self.chunk = 0
         self.stored_characters = 0
         self.secrets: Collection[str] = ()
@@ -81,6 +83,24 @@ class TelemetryBuffer:
             self._progress.pop(task_id, None)
         if ended is not None and ended.task is not None and ended.partial_line and self.on_log is not None:
             self.on_log(ended.task, redact_value(ended.partial_line, ended.secrets))
+
+    # ── Starts ──
+
+    def unmarked_starts(self, running_seconds: Mapping[str, float]) -> dict[str, tuple[int, float]]:
+        """Return the starts that are not stored under the newest token: (token, seconds) by task id."""
+        starts: dict[str, tuple[int, float]] = {}
+        for task_id, seconds in running_seconds.items():
+            of_task = self._tasks.get(task_id)
+            if of_task is not None and of_task.marked_token != of_task.token:
+                starts[task_id] = (of_task.token, seconds)
+        return starts
+
+    def mark(self, starts: Mapping[str, tuple[int, float]]) -> None:
+        """Remember that these starts are stored."""
+        for task_id, (token, _) in starts.items():
+            of_task = self._tasks.get(task_id)
+            if of_task is not None:
+                of_task.marked_token = token
 
     # ── Input ──
 

@@ -1,4 +1,4 @@
-"""Store the buffered telemetry of tasks: checkpoints, log chunks and progress."""
+"""Store the buffered telemetry of tasks: checkpoints, log chunks and progress; and which tasks have started."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.errors import StatementFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 FLUSH_SECONDS: Final = 0.25
-"""How long log text and progress may wait to be stored with others."""
+"""How long log text and progress may wait to be stored with others.
+
+A task that runs for less is never marked as started: its report says for how long it ran, and costs no other write.
+"""
 
 CHECKPOINT_SECONDS: Final = 0.02
 """Shortest interval between stored checkpoints. Otherwise they are stored at once: the process may be killed."""
@@ -36,6 +39,18 @@ class TelemetryFlush:
     def is_due(self) -> bool:
         """Return whether there is something to store."""
         return bool(self._buffer or self._checkpoints or self._logs)
+
+    async def mark_started(self, running_seconds: Mapping[str, float]) -> None:
+        """Store which tasks have started, in one statement; raise `DatabaseUnavailable` in an outage."""
+        long_running = {task_id: seconds for task_id, seconds in running_seconds.items() if seconds >= FLUSH_SECONDS}
+        starts = self._buffer.unmarked_starts(long_running)
+        if not starts:
+            return
+        try:
+            await self._journal.mark_started(starts)
+        except StatementFailed:
+            _LOGGER.exception("tasks could not be marked as started; their reports say when they started")
+        self._buffer.mark(starts)
 
     async def run_once(self, finished: Collection[str] = ()) -> None:
         """Store everything; raise `DatabaseUnavailable` in an outage. `finished`: tasks whose logs are complete."""

@@ -54,7 +54,7 @@ async def test_a_job_without_a_worker_names_the_queue(world: World):
     await world.finished(job)
 
 
-async def test_queued_and_prefetched_tasks_are_not_displayed_as_running(world: World):
+async def test_queued_and_claimed_tasks_are_not_displayed_as_running(world: World):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     await world.orchestrator()
@@ -62,11 +62,10 @@ async def test_queued_and_prefetched_tasks_are_not_displayed_as_running(world: W
     hurry(worker.held._budget)
     job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
     await world.until_claimed(3)
-    # What was claimed long before the last heartbeat was either begun, or not.
     await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
-    # It has run since it began, not since it was claimed.
+    # It has run since its handler started, not since it was claimed.
     assert "has been running for 9 s" not in await world.until_reason(job, "f__0", "running")
-    assert "9 s ago and has not started" in await world.until_reason(job, "f__1", "prefetched")
+    assert "9 s ago and has not started" in await world.until_reason(job, "f__1", "claimed")
     queued = await world.until_reason(job, "f__4", "queued")
     assert "position 2; 1 live worker, 1 of 1 slots busy" in queued
     (registered,) = (await fleet_of(world)).workers
@@ -75,7 +74,7 @@ async def test_queued_and_prefetched_tasks_are_not_displayed_as_running(world: W
     assert (await world.finished(job)).status == "COMPLETED"
 
 
-async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
+async def test_a_task_that_waits_for_a_process_has_not_started(world: World):
     await world.orchestrator()
     worker = await world.worker(processes=1, heartbeat_seconds=0.05)
     hurry(worker.held._process_budget)
@@ -83,9 +82,8 @@ async def test_a_task_that_waits_for_a_process_has_not_begun(world: World):
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
     )
     await world.until_claimed(2)
-    await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
     await world.until_reason(job, "f__0", "running")
-    await world.until_reason(job, "f__1", "prefetched")
+    await world.until_reason(job, "f__1", "claimed")
     await world.send(job, "cancel")
     await world.finished(job)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def a_result(number: int) -> TaskResult:
-    return TaskResult(number, "1", "a", 1, AttemptStatus.COMPLETED, permanent=False, output=None, error=None, claimed_at=None, reported_at=0.0)  # fmt: skip
+    return TaskResult(number, "1", "a", 1, AttemptStatus.COMPLETED, permanent=False, output=None, error=None, started_at=None, reported_at=0.0)  # fmt: skip
 
 
 class Store:

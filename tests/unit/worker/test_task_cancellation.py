@@ -95,6 +95,7 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 STOPPED = Failed({"kind": "cancelled", "message": "the task was asked to stop"}, permanent=True)
+RELEASED = Released("the task was asked to stop before it started")
 
 
 def test_an_async_handler_is_stopped_by_cancelling_it():
@@ -186,7 +187,7 @@ def test_a_task_that_waits_for_a_thread_is_stopped_at_once_and_never_starts():
         await first
         return outcome
 
-    assert with_executor(function, main, threads=1, grace_seconds=A_WHILE) == STOPPED
+    assert with_executor(function, main, threads=1, grace_seconds=A_WHILE) == RELEASED
     assert ran == [1]
 
 

@@ -76,7 +76,7 @@ def snapshot_view(
         **{field.name: getattr(base, field.name) for field in fields(base)},
         inputs=redact.inputs(job.inputs),
         result=redact(result),
-        attempts_finished=attempts,
+        attempts=attempts,
         counts=snapshot.counts(),
         blocking_reasons=tuple(blocking_reasons(snapshot)),
         pending_commands=tuple(map(_command_view, snapshot.commands)),

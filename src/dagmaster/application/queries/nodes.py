@@ -125,8 +125,8 @@ async def list_tasks(
 
 def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], Any]) -> AttemptView:
     """Return the view of an attempt's record."""
-    claimed, completed = attempt.claimed_at, attempt.completed_at
-    seconds = None if claimed is None or completed is None else round(max(completed - claimed, 0.0), 6)
+    started, completed = attempt.started_at, attempt.completed_at
+    seconds = None if started is None or completed is None else round(max(completed - started, 0.0), 6)
     return AttemptView(
         job_id=job_id,
         node_id=attempt.node_id,
@@ -137,7 +137,8 @@ def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], An
         worker_id=attempt.worker_id,
         worker=attempt.worker,
         dispatched_at=attempt.dispatched_at,
-        claimed_at=claimed,
+        claimed_at=attempt.claimed_at,
+        started_at=started,
         finished_at=completed,
         duration_seconds=seconds,
         progress=progress_view(redact(attempt.progress)),
@@ -155,9 +156,11 @@ def _task_view(record: TaskRecord) -> TaskView:
         queue=record.queue,
         priority=record.priority,
         handler=record.handler,
+        status=record.status,
         dispatched_at=record.dispatched_at,
         worker_id=record.worker_id,
         claimed_at=record.claimed_at,
+        started_at=record.started_at,
         stop_requested_at=record.stop_requested_at,
         progress=progress_view(record.progress),
     )

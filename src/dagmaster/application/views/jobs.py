@@ -67,12 +67,14 @@ class JobView(View):
 class JobDetailView(JobView):
     """A job with its values and nodes. Secret inputs are redacted.
 
-    `counts`: nodes by status, with children of fan-outs. `blocking_reasons`: sentences about what the job waits for.
+    `attempts`: the number of attempts whose handlers have started, finished or still running; and of those that failed
+    before. A task that was released or lost before its handler started is not counted. `counts`: nodes by status, with
+    children of fan-outs. `blocking_reasons`: sentences about what the job waits for.
     """
 
     inputs: JsonObject
     result: JsonValue
-    attempts_finished: int
+    attempts: int
     counts: Mapping[str, int]
     blocking_reasons: tuple[str, ...]
     pending_commands: tuple[CommandView, ...]

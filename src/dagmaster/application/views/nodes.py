@@ -40,7 +40,9 @@ class ChildrenView(View):
 class NodeView(View):
     """A node, or a child of a fan-out. `action`: what it does, in a few words; unknown (None) in lists across jobs.
 
-    `message` is that of an approval that waits. `is_reused`: its result comes from another job.
+    `status`: DISPATCHED while its task is in a queue, CLAIMED when a worker has claimed the task, RUNNING when the
+    handler has been running for a moment. `started_at`: when the handler started. `attempt`: the number of the last
+    attempt. `message` is that of an approval that waits. `is_reused`: its result comes from another job.
     """
 
     job_id: str
@@ -70,7 +72,11 @@ class NodeView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView(View):
-    """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished."""
+    """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished.
+
+    `started_at`: when its handler started; null if it did not, or if a worker of an older version ran it.
+    `duration_seconds` counts from there.
+    """
 
     job_id: str
     node_id: str
@@ -82,6 +88,7 @@ class AttemptView(View):
     worker: str | None
     dispatched_at: Timestamp
     claimed_at: Timestamp | None
+    started_at: Timestamp | None
     finished_at: Timestamp | None
     duration_seconds: float | None
     progress: ProgressView | None
@@ -109,7 +116,7 @@ class NodeDetailView(NodeView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(View):
-    """A task that waits in a queue or that a worker has claimed."""
+    """A task that waits in a queue or that a worker has claimed. `status`: that of its node."""
 
     task_id: str
     job_id: str
@@ -118,8 +125,10 @@ class TaskView(View):
     queue: str
     priority: int
     handler: str
+    status: NodeStatus
     dispatched_at: Timestamp
     worker_id: str | None
     claimed_at: Timestamp | None
+    started_at: Timestamp | None
     stop_requested_at: Timestamp | None
     progress: ProgressView | None

@@ -268,7 +268,7 @@ def print_end(job: JobDetailView, *, as_json: bool) -> None:
     _, colour = JOB_ICONS[job.status]
     nodes = format_count(sum(job.counts.values()), "node")
     title = click.style(f"{job.status} in {duration(job_line(job).seconds)}", fg=colour, bold=True)
-    click.echo(f"{title}  {nodes}, {format_count(job.attempts_finished, 'attempt')}, job {job.job_id}", err=True)
+    click.echo(f"{title}  {nodes}, {format_count(job.attempts, 'attempt')}, job {job.job_id}", err=True)
     if job.error is not None:
         click.echo(click.style(format_error(job.error), fg="red"), err=True)
     if job.status is JobStatus.FAILED:

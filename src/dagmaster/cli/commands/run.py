@@ -255,7 +255,7 @@ def _print_result(view: JobDetailView, stdout: TextIO, *, as_json: bool, note: s
         return
     colour = {JobStatus.COMPLETED: "green", JobStatus.FAILED: "red"}.get(view.status, "yellow")
     nodes = format_count(sum(view.counts.values()), "node")
-    attempts = format_count(view.attempts_finished, "attempt")
+    attempts = format_count(view.attempts, "attempt")
     head = f"{view.status} in {duration(view.duration_seconds or 0.0)}"
     click.echo(click.style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
     if view.error is not None:

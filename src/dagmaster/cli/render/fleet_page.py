@@ -23,6 +23,7 @@ _MAX_STOPPED: Final = 8
 _TASKS_NOW: Final = {
     "dispatched": "queued again",
     "ready": "waiting for a retry",
+    "claimed": "claimed again",
     "running": "running again",
 }
 

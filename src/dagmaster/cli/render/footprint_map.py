@@ -20,6 +20,7 @@ COLOURS: Final = {
     "COMPLETED": "#2a9d5c",
     "FAILED": "#d1495b",
     "RUNNING": "#2f7fd1",
+    "CLAIMED": "#5f9cdc",
     "DISPATCHED": "#8fbce6",
     "READY": "#c9d3dc",
     "PENDING": "#c9d3dc",

@@ -27,6 +27,7 @@ ICONS: Final[dict[NodeStatus, tuple[str, str]]] = {
     NodeStatus.PENDING: ("·", "bright_black"),
     NodeStatus.READY: ("○", "yellow"),
     NodeStatus.DISPATCHED: ("▷", "cyan"),
+    NodeStatus.CLAIMED: ("▸", "cyan"),
     NodeStatus.RUNNING: ("▶", "cyan"),
     NodeStatus.WAITING: ("⏸", "magenta"),
     NodeStatus.COMPLETED: ("✔", "green"),
@@ -55,13 +56,14 @@ _SECONDS_A_MINUTE: Final = 60
 
 @dataclass(slots=True)
 class FanOutLine:
-    """The children of a fan-out. `in_flight`: dispatched or running; `running` is None if it is not known."""
+    """The children of a fan-out. `in_flight`: dispatched, claimed or running; `running` is None if it is not known."""
 
     total: int
     completed: int = 0
     failed: int = 0
     stopped: int = 0
     in_flight: int = 0
+    claimed: int = 0
     running: int | None = None
     rate: float | None = None
 
@@ -143,7 +145,8 @@ def _fan_out_line(children: ChildrenView, rate: float | None) -> FanOutLine:
         completed=children.count(NodeStatus.COMPLETED),
         failed=children.count(NodeStatus.FAILED),
         stopped=children.count(NodeStatus.SKIPPED, NodeStatus.CANCELLED),
-        in_flight=children.count(NodeStatus.RUNNING, NodeStatus.DISPATCHED),
+        in_flight=children.count(NodeStatus.DISPATCHED, NodeStatus.CLAIMED, NodeStatus.RUNNING),
+        claimed=children.count(NodeStatus.CLAIMED),
         running=children.count(NodeStatus.RUNNING),
         rate=rate,
     )
@@ -261,8 +264,10 @@ def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
         running = fan.in_flight if fan.running is None else fan.running
         if running > 0:
             line.append(f"  {running:,} {'in flight' if fan.running is None else 'running'}", style=DIM)
-        if fan.running is not None and fan.in_flight > fan.running:
-            line.append(f"  {fan.in_flight - fan.running:,} queued", style=DIM)
+        if fan.claimed:
+            line.append(f"  {fan.claimed:,} claimed", style=DIM)
+        if fan.running is not None and fan.in_flight > fan.running + fan.claimed:
+            line.append(f"  {fan.in_flight - fan.running - fan.claimed:,} queued", style=DIM)
     return line
 
 

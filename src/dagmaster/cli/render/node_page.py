@@ -85,8 +85,8 @@ def _attempts(attempts: Sequence[AttemptView], now: float) -> Table:
     table.add_column(overflow="fold")
     for attempt in attempts:
         took = ""
-        if attempt.claimed_at is not None:
-            took = duration(max((attempt.finished_at or now) - attempt.claimed_at, 0.0))
+        if attempt.started_at is not None:
+            took = duration(max((attempt.finished_at or now) - attempt.started_at, 0.0))
         location = f"worker {attempt.worker or attempt.worker_id}" if attempt.worker_id else f"queue {attempt.queue}"
         rest = Text(location, style=DIM)
         if attempt.error is not None:
@@ -94,7 +94,7 @@ def _attempts(attempts: Sequence[AttemptView], now: float) -> Table:
         table.add_row(
             str(attempt.attempt),
             Text(attempt.status.lower().replace("_", " "), style=_COLOURS.get(attempt.status, "cyan")),
-            Text(local_time(attempt.claimed_at or attempt.dispatched_at), style=DIM),
+            Text(local_time(attempt.started_at or attempt.claimed_at or attempt.dispatched_at), style=DIM),
             took,
             rest,
         )

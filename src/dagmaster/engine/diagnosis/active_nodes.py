@@ -31,8 +31,7 @@ CAUSE: Final = " (which "
 
 _CHILD_WORDS: Final = {
     ReasonCode.RUNNING: "running",
-    ReasonCode.CLAIMED: "running",
-    ReasonCode.PREFETCHED: "prefetched",
+    ReasonCode.CLAIMED: "claimed",
     ReasonCode.QUEUED: "queued",
     ReasonCode.NO_WORKER: "queued without a live worker",
     ReasonCode.RETRY: "waiting for a retry",
@@ -298,22 +297,14 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
             group_sentence=f"are held by worker {worker.where}, whose heartbeat is late",
             data={**data, "silent_seconds": worker.silent_seconds, "reclaim_in_seconds": left},
         )
-    if out.has_begun is False:
-        return Reason(
-            code=ReasonCode.PREFETCHED,
-            sentence=f"was prefetched by worker {worker.where} {age(seconds)} ago and has not started",
-            group_sentence=f"are prefetched by worker {worker.where} and have not started",
-            data=data,
-        )
-    if out.has_begun is None:
+    if out.started_at is None:
         return Reason(
             code=ReasonCode.CLAIMED,
-            sentence=f"was claimed by worker {worker.where} {age(seconds)} ago",
-            group_sentence=f"were claimed by worker {worker.where} a moment ago",
+            sentence=f"was claimed by worker {worker.where} {age(seconds)} ago and has not started",
+            group_sentence=f"were claimed by worker {worker.where} and have not started",
             data=data,
         )
-    if out.begun_at is not None:
-        data["seconds"] = seconds = max(context.now - out.begun_at, 0.0)
+    data["seconds"] = seconds = max(context.now - out.started_at, 0.0)
     again = f", attempt {node.attempt}" if node.attempt > 1 else ""
     progress = _format_progress(out.progress)
     return Reason(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dagmaster.engine.status import in_flight_status
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonValue
 
 
@@ -42,17 +45,21 @@ class AdvanceFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightTask:
-    """A task that is queued, or held by a worker. `has_begun` is None while its worker has not reported that."""
+    """A task that is queued, or claimed by a worker. `started_at`: when its handler started, if it runs for a while."""
 
     queue: str
     dispatched_at: float
     worker: Service | None = None
     claimed_at: float | None = None
-    has_begun: bool | None = None
-    begun_at: float | None = None
+    started_at: float | None = None
     stop_requested_at: float | None = None
     progress: Mapping[str, JsonValue] | None = None
     queue_position: int | None = None
+
+    @property
+    def status(self) -> NodeStatus:
+        """Return how its node is displayed."""
+        return in_flight_status(is_claimed=self.worker is not None, has_started=self.started_at is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

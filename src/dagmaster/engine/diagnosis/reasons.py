@@ -48,7 +48,6 @@ class ReasonCode(StrEnum):
     STOPPING = "stopping"
     CHILD_JOB = "child_job"
     RUNNING = "running"
-    PREFETCHED = "prefetched"
     CLAIMED = "claimed"
     QUEUED = "queued"
     REPORTED = "reported"
@@ -98,9 +97,8 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.RETRY: "The last attempt failed; the next may start at `at`.",
     ReasonCode.STOPPING: "The attempt was asked to stop and has not reported yet.",
     ReasonCode.CHILD_JOB: "The node waits for its child job: `job_id`, `status`.",
-    ReasonCode.RUNNING: "A worker runs the task: `worker`, `seconds`, `progress`.",
-    ReasonCode.PREFETCHED: "A worker prefetched the task and has not started it.",
-    ReasonCode.CLAIMED: "A worker claimed the task a moment ago and has not reported whether it started.",
+    ReasonCode.RUNNING: "A worker runs the handler: `worker`, `seconds`, `progress`.",
+    ReasonCode.CLAIMED: "A worker claimed the task and has not started its handler: `worker`, `seconds`.",
     ReasonCode.QUEUED: "The task waits in its queue for a worker: `position`, `slots`, `busy`.",
     ReasonCode.REPORTED: "The attempt was reported. The job's owner processes the report next.",
     ReasonCode.DECIDING: "The job's owner advances the node within a moment.",

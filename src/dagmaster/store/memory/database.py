@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.clocks import SystemClock
 from dagmaster.engine.model import JobRow
-from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus
+from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, in_flight_status
 from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dagmaster.engine.model import NodeRow
+    from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.command_kinds import CommandKind
@@ -94,9 +95,15 @@ class StoredTask:
     worker_id: str | None = None
     token: int | None = None
     claimed_at: float | None = None
+    started_at: float | None = None
     stop_requested_at: float | None = None
     progress: str | None = None
     isolation: Isolation = Isolation.SHARED
+
+    @property
+    def status(self) -> NodeStatus:
+        """Return how its node is displayed."""
+        return in_flight_status(is_claimed=self.worker_id is not None, has_started=self.started_at is not None)
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -115,6 +122,7 @@ class StoredResult:
     metrics: str | None
     progress: str | None
     dispatched_at: float
+    claimed_at: float | None
 
 
 @dataclass(slots=True)
@@ -245,7 +253,7 @@ class MemoryDatabase:
             by_owner.setdefault(self.jobs[result.job_id].owner_id, []).append(result)
         for owner, of_owner in by_owner.items():
             if owner is not None:
-                self.notify(f"owner {owner}", f"results {encode_results(of_owner)}")
+                self.notify(f"owner {owner}", encode_results(of_owner))
 
     # ── Rows ──
 
@@ -304,11 +312,12 @@ class MemoryDatabase:
         del self.queue[task.task_id]
         result = TaskResult(
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
-            task.claimed_at, now, handler_version,
+            task.started_at, now, handler_version,
         )  # fmt: skip
         self.results[result.id] = StoredResult(
-            result, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at
-        )
+            result, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at,
+            task.claimed_at,
+        )  # fmt: skip
         return result
 
     def finish_tasks(

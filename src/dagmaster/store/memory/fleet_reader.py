@@ -15,8 +15,6 @@ from dagmaster.ports.read_store import DiagnosisFacts, FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     Registration,
     advance_failure,
-    begun_at,
-    has_begun,
     left_status,
     orchestrator_record,
     queue_state,
@@ -105,9 +103,8 @@ def _left_nodes(database: MemoryDatabase, worker: Registration) -> dict[str, int
     for job_id, node_id in worker.counters.get("left_tasks", ()) if not worker.is_alive else ():
         node = database.jobs[job_id].nodes.get(node_id)
         if node is not None:
-            task = database.queue.get(node.task_id or "")
-            is_claimed = node.row.status is NodeStatus.DISPATCHED and task is not None and task.worker_id is not None
-            status = left_status(NodeStatus.RUNNING if is_claimed else node.row.status)
+            task = database.queue.get(node.task_id or "") if node.row.status is NodeStatus.DISPATCHED else None
+            status = left_status(node.row.status if task is None else task.status)
             counts[status] = counts.get(status, 0) + 1
     return counts
 
@@ -178,15 +175,12 @@ def _service(registered: dict[str, Registration], service_id: str | None, lease_
 def _in_flight_task(
     database: MemoryDatabase, task: StoredTask, registered: dict[str, Registration], lease_seconds: float
 ) -> InFlightTask:
-    worker = registered.get(task.worker_id or "")
-    claimed_at, has_progress = task.claimed_at or 0.0, task.progress is not None
     return InFlightTask(
         queue=task.queue,
         dispatched_at=task.dispatched_at,
         worker=_service(registered, task.worker_id, lease_seconds),
         claimed_at=task.claimed_at,
-        has_begun=None if worker is None else has_begun(worker, task.task_id, claimed_at, has_progress=has_progress),
-        begun_at=None if worker is None else begun_at(worker, task.task_id),
+        started_at=task.started_at,
         stop_requested_at=task.stop_requested_at,
         progress=None if task.progress is None else json.loads(task.progress),
         queue_position=_queue_position(database, task),
@@ -208,6 +202,6 @@ def _finished_attempt(database: MemoryDatabase, stored: StoredResult) -> Finishe
         attempt=result.attempt,
         status=result.status,
         at=result.reported_at,
-        seconds=None if result.claimed_at is None else result.reported_at - result.claimed_at,
+        seconds=None if result.started_at is None else result.reported_at - result.started_at,
         where=worker_place(database, stored.worker_id),
     )

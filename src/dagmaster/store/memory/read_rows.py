@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import (
     TERMINAL_NODE,
+    AttemptStatus,
     JobStatus,
     NodeStatus,
     SkipReason,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.ports.read_store import JobFilter, TaskFilter
-    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode, StoredTask
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode, StoredResult, StoredTask
 
 _ACTIVE: Final = (NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 
@@ -152,9 +153,9 @@ def task_in_flight(database: MemoryDatabase, node: StoredNode) -> StoredTask | N
 
 
 def displayed_node_status(database: MemoryDatabase, node: StoredNode) -> NodeStatus:
-    """Return the status of a node as it is displayed: a node whose task a worker has claimed is RUNNING."""
+    """Return the status of a node as it is displayed."""
     task = task_in_flight(database, node)
-    return NodeStatus.RUNNING if task is not None and task.worker_id is not None else node.row.status
+    return node.row.status if task is None else task.status
 
 
 def current_nodes(job: StoredJob) -> Iterator[StoredNode]:
@@ -171,7 +172,7 @@ def node_record(database: MemoryDatabase, job: StoredJob, node: StoredNode) -> N
     row, task = node.row, task_in_flight(database, node)
     started_at = node.started_at
     if started_at is None and task is not None:
-        started_at = task.claimed_at
+        started_at = task.started_at
     return NodeRecord(
         node_id=row.id,
         status=displayed_node_status(database, node),
@@ -213,7 +214,8 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
             worker_id=stored.worker_id,
             worker=worker_place(database, stored.worker_id),
             dispatched_at=stored.dispatched_at,
-            claimed_at=stored.result.claimed_at,
+            claimed_at=stored.claimed_at,
+            started_at=stored.result.started_at,
             completed_at=stored.result.reported_at,
             error=from_json(stored.result.error),
             metrics=from_json(stored.metrics),
@@ -231,19 +233,35 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
 
 
 def _attempt_in_flight(database: MemoryDatabase, task: StoredTask) -> AttemptRecord:
-    status = NodeStatus.DISPATCHED if task.worker_id is None else NodeStatus.RUNNING
     return AttemptRecord(
         node_id=task.node_id,
         attempt=task.attempt,
         task_id=task.task_id,
-        status=status.value,
+        status=task.status.value,
         queue=task.queue,
         worker_id=task.worker_id,
         worker=worker_place(database, task.worker_id),
         dispatched_at=task.dispatched_at,
         claimed_at=task.claimed_at,
+        started_at=task.started_at,
         progress=from_json(task.progress),
     )
+
+
+def count_attempts(database: MemoryDatabase, job_id: str) -> int:
+    """Count the attempts of a job that have started: finished ones, reported ones and those in flight."""
+    finished = [*database.attempts.values(), *database.results.values()]
+    in_flight = [task for task in database.queue.values() if task.job_id == job_id]
+    return sum(stored.result.job_id == job_id and _has_started(stored) for stored in finished) + sum(
+        task.started_at is not None for task in in_flight
+    )
+
+
+def _has_started(stored: StoredResult) -> bool:
+    """Return whether a handler started; as in SQL, where versions before 0003 did not store that."""
+    if stored.result.started_at is not None:
+        return True
+    return stored.claimed_at is not None and stored.result.status in (AttemptStatus.COMPLETED, AttemptStatus.FAILED)
 
 
 # ── Tasks ──
@@ -271,8 +289,10 @@ def task_record(task: StoredTask) -> TaskRecord:
         priority=task.priority,
         handler=task.handler,
         dispatched_at=task.dispatched_at,
+        status=task.status,
         worker_id=task.worker_id,
         claimed_at=task.claimed_at,
+        started_at=task.started_at,
         stop_requested_at=task.stop_requested_at,
         progress=from_json(task.progress),
     )

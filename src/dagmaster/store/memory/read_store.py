@@ -28,6 +28,7 @@ from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
 from dagmaster.store.memory.read_rows import (
     attempt_records,
+    count_attempts,
     current_nodes,
     displayed_job_status,
     displayed_node_status,
@@ -207,8 +208,8 @@ class MemoryReadStore:
         return attempt_records(self._database, job_id, node_id)
 
     async def attempt_count(self, job_id: str) -> int:
-        """Count the finished attempts of a job."""
-        return sum(of_job == job_id for of_job, _, _ in self._database.attempts)
+        """Count the attempts of a job that have started."""
+        return count_attempts(self._database, job_id)
 
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100

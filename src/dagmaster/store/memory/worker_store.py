@@ -160,8 +160,11 @@ class MemoryWorkerStore:
         for report in reports:
             task = database.claimed_task(report.task_id, report.token)
             if task is not None and task.worker_id == self.worker_id:
+                now = database.clock.now()
+                if task.started_at is None and report.running_seconds is not None:
+                    task.started_at = now - report.running_seconds
                 accepted[task.task_id] = database.finish_task(
-                    task, report.status, database.clock.now(), permanent=report.permanent, output=report.output,
+                    task, report.status, now, permanent=report.permanent, output=report.output,
                     error=report.error, metrics=report.metrics, handler_version=report.handler_version,
                 )  # fmt: skip
         if fits_notification(reports):
@@ -176,11 +179,18 @@ class MemoryWorkerStore:
         for report in reports:
             task = self._database.claimed_task(report.task_id, report.token)
             if task is not None and task.worker_id == self.worker_id and task.stop_requested_at is None:
-                task.worker_id = task.token = task.claimed_at = None
+                task.worker_id = task.token = task.claimed_at = task.started_at = None
                 released.add(task.task_id)
         for queue in sorted({self._database.queue[task_id].queue for task_id in released}):
             self._database.notify("tasks", queue)
         return released
+
+    async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
+        """Store when the handlers of tasks started."""
+        for task_id, (token, seconds) in running_seconds.items():
+            task = self._database.claimed_task(task_id, token)
+            if task is not None:
+                task.started_at = self._database.clock.now() - seconds
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Append log chunks."""

@@ -13,8 +13,6 @@ from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
 from dagmaster.ports.read_store import DiagnosisFacts
 from dagmaster.store.fleet_state import (
     advance_failure,
-    begun_at,
-    has_begun,
     queue_state,
     service_of,
     unknown_service,
@@ -90,25 +88,21 @@ def _owner(job: Record, lease_seconds: float) -> Service | None:
 def _task(
     row: Record, workers: Mapping[str, Registration], positions: Mapping[int, int], worker_lease_seconds: float
 ) -> InFlightTask:
-    task_id, worker_id = str(row["task_id"]), row["worker_id"]
+    worker_id = row["worker_id"]
     worker = None if worker_id is None else workers.get(str(worker_id))
     service: Service | None = None
     if worker is not None:
         service = service_of(worker)
     elif worker_id is not None:
         service = unknown_service(str(worker_id), worker_lease_seconds)
-    progress = None if row["progress"] is None else json.loads(row["progress"])
     return InFlightTask(
         queue=row["queue"],
         dispatched_at=row["dispatched_at"],
         worker=service,
         claimed_at=row["claimed_at"],
-        has_begun=None
-        if worker is None
-        else has_begun(worker, task_id, row["claimed_at"], has_progress=progress is not None),
-        begun_at=None if worker is None else begun_at(worker, task_id),
+        started_at=row["started_at"],
         stop_requested_at=row["stop_requested_at"],
-        progress=progress,
+        progress=None if row["progress"] is None else json.loads(row["progress"]),
         queue_position=positions.get(row["task_id"]),
     )
 

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import NodeFilter, Position
 
-_ACTIVE: Final = frozenset({NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStatus.WAITING})
+# A task in flight is stored as DISPATCHED, whether it is claimed and running or not.
+_STORED: Final = {
+    NodeStatus.CLAIMED: (NodeStatus.DISPATCHED,),
+    NodeStatus.RUNNING: (NodeStatus.DISPATCHED, NodeStatus.RUNNING),
+}
+_ACTIVE: Final = frozenset({NodeStatus.READY, NodeStatus.DISPATCHED, *_STORED, NodeStatus.WAITING})
 _OF_JOB_ORDER: Final = "coalesce(n.parent_node_id, ''), n.fan_out_index, n.node_id"
 _ACROSS_ORDER: Final = "j.id DESC, n.node_id"
 
@@ -100,7 +105,7 @@ def _page_query(
     where = " AND ".join(texts[name] for name in conditions)
     if statuses:
         where += f" AND n.status IN ({literals(_stored(statuses))})"
-        where += f" AND dag_displayed_node_status(n.status, q.worker_id) IN ({literals(statuses)})"
+        where += f" AND dag_displayed_node_status(n.status, q.worker_id, q.started_at) IN ({literals(statuses)})"
     return compile_query(
         "node_list.page",
         f"{texts['columns']}\n{source}\n{texts['task']}\nWHERE {where} ORDER BY {order} LIMIT :limit",
@@ -108,6 +113,5 @@ def _page_query(
 
 
 def _stored(statuses: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
-    """Return the stored statuses that may be displayed as these: a claimed task is stored as DISPATCHED."""
-    claimed = (NodeStatus.DISPATCHED,) if NodeStatus.RUNNING in statuses else ()
-    return tuple(dict.fromkeys((*statuses, *claimed)))
+    """Return the stored statuses that may be displayed as these."""
+    return tuple(dict.fromkeys(stored for status in statuses for stored in _STORED.get(status, (status,))))

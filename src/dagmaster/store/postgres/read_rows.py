@@ -63,6 +63,7 @@ def task_record(row: Record) -> TaskRecord:
     for name in ("task_id", "job_id", "worker_id"):
         fields[name] = _id(fields[name])
     fields["progress"] = from_json(fields["progress"])
+    fields["status"] = NodeStatus(fields["status"])
     return TaskRecord(**fields)
 
 

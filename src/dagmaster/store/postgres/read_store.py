@@ -201,7 +201,7 @@ class PostgresReadStore:
         return [attempt_record(node_id, row) for row in rows]
 
     async def attempt_count(self, job_id: str) -> int:
-        """Count the finished attempts of a job."""
+        """Count the attempts of a job that have started."""
         return sum(row["attempts"] for row in await self._fetch(_SQL["attempt_count"], job_id))
 
     async def tasks(

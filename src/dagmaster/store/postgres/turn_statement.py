@@ -29,7 +29,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "notified": (
         "notified_ids", "notified_job_ids", "notified_nodes", "notified_attempts", "notified_statuses",
-        "notified_permanents", "notified_outputs", "notified_refs", "notified_errors", "notified_claims",
+        "notified_permanents", "notified_outputs", "notified_refs", "notified_errors", "notified_starts",
         "notified_reports", "notified_versions",
     ),
     "results": ("result_ids", "result_job_ids"),

@@ -46,6 +46,7 @@ _CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive")
 _REPORT_ONE: Final = compile_query("worker.report", for_one_row(parts("worker")["report"]))
 _REPORT: Final = (
     "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
+    "running_seconds",
 )  # fmt: skip
 RECONCILE_SECONDS: Final = 5.0
 RECONCILE_EVERY_SECONDS: Final = 60.0
@@ -185,6 +186,7 @@ class PostgresWorkerStore:
             (
                 int(r.task_id), r.token, r.status, r.permanent, None if r.output is None else r.output.text,
                 None if r.output is None else r.output.ref, r.error, r.metrics, r.handler_version,
+                r.running_seconds,
             )
             # Rows are locked in the same order everywhere, so that no two statements deadlock.
             for r in sorted(reports, key=lambda report: int(report.task_id))
@@ -203,6 +205,11 @@ class PostgresWorkerStore:
         params = {"worker_id": self.worker_id, **_columns(("task_ids", "tokens"), rows)}
         row = await self._reports.row(_SQL["release"], params)
         return split_ids(None if row is None else row["task_ids"])
+
+    async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
+        """Store when the handlers of tasks started."""
+        rows = sorted((int(task_id), token, seconds) for task_id, (token, seconds) in running_seconds.items())
+        await self._journal.fetch(_SQL["mark_started"], _columns(("task_ids", "tokens", "running_seconds"), rows))
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Append log chunks."""

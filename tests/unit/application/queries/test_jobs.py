@@ -63,7 +63,7 @@ def test_a_job_has_the_same_values_in_a_list_and_alone():
     detail = run(job_detail(app, "7")).to_dict()
     assert {key: detail[key] for key in shared} == shared
     assert set(detail) - set(shared) == {
-        "inputs", "result", "attempts_finished", "counts", "blocking_reasons", "pending_commands", "nodes"
+        "inputs", "result", "attempts", "counts", "blocking_reasons", "pending_commands", "nodes"
     }  # fmt: skip
 
 

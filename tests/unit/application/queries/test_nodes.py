@@ -23,8 +23,8 @@ def a_child(index: int, job_id: str = "7") -> NodeRecord:
 def test_a_node_has_its_attempts_and_values_without_secrets():
     attempt = AttemptRecord(
         node_id="tiles__0", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
-        dispatched_at=100.0, claimed_at=101.0, completed_at=103.5, error={"message": f"no {SECRET}"},
-        metrics={"note": "other-secret"},
+        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5,
+        error={"message": f"no {SECRET}"}, metrics={"note": "other-secret"},
     )  # fmt: skip
     values = NodeValues(
         output={"a": SECRET}, params={"text": f"{SECRET} other-secret"}, hidden=("other-secret",), has_item=True,
@@ -89,7 +89,8 @@ def test_tasks_across_jobs_are_paged_and_redacted():
     tasks = [
         TaskRecord(
             task_id=str(number), job_id="7", node_id="fetch", attempt=1, queue="q", priority=5, handler="echo",
-            dispatched_at=100.0, worker_id=None, claimed_at=None, stop_requested_at=None,
+            status=NodeStatus.DISPATCHED, dispatched_at=100.0, worker_id=None, claimed_at=None, started_at=None,
+            stop_requested_at=None,
             progress={"current": 1, "total": 4, "message": SECRET},
         )
         for number in (1, 2, 3)

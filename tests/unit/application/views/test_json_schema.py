@@ -43,11 +43,13 @@ def app() -> Application:
     )  # fmt: skip
     attempt = AttemptRecord(
         node_id="fetch", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
-        dispatched_at=100.0, claimed_at=101.0, completed_at=103.5, error={"message": "no"}, metrics={"rows": 1},
+        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5, error={"message": "no"},
+        metrics={"rows": 1},
     )  # fmt: skip
     task = TaskRecord(
         task_id="5", job_id="7", node_id="fetch", attempt=1, queue="q", priority=5, handler="echo", dispatched_at=1.0,
-        worker_id=None, claimed_at=None, stop_requested_at=None, progress=None,
+        status=NodeStatus.DISPATCHED, worker_id=None, claimed_at=None, started_at=None, stop_requested_at=None,
+        progress=None,
     )  # fmt: skip
     footprint = FootprintRecord(
         node_id="tiles__0", parent_node_id="tiles", fan_out_index=0, status=NodeStatus.FAILED, attempt=1, error=None,
@@ -130,7 +132,7 @@ def test_every_view_is_validated_by_some_query():
 def test_every_number_has_its_unit_and_every_time_its_name():
     counts = {"version", "run", "priority", "pid", "attempt", "seq", "event_seq", "count", "total", "current", "jobs"}
     counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
-    counts |= {"claimed", "workers", "unowned_jobs", "fan_out_index", "newest_version", "active_version"}
+    counts |= {"attempts", "claimed", "workers", "unowned_jobs", "fan_out_index", "newest_version", "active_version"}
     for name, schema in SCHEMAS["$defs"].items():
         for key, value in schema["properties"].items():
             kinds = [value, *value.get("anyOf", ())]

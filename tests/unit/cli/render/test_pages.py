@@ -115,7 +115,7 @@ def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
 def test_a_node_page_has_attempts_errors_and_values():
     attempt = AttemptRecord(
         node_id="fetch", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
-        dispatched_at=100.0, claimed_at=101.0, completed_at=103.5, error={"message": "no"},
+        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5, error={"message": "no"},
     )  # fmt: skip
     failed = replace(DONE, status=NodeStatus.FAILED, error={"message": "no", "type": "ValueError", "code": 7})
     store = FakeReadStore(

@@ -47,7 +47,7 @@ def a_task(**facts: Any) -> InFlightTask:
 
 
 def at_worker(worker: Service = WORKER, **facts: Any) -> dict[str, InFlightTask]:
-    return {"a": a_task(**({"worker": worker, "claimed_at": 160.0, "has_begun": True} | facts))}
+    return {"a": a_task(**({"worker": worker, "claimed_at": 150.0, "started_at": 160.0} | facts))}
 
 
 # ── The catalogue ──
@@ -68,7 +68,7 @@ def test_a_node_of_a_job_that_has_not_started_waits_for_that():
 
 def test_a_node_waits_for_those_before_it():
     driver = started(a="", b="a", c="b", d="a b c")
-    attempt = at_worker(claimed_at=160.0)
+    attempt = at_worker(started_at=160.0)
     assert said(driver, "b", tasks=attempt) == (
         "nodes",
         "waits for a (which has been running for 14 min on worker h:3)",
@@ -122,20 +122,24 @@ def test_a_task_that_runs_says_where_since_when_and_how_far():
     driver.fail("a")
     driver.fire_timer("a")
     progress = {"current": 2, "total": 4, "message": "tile 2"}
-    code, sentence = said(driver, "a", tasks=at_worker(claimed_at=162.0, progress=progress))
+    code, sentence = said(driver, "a", tasks=at_worker(started_at=162.0, progress=progress))
     assert (code, sentence) == ("running", "has been running for 14 min on worker h:3, attempt 2: 50% tile 2")
 
 
-def test_a_task_that_a_worker_holds_and_has_not_begun_is_prefetched():
+def test_a_claimed_task_whose_handler_has_not_started_is_not_running():
     driver = started(a="")
-    code, sentence = said(driver, "a", tasks=at_worker(claimed_at=990.0, has_begun=False))
-    assert (code, sentence) == ("prefetched", "was prefetched by worker h:3 10 s ago and has not started")
+    code, sentence = said(driver, "a", tasks=at_worker(claimed_at=997.0, started_at=None))
+    assert (code, sentence) == ("claimed", "was claimed by worker h:3 3 s ago and has not started")
 
 
-def test_a_task_whose_worker_has_reported_nothing_yet_was_claimed():
-    driver = started(a="")
-    code, sentence = said(driver, "a", tasks=at_worker(claimed_at=999.0, has_begun=None))
-    assert (code, sentence) == ("claimed", "was claimed by worker h:3 1 s ago")
+def test_claimed_tasks_are_a_group_of_their_own():
+    driver = started(a="", b="", c="")
+    tasks = {name: at_worker(started_at=None)["a"] for name in "ab"} | {"c": at_worker()["a"]}
+    groups = [(group.subject, group.sentence) for group in why(driver, tasks=tasks).groups()]
+    assert groups == [
+        ("c", "has been running for 14 min on worker h:3"),
+        ("2 nodes", "were claimed by worker h:3 and have not started"),
+    ]
 
 
 def test_a_task_whose_worker_died():

@@ -19,7 +19,7 @@ from tests.unit.engine.random_workflows import Chance, Drawn, Seeded, Workflows,
 OF_OPEN = frozenset(
     {
         ReasonCode.NO_WORKER, ReasonCode.APPROVAL, ReasonCode.SIGNAL, ReasonCode.WORKER_DIED, ReasonCode.WORKER_SILENT,
-        ReasonCode.RETRY, ReasonCode.STOPPING, ReasonCode.CHILD_JOB, ReasonCode.RUNNING, ReasonCode.PREFETCHED,
+        ReasonCode.RETRY, ReasonCode.STOPPING, ReasonCode.CHILD_JOB, ReasonCode.RUNNING,
         ReasonCode.CLAIMED, ReasonCode.QUEUED, ReasonCode.REPORTED, ReasonCode.DECIDING, ReasonCode.WAIT_UNTIL,
         ReasonCode.CHILDREN, ReasonCode.MAX_PARALLEL, ReasonCode.NODES, ReasonCode.NOT_STARTED,
     }
@@ -56,9 +56,9 @@ def surroundings(proof: Proof, chance: Chance) -> DiagnosisContext:
             silent = pick(chance, [0.0, 4.0, 9.0])
             worker = Service(id="3", where="h:3", silent_seconds=silent, lease_seconds=6.0) if place > 1 else None
             if place:
-                begun = pick(chance, [True, False, None])
+                started_at = pick(chance, [now, None])
                 tasks[node.id] = InFlightTask(
-                    queue="default", dispatched_at=now, worker=worker, claimed_at=now, has_begun=begun
+                    queue="default", dispatched_at=now, worker=worker, claimed_at=now, started_at=started_at
                 )
         elif node.status is NodeStatus.RUNNING and not isinstance(node, FanOut):
             children[node.id] = ChildJob(id="7", status=pick(chance, ["PENDING", "RUNNING", "COMPLETED"]))

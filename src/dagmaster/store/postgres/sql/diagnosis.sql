@@ -20,7 +20,7 @@ SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_
        n.fan_out_index, n.source_count, n.expanded_count, n.stopped, n.upstream_node_id, n.branch,
        extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error, n.fingerprint, n.handler_version,
        q.task_id, q.queue, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
-       extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, extract(epoch FROM q.started_at)::float8 AS started_at,
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
 FROM dag_node_states n
 LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
@@ -29,7 +29,7 @@ WHERE n.job_id = :job_id
 -- name: attempts
 -- The last attempt of each finished node, and where it ran.
 SELECT a.node_id, a.attempt, a.status, extract(epoch FROM a.completed_at)::float8 AS at,
-       extract(epoch FROM a.completed_at - a.claimed_at)::float8 AS seconds, w.host || ':' || w.pid AS worker
+       extract(epoch FROM a.completed_at - a.started_at)::float8 AS seconds, w.host || ':' || w.pid AS worker
 FROM dag_node_states n
 JOIN dag_task_attempts a ON a.job_id = n.job_id AND a.node_id = n.node_id AND a.attempt = n.attempt
 LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
@@ -38,7 +38,7 @@ WHERE n.job_id = :job_id AND n.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
 -- name: reports
 -- The reports of a job's tasks that its owner has not processed.
 SELECT r.node_id, r.attempt, r.status, extract(epoch FROM r.reported_at)::float8 AS at,
-       extract(epoch FROM r.reported_at - r.claimed_at)::float8 AS seconds, w.host || ':' || w.pid AS worker
+       extract(epoch FROM r.reported_at - r.started_at)::float8 AS seconds, w.host || ':' || w.pid AS worker
 FROM dag_task_results r
 LEFT JOIN dag_workers w ON w.worker_id = r.worker_id
 WHERE r.job_id = :job_id

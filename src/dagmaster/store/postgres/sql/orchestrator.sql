@@ -97,7 +97,7 @@ FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
 -- name: read_results
 -- Task results of this owner's jobs. They stay until the turn is committed.
 SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.output_ref, r.error,
-       extract(epoch FROM r.claimed_at)::float8 AS claimed_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
+       extract(epoch FROM r.started_at)::float8 AS started_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
        r.handler_version
 FROM dag_task_results r
 CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
@@ -247,12 +247,12 @@ gone AS (
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, error, progress,
-                                  dispatched_at, claimed_at, reported_at)
+                                  dispatched_at, claimed_at, started_at, reported_at)
     SELECT g.job_id, g.node_id, g.attempt, g.task_id, g.queue, g.worker_id, 'LOST',
            -- The only task that a worker held is the one that it was running when it died.
            (SELECT json_build_object('worker', w.host || ':' || w.pid, 'alone', g.is_alone)
             FROM dag_workers w WHERE w.worker_id = g.worker_id),
-           g.progress, g.dispatched_at, g.claimed_at, clock()
+           g.progress, g.dispatched_at, g.claimed_at, g.started_at, clock()
     FROM (SELECT *, count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone FROM gone) g
     RETURNING job_id
 )

@@ -19,8 +19,8 @@ ORDER BY j.id
 
 -- name: child_counts
 -- How many children of some fan-outs have which status. The ids of the children of a fan-out are a range.
-SELECT n.parent_node_id AS fan_out, dag_displayed_node_status(n.status, q.worker_id) AS status, count(*) AS nodes,
-       extract(epoch FROM min(coalesce(n.started_at, q.claimed_at)))::float8 AS first_started_at
+SELECT n.parent_node_id AS fan_out, dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status, count(*) AS nodes,
+       extract(epoch FROM min(coalesce(n.started_at, q.started_at)))::float8 AS first_started_at
 FROM unnest(:fan_outs::text[]) AS f (id)
 JOIN dag_node_states n ON n.job_id = :job_id AND n.node_id >= f.id || '__' AND n.node_id < f.id || '_`'
                       AND n.parent_node_id = f.id AND n.skip_reason IS DISTINCT FROM 'superseded'
@@ -36,7 +36,8 @@ WITH items AS (
     CROSS JOIN LATERAL json_array_elements(f.source) WITH ORDINALITY AS i (item, number)
     WHERE f.job_id = :job_id AND f.source IS NOT NULL
 )
-SELECT n.node_id, i.fan_out, i.number, n.attempt, n.error, dag_displayed_node_status(n.status, q.worker_id) AS status,
+SELECT n.node_id, i.fan_out, i.number, n.attempt, n.error,
+       dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status,
        json_build_object('footprint', i.item -> 'footprint', 'bbox', i.item -> 'bbox', 'geometry', i.item -> 'geometry')
            AS item,
        json_build_object('bbox', n.output -> 'bbox', 'item', json_build_object('bbox', n.output #> '{item,bbox}')) AS output
@@ -67,14 +68,15 @@ WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLE
 -- The attempts at a node, oldest first: the finished ones, and the one in flight.
 SELECT a.attempt, a.task_id, a.status, a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics,
        a.progress, extract(epoch FROM a.dispatched_at)::float8 AS dispatched_at,
-       extract(epoch FROM a.claimed_at)::float8 AS claimed_at, extract(epoch FROM a.completed_at)::float8 AS completed_at
+       extract(epoch FROM a.claimed_at)::float8 AS claimed_at, extract(epoch FROM a.started_at)::float8 AS started_at,
+       extract(epoch FROM a.completed_at)::float8 AS completed_at
 FROM dag_task_attempts a
 LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
 WHERE a.job_id = :job_id AND a.node_id = :node_id
 UNION ALL
-SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id), q.queue, q.worker_id,
+SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at), q.queue, q.worker_id,
        w.host || ':' || w.pid, NULL, NULL, q.progress, extract(epoch FROM q.dispatched_at)::float8,
-       extract(epoch FROM q.claimed_at)::float8, NULL
+       extract(epoch FROM q.claimed_at)::float8, extract(epoch FROM q.started_at)::float8, NULL
 FROM dag_node_states n
 JOIN dag_task_queue q ON q.task_id = n.task_id
 LEFT JOIN dag_workers w ON w.worker_id = q.worker_id
@@ -82,8 +84,16 @@ WHERE n.job_id = :job_id AND n.node_id = :node_id AND n.status = 'DISPATCHED'
 ORDER BY attempt, completed_at
 
 -- name: attempt_count
--- How many attempts of a job have finished.
-SELECT count(*) AS attempts FROM dag_task_attempts WHERE job_id = :job_id
+-- How many attempts of a job have started: finished ones, reported ones and those in flight.
+SELECT (SELECT count(*) FROM dag_task_attempts a
+        WHERE a.job_id = :job_id AND dag_has_started(a.status, a.claimed_at, a.started_at))
+     + (SELECT count(*) FROM dag_task_results r
+        WHERE r.job_id = :job_id AND dag_has_started(r.status, r.claimed_at, r.started_at))
+     -- An array of ids, as in `backlog`.
+     + (SELECT count(*) FROM dag_task_queue q
+        WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n
+                                    WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND n.task_id IS NOT NULL))
+          AND q.started_at IS NOT NULL) AS attempts
 
 -- name: waits
 -- What waiting nodes of a job wait for, and since when.
@@ -96,7 +106,9 @@ ORDER BY e.node_id, e.seq DESC
 -- Tasks in flight across jobs, oldest first.
 SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,
        extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at, extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
-       extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
+       extract(epoch FROM q.started_at)::float8 AS started_at,
+       extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at,
+       dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at) AS status
 FROM dag_task_queue q
 WHERE q.task_id > :after_id::bigint
   AND (:queue::text IS NULL OR q.queue = :queue::text)

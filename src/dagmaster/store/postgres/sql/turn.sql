@@ -13,8 +13,8 @@ refuted AS (
     SELECT n.job_id
     FROM unnest(:notified_ids::bigint[], :notified_job_ids::bigint[], :notified_nodes::text[], :notified_attempts::integer[],
                 :notified_statuses::text[], :notified_permanents::boolean[], :notified_outputs::text[], :notified_refs::text[],
-                :notified_errors::text[], :notified_claims::float8[], :notified_reports::float8[], :notified_versions::text[])
-         AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
+                :notified_errors::text[], :notified_starts::float8[], :notified_reports::float8[], :notified_versions::text[])
+         AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
                handler_version)
     LEFT JOIN LATERAL (SELECT * FROM dag_task_results r WHERE r.id = n.id LIMIT 1) r ON true
     WHERE (r.job_id = n.job_id AND r.node_id = n.node_id AND r.attempt = n.attempt
@@ -22,7 +22,7 @@ refuted AS (
            AND r.output::text IS NOT DISTINCT FROM n.output
            AND r.output_ref IS NOT DISTINCT FROM n.output_ref
            AND r.error::text IS NOT DISTINCT FROM n.error
-           AND extract(epoch FROM r.claimed_at)::float8 IS NOT DISTINCT FROM n.claimed_at
+           AND extract(epoch FROM r.started_at)::float8 IS NOT DISTINCT FROM n.started_at
            AND extract(epoch FROM r.reported_at)::float8 = n.reported_at
            AND r.handler_version IS NOT DISTINCT FROM n.handler_version) IS NOT TRUE
 )
@@ -74,9 +74,9 @@ processed AS (
 ),
 attempts AS (
     INSERT INTO dag_task_attempts (job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress,
-                                   dispatched_at, claimed_at, completed_at)
+                                   dispatched_at, claimed_at, started_at, completed_at)
     SELECT job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress, dispatched_at,
-           claimed_at, reported_at
+           claimed_at, started_at, reported_at
     FROM processed
     ON CONFLICT DO NOTHING
 )

@@ -45,9 +45,9 @@ WITH removed AS (
 ),
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, progress, dispatched_at,
-                                  claimed_at, reported_at)
+                                  claimed_at, started_at, reported_at)
     SELECT job_id, node_id, attempt, task_id, queue, worker_id, 'RELEASED', progress, dispatched_at, claimed_at,
-           clock()
+           started_at, clock()
     FROM removed
     RETURNING job_id
 )
@@ -86,11 +86,15 @@ WHERE queue IS NOT NULL
 -- Move tasks from the queue to the results, fenced by their tokens. The owner of the job is notified, with the results
 -- if they are small (see store/result_notifications.py).
 WITH accepted AS (
-    SELECT n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at
+    SELECT n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at,
+           coalesce(q.started_at, clock() - make_interval(secs => n.running_seconds)) AS started_at
     FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
-                :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[])
-         AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version)
-    CROSS JOIN LATERAL (SELECT q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at
+                :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[],
+                :running_seconds::float8[])
+         AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version,
+               running_seconds)
+    CROSS JOIN LATERAL (SELECT q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at,
+                               q.started_at
                         FROM dag_task_queue q
                         WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
                         FOR UPDATE) q
@@ -101,11 +105,11 @@ gone AS (
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
                                   output_ref, error, metrics, handler_version, progress, dispatched_at, claimed_at,
-                                  reported_at)
+                                  started_at, reported_at)
     SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
-           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, clock()
+           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, clock()
     FROM accepted
-    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, claimed_at, reported_at,
+    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
               handler_version
 ),
 -- Separate, so that no output is carried along when the notification has no results.
@@ -113,14 +117,14 @@ encoded AS MATERIALIZED (
     SELECT job_id,
            CASE WHEN :notifies_results THEN
                json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
-                                extract(epoch FROM claimed_at)::float8, extract(epoch FROM reported_at)::float8,
+                                extract(epoch FROM started_at)::float8, extract(epoch FROM reported_at)::float8,
                                 handler_version)::text
            END AS result
     FROM reported
 )
 SELECT string_agg(task_id::text, ',') AS task_ids,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id,
-                               CASE WHEN octet_length(o.results) < 7900 THEN 'results [' || o.results || ']'
+                               CASE WHEN octet_length(o.results) < 7900 THEN 'results 2 [' || o.results || ']'
                                     ELSE 'results' END))
         FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
               FROM (SELECT job_id, string_agg(result, ',') AS results FROM encoded GROUP BY job_id) s
@@ -131,7 +135,7 @@ FROM reported
 -- name: release
 -- Release tasks that were not started: they keep their position in the queue. One that is to stop is reported instead.
 WITH released AS (
-    UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL
+    UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL, started_at = NULL
     WHERE task_id = ANY(ARRAY(
         SELECT q.task_id
         FROM unnest(:task_ids::bigint[], :tokens::bigint[]) AS n (task_id, token)
@@ -171,6 +175,13 @@ WHERE dag_checkpoints.attempt <= excluded.attempt
 -- Store the progress of tasks. One whose row changes meanwhile keeps its last progress.
 UPDATE dag_task_queue q SET progress = n.progress::json
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
+CROSS JOIN LATERAL (SELECT f.ctid AS row_id, f.lease_token FROM dag_task_queue f WHERE f.task_id = n.task_id LIMIT 1) f
+WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token
+
+-- name: mark_started
+-- Mark tasks whose handlers have started. One whose row changes meanwhile is marked when it is reported.
+UPDATE dag_task_queue q SET started_at = clock() - make_interval(secs => n.running_seconds)
+FROM unnest(:task_ids::bigint[], :tokens::bigint[], :running_seconds::float8[]) AS n (task_id, token, running_seconds)
 CROSS JOIN LATERAL (SELECT f.ctid AS row_id, f.lease_token FROM dag_task_queue f WHERE f.task_id = n.task_id LIMIT 1) f
 WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token
 

@@ -1,4 +1,9 @@
 DROP FUNCTION dag_compatible_from();
+DROP FUNCTION dag_has_started(text, timestamptz, timestamptz);
+DROP FUNCTION dag_displayed_node_status(text, bigint, timestamptz);
+ALTER TABLE dag_task_attempts DROP COLUMN started_at;
+ALTER TABLE dag_task_results DROP COLUMN started_at;
+ALTER TABLE dag_task_queue DROP COLUMN started_at;
 DROP FUNCTION dag_is_served(text, text[]);
 DROP INDEX dag_task_queue_exclusive;
 ALTER TABLE dag_task_queue DROP COLUMN isolation;

@@ -1,4 +1,4 @@
-"""Isolate the tasks of dead workers until the culprit is known.
+"""Isolate the tasks of dead workers until the culprit is known; record when handlers start.
 
 Revision ID: 0003
 """
@@ -15,9 +15,9 @@ depends_on = None
 
 def upgrade() -> None:
     """Add columns, functions and an index. Services of 0002 continue to run."""
-    run_sql("v0003_isolation.sql")
+    run_sql("v0003_isolation_and_starts.sql")
 
 
 def downgrade() -> None:
-    """Remove them. Which tasks are isolated is lost."""
+    """Remove them. Which tasks are isolated, and when handlers started, is lost."""
     run_sql("v0003_downgrade.sql")
