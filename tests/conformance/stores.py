@@ -62,6 +62,7 @@ class SeenAttempt(NamedTuple):
     status: str
     error: Any
     progress: Any
+    has_started: bool
 
 
 class WorkerStore(TaskSource, TaskLedger, TaskJournal, Protocol):
@@ -192,10 +193,13 @@ class MemoryWorld:
 
     async def attempts(self, job_id: str) -> list[SeenAttempt]:
         return [
-            SeenAttempt(node, attempt, each.result.status, _json(each.result.error), _json(each.progress))
+            SeenAttempt(
+                node, attempt, each.result.status, _json(each.result.error), _json(each.progress),
+                each.result.started_at is not None,
+            )
             for (of, node, attempt), each in sorted(self.database.attempts.items())
             if of == job_id
-        ]
+        ]  # fmt: skip
 
     async def log(self, task_id: str) -> list[str]:
         return [
@@ -352,13 +356,13 @@ class PostgresWorld:
 
     async def attempts(self, job_id: str) -> list[SeenAttempt]:
         rows = await self._admin.fetch(
-            "SELECT node_id, attempt, status, error, progress FROM dag_task_attempts WHERE job_id = $1"
-            " ORDER BY node_id, attempt",
+            "SELECT node_id, attempt, status, error, progress, started_at IS NOT NULL FROM dag_task_attempts"
+            " WHERE job_id = $1 ORDER BY node_id, attempt",
             int(job_id),
         )
         return [
-            SeenAttempt(node, attempt, status, _json(error), _json(progress))
-            for node, attempt, status, error, progress in rows
+            SeenAttempt(node, attempt, status, _json(error), _json(progress), has_started)
+            for node, attempt, status, error, progress, has_started in rows
         ]
 
     async def log(self, task_id: str) -> list[str]:

@@ -28,6 +28,7 @@ from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.read_store import TaskFilter
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import NewTask, Withdrawal
 from dagmaster.snowflakes import Snowflakes
@@ -106,6 +107,7 @@ class Alike(RuleBasedStateMachine):
             # The first lease after the server's start is long over.
             self.run(world.move(3600))
         self.clients = self.both(lambda place: self.worlds[place].client())
+        self.readers = self.both(lambda place: self.worlds[place].reader())
         self.both(lambda place: self.clients[place].put_graph(ONE.content_hash, json.dumps(ONE.definition)))
         self.new_owner()
         self.new_worker()
@@ -261,16 +263,33 @@ class Alike(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         status=st.sampled_from([AttemptStatus.COMPLETED, AttemptStatus.FAILED, AttemptStatus.RELEASED]),
+        running_seconds=st.sampled_from([None, 0.5]),
         wrong=st.booleans(),
     )
-    def report(self, data: st.DataObject, status: AttemptStatus, wrong: bool) -> None:
+    def report(self, data: st.DataObject, status: AttemptStatus, running_seconds: float | None, wrong: bool) -> None:
         worker = data.draw(st.sampled_from(self.workers))
+        pair = self.held_by(worker, data, wrong=wrong)
+        if pair is not None:
+            self.alike(
+                lambda place: worker.stores[place].report(
+                    [TaskReport(pair[0].task_id, pair[place].token, status, running_seconds=running_seconds)]
+                )
+            )
+
+    @rule(data=st.data(), wrong=st.booleans())
+    def mark_started(self, data: st.DataObject, wrong: bool) -> None:
+        worker = data.draw(st.sampled_from(self.workers))
+        pair = self.held_by(worker, data, wrong=wrong)
+        if pair is not None:
+            self.alike(lambda place: worker.stores[place].mark_started({pair[0].task_id: (pair[place].token, 0.5)}))
+
+    def held_by(self, worker: Worker, data: st.DataObject, *, wrong: bool) -> list[ClaimedTask] | None:
+        """Return a task that a worker believes to hold, or that any does, in both worlds."""
         held = sorted({task for each in self.workers for task in each.held} if wrong else worker.held)
         if not held:
-            return
+            return None
         task_id = data.draw(st.sampled_from(held))
-        pair = next(each.held[task_id] for each in self.workers if task_id in each.held)
-        self.alike(lambda place: worker.stores[place].report([TaskReport(task_id, pair[place].token, status)]))
+        return next(each.held[task_id] for each in self.workers if task_id in each.held)
 
     @rule(data=st.data())
     def worker_beats(self, data: st.DataObject) -> None:
@@ -290,6 +309,10 @@ class Alike(RuleBasedStateMachine):
     def the_same_tasks_are_out(self) -> None:
         if hasattr(self, "clients"):
             self.alike(lambda place: self.worlds[place].queued())
+            self.alike(self.statuses)
+
+    async def statuses(self, place: int) -> list[tuple[str, str]]:
+        return [(task.task_id, task.status) for task in await self.readers[place].tasks(TaskFilter(), limit=1000)]
 
     def look_at_everything(self) -> None:
         for job_id in self.jobs:
@@ -304,6 +327,7 @@ class Alike(RuleBasedStateMachine):
         one_by_one = self.both(lambda place: self.worlds[place].attempts(job_id))
         before, after = ([_attempt(each) for each in found] for found in one_by_one)
         assert before == after
+        self.alike(lambda place: self.readers[place].attempt_count(job_id))
 
 
 def _event(event: StoredEvent) -> tuple[Any, ...]:

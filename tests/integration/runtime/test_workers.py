@@ -312,7 +312,8 @@ async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_dropped(
     await began.wait()
     second = await world.worker("elsewhere")
     await world.rows(
-        "UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL, queue = 'elsewhere'"
+        "UPDATE dag_task_queue SET worker_id = NULL, lease_token = NULL, claimed_at = NULL, started_at = NULL,"
+        " queue = 'elsewhere'"
     )
     second.source.wakeup.set()
     report = await world.finished(job)

@@ -250,10 +250,11 @@ def _attempt_in_flight(database: MemoryDatabase, task: StoredTask) -> AttemptRec
 
 def count_attempts(database: MemoryDatabase, job_id: str) -> int:
     """Count the attempts of a job that have started: finished ones, reported ones and those in flight."""
+    job = database.jobs.get(job_id)
     finished = [*database.attempts.values(), *database.results.values()]
-    in_flight = [task for task in database.queue.values() if task.job_id == job_id]
+    in_flight = [] if job is None else [task_in_flight(database, node) for node in job.nodes.values()]
     return sum(stored.result.job_id == job_id and _has_started(stored) for stored in finished) + sum(
-        task.started_at is not None for task in in_flight
+        task is not None and task.started_at is not None for task in in_flight
     )
 
 

@@ -48,6 +48,12 @@ def test_failures_in_the_bar_of_a_fan_out_are_visible_without_colour():
     )
 
 
+def test_claimed_children_of_a_fan_out_are_neither_running_nor_queued():
+    fan = FanOutLine(total=10, in_flight=9, claimed=3, running=2)
+    text = drawn(render_node(NodeLine("tiles", NodeStatus.RUNNING, fan_out=fan), "", 0.0), width=120)
+    assert text.endswith("0/10  2 running  3 claimed  4 queued")
+
+
 def test_an_empty_fan_out_has_no_bar():
     assert (
         drawn(render_node(NodeLine("tiles", NodeStatus.COMPLETED, fan_out=FanOutLine(total=0)), "", 0.0)) == "✔ tiles"

@@ -169,7 +169,7 @@ def fleet_text(*workers: Any, unowned: int = 0, queues: Any = (A_QUEUE,), width:
     return drawn(*fleet_page(run(fleet(an_application(FakeReadStore(fleet_record=record))))), width=width)
 
 
-LEFT = {"tasks": 12, "not_reclaimed": 0, "now": {"over": 3}}
+LEFT = {"tasks": 12, "not_reclaimed": 0, "now": {"finished": 3}}
 
 
 def test_a_queue_that_no_live_worker_serves_is_marked():
