@@ -188,7 +188,7 @@ async def test_attempts_are_counted_when_their_handlers_start(world):
     played, reader = await Played.begin(world, THREE), await world.reader()
 
     async def count() -> int:
-        return await reader.attempt_count(played.job_id)
+        return int(await reader.attempt_count(played.job_id))
 
     assert await count() == 0, "dispatched"
     one, two, three = await played.worker.claim(3)

@@ -46,7 +46,7 @@ async def test_a_cancelled_fan_out_counts_only_the_handlers_that_started(world: 
     world.handlers.append(gated_by(gate))
     await world.orchestrator()
     worker = await world.worker("q", concurrency=2)
-    hurry(worker._budget)
+    hurry(worker.held._budget)
     job = await world.submit(MANY % "gated", {"items": list(range(300))})
     await world.until(STARTED, 2)
     assert len(await nodes_with(world, job, NodeStatus.RUNNING)) == 2
@@ -65,7 +65,7 @@ async def test_a_cancelled_fan_out_counts_only_the_handlers_that_started(world: 
 async def test_a_cancelled_fan_out_of_plain_functions_counts_only_those_that_had_a_process(world: World):
     await world.orchestrator()
     worker = await world.worker("q", processes=1)
-    hurry(worker._process_budget)
+    hurry(worker.held._process_budget)
     job = await world.submit(MANY % "listening", {"items": list(range(20))})
     await world.until(STARTED, 1)
     await world.send(job, "cancel")
