@@ -78,6 +78,13 @@ def a_task(
     return NewTask(world.ids.new(), node, attempt, queue, "h", params, None, 60.0, isolation)
 
 
+async def stops_of(worker: WorkerStore, held: list[str], counters: dict[str, Any]) -> set[str]:
+    """Renew the lease of a worker; return the tasks that it has to stop."""
+    answer = await worker.heartbeat(held, counters)
+    assert answer is not None
+    return answer.stops
+
+
 class Scene:
     """A running job and its orchestrator. The test defines its turns."""
 

@@ -32,7 +32,7 @@ from dagmaster.testing.clock import FakeClock
 from tests.conformance.server import dsn_of, release_database, take_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.orchestrator_store import OrchestratorStore
@@ -87,7 +87,7 @@ class World(Protocol):
     async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
         """Return the store of an orchestrator, registered."""
 
-    async def worker(self, *queues: str) -> WorkerStore:
+    async def worker(self, *queues: str, handlers: Mapping[str, str] | None = None) -> WorkerStore:
         """Return the store of a worker, registered."""
 
     async def reader(self) -> ReadStore:
@@ -155,9 +155,9 @@ class MemoryWorld:
         await store.register()
         return store
 
-    async def worker(self, *queues: str) -> WorkerStore:
+    async def worker(self, *queues: str, handlers: Mapping[str, str] | None = None) -> WorkerStore:
         store = MemoryWorkerStore(self.database)
-        await store.register(queues, 4)
+        await store.register(queues, 4, handlers)
         return store
 
     async def reader(self) -> ReadStore:
@@ -280,10 +280,10 @@ class PostgresWorld:
         await store.register()
         return store
 
-    async def worker(self, *queues: str) -> PostgresWorkerStore:
+    async def worker(self, *queues: str, handlers: Mapping[str, str] | None = None) -> PostgresWorkerStore:
         store = PostgresWorkerStore(self.config)
         self._stores.append(store)
-        await store.register(queues, 4)
+        await store.register(queues, 4, handlers)
         return store
 
     async def reader(self, *, is_pooled: bool = False, direct: str | None = None) -> PostgresReadStore:

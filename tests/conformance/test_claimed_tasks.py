@@ -11,7 +11,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
-from tests.conformance.jobs import Scene, a_task, wait_for_event
+from tests.conformance.jobs import Scene, a_task, stops_of, wait_for_event
 
 COMPLETED = AttemptStatus.COMPLETED
 
@@ -26,11 +26,11 @@ async def test_a_stop_reaches_the_heartbeat_of_the_worker_of_the_task(world):
     await scene.dispatch("b")
     one, two = await worker.claim(2)
     held = [one.task_id, two.task_id]
-    assert await worker.heartbeat(held, {}) == set()
+    assert await stops_of(worker, held, {}) == set()
     await scene.write(stops=[one.task_id])
     await wait_for_event(worker.stops)
-    assert await worker.heartbeat(held, {}) == {one.task_id}
-    assert await other.heartbeat([], {}) == set()
+    assert await stops_of(worker, held, {}) == {one.task_id}
+    assert await stops_of(other, [], {}) == set()
     assert not other.stops.is_set()
     assert await worker.report([TaskReport(one.task_id, one.token, AttemptStatus.RELEASED)]) == {one.task_id}
 
@@ -225,7 +225,7 @@ async def test_a_worker_is_asked_to_stop_tasks_that_it_lost(world):
     await other.claim(1)
     await worker.report([TaskReport(over.task_id, over.token, AttemptStatus.RELEASED)])
     held = [over.task_id, mine.task_id, theirs, waiting]
-    assert await worker.heartbeat(held, {}) == {over.task_id, theirs}
+    assert await stops_of(worker, held, {}) == {over.task_id, theirs}
 
 
 async def test_journal_entries_of_a_lost_task_are_ignored(world):
@@ -290,47 +290,64 @@ async def test_an_isolated_task_is_claimed_like_others_by_a_worker_without_proce
     assert [task.node_id for task in await worker.claim(5)] == ["a"]
 
 
+H = {"h": "1"}
+
+
+async def sees_exclusive(worker, held=()):
+    answer = await worker.heartbeat(list(held), {})
+    assert answer is not None
+    return answer.has_exclusive
+
+
 async def test_an_exclusive_task_is_announced_to_an_idle_worker_and_claimed_once(world):
     scene = await Scene.begin(world)
-    worker, other = await world.worker("q"), await world.worker("other")
+    worker, other = await world.worker("q", handlers=H), await world.worker("other", handlers=H)
     await scene.dispatch("a", isolation=Isolation.EXCLUSIVE)
     await scene.dispatch("b", isolation=Isolation.EXCLUSIVE)
     for one in (worker, other):
         assert await one.claim(5, process_slots=5) == []
-        assert await one.heartbeat([], {}) == set()
-    assert (worker.exclusive.is_set(), other.exclusive.is_set()) == (True, False)
+    assert (await sees_exclusive(worker), await sees_exclusive(other)) == (True, False)
     assert await other.claim_exclusive() is None
     task = await worker.claim_exclusive()
     assert task is not None
-    assert (task.node_id, task.isolation, worker.exclusive.is_set()) == ("a", Isolation.EXCLUSIVE, False)
+    assert (task.node_id, task.isolation) == ("a", Isolation.EXCLUSIVE)
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED)]) == {task.task_id}
     second = await worker.claim_exclusive()
     assert second is not None
     assert second.node_id == "b"
     assert await worker.claim_exclusive() is None
+    assert not await sees_exclusive(worker)
 
 
-async def test_an_exclusive_task_is_left_to_idle_workers_for_some_time(world):
+async def test_an_exclusive_task_is_left_to_idle_workers_for_some_time_and_to_the_first_of_the_others(world):
     scene = await Scene.begin(world)
-    busy = await world.worker("q")
+    first, second = await world.worker("q", handlers=H), await world.worker("q", handlers=H)
     await scene.dispatch("a")
-    (held,) = await busy.claim(1)
+    await scene.dispatch("a", attempt=2)
+    held = {worker: [task.task_id for task in await worker.claim(1)] for worker in (first, second)}
     await scene.dispatch("b", isolation=Isolation.EXCLUSIVE)
-    await busy.heartbeat([held.task_id], {})
-    assert not busy.exclusive.is_set()
-    for _ in range(3):
+    seen = []
+    for _ in range(6):
+        seen.append([await sees_exclusive(worker, held[worker]) for worker in (first, second)])
         await world.move(4)
-        await busy.heartbeat([held.task_id], {})
-    assert busy.exclusive.is_set()
+    # At 0, 4, 8, 12, 16 and 20 seconds.
+    assert seen == [[False, False]] * 3 + [[True, False]] * 2 + [[True, True]]
+
+
+async def test_an_exclusive_task_is_only_for_workers_that_have_its_handler(world):
+    scene = await Scene.begin(world)
+    without, able = await world.worker("q", handlers={"other": "1"}), await world.worker("q", handlers=H)
+    await scene.dispatch("a", isolation=Isolation.EXCLUSIVE)
+    assert (await sees_exclusive(without), await sees_exclusive(able)) == (False, True)
+    assert await without.claim_exclusive() is None
+    assert await able.claim_exclusive() is not None
 
 
 async def test_an_exclusive_task_of_a_live_run_is_not_for_others(world):
     scene = await Scene.begin(world)
-    everyone, run = await world.worker(), await world.worker("run:1")
+    everyone, run = await world.worker(handlers=H), await world.worker("run:1", handlers=H)
     await scene.dispatch("a", queue="run:1", isolation=Isolation.EXCLUSIVE)
-    await everyone.heartbeat([], {})
-    await run.heartbeat([], {})
-    assert (everyone.exclusive.is_set(), run.exclusive.is_set()) == (False, True)
+    assert (await sees_exclusive(everyone), await sees_exclusive(run)) == (False, True)
     assert await everyone.claim_exclusive() is None
     assert await run.claim_exclusive() is not None
 

@@ -10,7 +10,7 @@ import pytest
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
-from tests.conformance.jobs import Scene, a_task, wait_for_event
+from tests.conformance.jobs import Scene, a_task, stops_of, wait_for_event
 
 COMPLETED = AttemptStatus.COMPLETED
 
@@ -260,7 +260,7 @@ async def test_a_heartbeat_keeps_tasks(world):
     (task,) = await worker.claim(1)
     for _ in range(2):
         await world.move(5)
-        assert await worker.heartbeat([task.task_id], {"tasks": 1}) == set()
+        assert await stops_of(worker, [task.task_id], {"tasks": 1}) == set()
     assert await scene.orchestrator.mark_lost_tasks() == 0
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
 
@@ -286,7 +286,7 @@ async def test_a_claimed_task_that_its_worker_does_not_know_is_released(world):
     assert await worker.claim(1) == []
     for _ in range(12):
         await world.move(5)
-        assert await worker.heartbeat([], {}) == set()
+        assert await stops_of(worker, [], {}) == set()
         await scene.orchestrator.heartbeat({})
         await scene.orchestrator.mark_lost_tasks()
         await scene.orchestrator.release_stopped()

@@ -14,7 +14,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.worker_store import claim_query
-from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, submitted, wait_for_event
+from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, stops_of, submitted, wait_for_event
 from tests.conformance.server import shared_server
 from tests.conformance.stores import PostgresWorld, in_world
 
@@ -192,7 +192,7 @@ async def test_a_stop_that_meets_a_claim_waits_for_it_and_reaches_the_worker(wor
     await stop
     await wait_for_event(worker.stops)
     assert await scene.orchestrator.release_stopped() == 0
-    assert await worker.heartbeat([task], {}) == {task}
+    assert await stops_of(worker, [task], {}) == {task}
 
 
 @in_world

@@ -25,7 +25,7 @@ from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.named_queries import parts, queries
 from dagmaster.store.postgres.turn_statement import _COLUMNS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
-from tests.conformance.jobs import Played, a_job, a_turn
+from tests.conformance.jobs import Played, a_job, a_turn, stops_of
 from tests.conformance.server import OLDER, older_server, shared_server
 from tests.conformance.stores import PostgresWorld, _sessions, in_world
 
@@ -174,7 +174,7 @@ async def work_on_tasks(world: PostgresWorld, played: Played) -> list[ClaimedTas
     assert len(tasks) == BATCH
     # A claim locks what it claims and no more.
     assert await world._admin.fetchval("SELECT count(*) FROM dag_task_queue WHERE xmax <> 0 AND worker_id IS NULL") == 0
-    assert await worker.heartbeat([task.task_id for task in tasks], {}) == set()
+    assert await stops_of(worker, [task.task_id for task in tasks], {}) == set()
     await worker.progress({task.task_id: (task.token, "1") for task in tasks})
     await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "p", "1", ()) for task in tasks])
     await worker.append_logs([LogChunk(task.task_id, task.token, 1, "text") for task in tasks])

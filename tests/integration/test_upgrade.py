@@ -96,8 +96,8 @@ def test_stored_values_are_renamed_and_jobs_have_names_and_update_times(old_data
         "AttemptReleased",
         {"cancelled": False},
     )
-    (job,) = rows(old_database, "SELECT name IS NULL, updated_at = started_at FROM dag_jobs")
-    assert job == (True, True)
+    (job,) = rows(old_database, "SELECT name, updated_at = started_at FROM dag_jobs")
+    assert job == ("old", True)
     assert rows(old_database, "SELECT failed_attempts, lost_attempts, updated_at IS NULL FROM dag_node_states") == [
         (0, 0, False)
     ]
@@ -150,4 +150,4 @@ def test_a_downgrade_restores_the_values_of_the_previous_schema(old_database):
     assert [(kind, json.loads(data)) for kind, data in after] == [(kind, json.loads(data)) for kind, data in before]
     assert rows(old_database, "SELECT tries_used, lost_used FROM dag_node_states") == [(0, 0)]
     schema_version.upgrade(old_database)
-    assert rows(old_database, "SELECT name FROM dag_jobs") == [(None,)]
+    assert rows(old_database, "SELECT name FROM dag_jobs") == [("old",)]

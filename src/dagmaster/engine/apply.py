@@ -33,7 +33,7 @@ from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, finish
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
 from dagmaster.engine.retry import jitter_for, retry_delay
-from dagmaster.engine.status import Isolation, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import JOB_MOVES, Move
 
@@ -42,8 +42,13 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonObject
 
-UNPROVEN: Final = frozenset({"crashed", "dispatch_timeout", "handlers_unavailable"})
-"""Kinds of failures after which a task may still be what kills workers: its process died, or it never ran."""
+UNPROVEN: Final = frozenset(
+    {"crashed", "out_of_memory", "timeout", "exit", "internal", "dispatch_timeout", "handlers_unavailable"}
+)
+"""Kinds of failures after which a task may still be what kills workers: its process was ended, or it never ran."""
+
+MAX_SHARED_LOSSES: Final = 10
+"""Further losses beside other tasks are charged, too. Only workers that know no isolation lead there."""
 
 
 def _job_started(step: Step, _: JobStarted) -> None:
@@ -92,8 +97,8 @@ def _task_failed(step: Step, event: TaskFailed) -> None:
         return
     node.failed_attempts += 1
     if event.error.get("kind") not in UNPROVEN:
-        # It ran to its end, and its process lives: it is not what killed a worker.
-        node.isolation = Isolation.SHARED
+        # The handler raised, and its process lives: it is not what killed a worker.
+        node.shared_losses = 0
     if _is_stopping(step.job, node):
         step.cancel(node, event.error)
         return
@@ -116,9 +121,9 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     node = _in_flight(step, event.node, event.attempt)
     if node is None:
         return
-    if not event.alone:
+    if not event.alone and node.shared_losses < MAX_SHARED_LOSSES:
         # Any of its tasks may have killed the worker. None is charged; each is isolated until the culprit is known.
-        node.isolation = min(Isolation(node.isolation + 1), Isolation.EXCLUSIVE)
+        node.shared_losses += 1
         _release(step, node)
         return
     node.lost_attempts += 1

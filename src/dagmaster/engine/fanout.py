@@ -8,7 +8,7 @@ from dagmaster.engine.decisions import Expand, Stop
 from dagmaster.engine.expressions.json_values import json_type
 from dagmaster.engine.json_size import check_size, preview
 from dagmaster.engine.model import FanOut, Node
-from dagmaster.engine.status import Isolation, NodeStatus, SkipReason
+from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import NODE_MOVES, Move
 from dagmaster.errors import EvaluationFailed
@@ -177,7 +177,7 @@ def reset(node: Node) -> None:
     node.finished_seq = None
     node.failed_attempts = 0
     node.lost_attempts = 0
-    node.isolation = Isolation.SHARED
+    node.shared_losses = 0
     node.upstream = None
     node.branch = None
     node.fingerprint = None

@@ -140,10 +140,10 @@ def _only_active_nodes_have_timers(job: Job) -> Iterator[str]:
             yield node.id
 
 
-@_invariant("A node's failed and lost attempts are at most its attempts.")
+@_invariant("A node's failed and lost attempts, charged or not, are at most its attempts.")
 def _budgets_are_within_attempts(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
-        if node.attempt < node.failed_attempts + node.lost_attempts:
+        if node.attempt < node.failed_attempts + node.lost_attempts + node.shared_losses:
             yield node.id
 
 

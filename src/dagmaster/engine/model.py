@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
 from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec, Wiring
-from dagmaster.engine.status import TERMINAL_NODE, Isolation, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,9 +33,9 @@ class Node:
         "handler_version",
         "id",
         "index",
-        "isolation",
         "lost_attempts",
         "parent",
+        "shared_losses",
         "skip_reason",
         "spec",
         "status",
@@ -53,7 +53,8 @@ class Node:
         self.attempt = 0
         self.failed_attempts = 0
         self.lost_attempts = 0
-        self.isolation = Isolation.SHARED
+        # Attempts lost with a worker that held other tasks, too: they are not charged.
+        self.shared_losses = 0
         self.upstream: str | None = None
         self.branch: str | None = None
         self.wake_at: float | None = None
@@ -138,7 +139,7 @@ class NodeRow(NamedTuple):
     attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
-    isolation: Isolation = Isolation.SHARED
+    shared_losses: int = 0
     upstream: str | None = None
     branch: str | None = None
     wake_at: float | None = None
@@ -165,7 +166,7 @@ def row_of(node: Node) -> NodeRow:
         node.attempt,
         node.failed_attempts,
         node.lost_attempts,
-        node.isolation,
+        node.shared_losses,
         node.upstream,
         node.branch,
         node.wake_at,
@@ -277,7 +278,7 @@ class Job:
         node.attempt = row.attempt
         node.failed_attempts = row.failed_attempts
         node.lost_attempts = row.lost_attempts
-        node.isolation = row.isolation
+        node.shared_losses = row.shared_losses
         node.upstream = row.upstream
         node.branch = row.branch
         node.wake_at = row.wake_at

@@ -24,7 +24,7 @@ from dagmaster.engine.graph import (
 )
 from dagmaster.engine.json_size import check_size, preview
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import Isolation, NodeStatus, isolation_after
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import Move
 from dagmaster.errors import EvaluationFailed
@@ -65,7 +65,9 @@ def _dispatch(step: Step, node: Node, spec: TaskSpec) -> None:
     node.attempt += 1
     node.wake_at = None
     step.out.append(Dispatch(node.id, node.attempt, spec))
-    if spec.dispatch_timeout_seconds is not None:
+    # An exclusive task waits for a worker without other tasks: that is no failure of the queue.
+    is_exclusive = isolation_after(node.shared_losses) is Isolation.EXCLUSIVE
+    if spec.dispatch_timeout_seconds is not None and not is_exclusive:
         step.wait_until(node, step.now + spec.dispatch_timeout_seconds)
 
 

@@ -44,7 +44,7 @@ class Isolation(IntEnum):
     """How the next attempt of a node is executed, after its worker died with several tasks and one may be the cause.
 
     SHARED: beside other tasks. PROCESS: in a child process of its own, beside other tasks. EXCLUSIVE: so, and as the
-    only task of its worker.
+    only task of its worker. `isolation_after` decides which.
     """
 
     SHARED = 0
@@ -59,6 +59,17 @@ class SkipReason(StrEnum):
     UPSTREAM_FAILED = "upstream_failed"
     JOB_FAILED = "job_failed"
     SUPERSEDED = "superseded"
+
+
+EXCLUSIVE_AFTER = 3
+"""After so many losses beside other tasks, a task runs alone. Fewer may be machines that were taken away."""
+
+
+def isolation_after(shared_losses: int) -> Isolation:
+    """Return how a node runs after its worker died so often with several tasks."""
+    if shared_losses == 0:
+        return Isolation.SHARED
+    return Isolation.PROCESS if shared_losses < EXCLUSIVE_AFTER else Isolation.EXCLUSIVE
 
 
 TERMINAL_NODE = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.decisions import Fail, Reopen
 from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
-from dagmaster.engine.status import AttemptStatus
+from dagmaster.engine.status import AttemptStatus, isolation_after
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.turn_records import NewTask, TurnCommit, Withdrawal
 
@@ -120,7 +120,7 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
         secrets = json.dumps({"places": task.places, "hide": owned.secrets})
     return NewTask(
         task_id, task.node, task.attempt, owned.queue or spec.queue, spec.handler, task.text, secrets,
-        spec.timeout_seconds, owned.job.nodes[task.node].isolation,
+        spec.timeout_seconds, isolation_after(owned.job.nodes[task.node].shared_losses),
     )  # fmt: skip
 
 

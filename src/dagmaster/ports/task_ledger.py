@@ -7,7 +7,7 @@ Every write is fenced by the task's lease token: a worker that lost the lease ch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import AttemptStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.json_text import JsonText
+
+EXCLUSIVE_BUSY_SECONDS: Final = 10.0
+"""How long an exclusive task is left to idle workers. Then one that holds tasks lets them finish, and runs it; a second
+worker does so after twice this time, and so on."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,17 @@ class TaskReport:
     """A task that never started and keeps its position in the queue: no attempt is recorded."""
 
 
+class HeartbeatAnswer(NamedTuple):
+    """What a worker has to do: tasks to stop, and whether to run an exclusive task.
+
+    `has_exclusive`: a task for a handler of this worker waits that must run alone. A worker that holds other tasks
+    learns that only when no idle worker has taken it for a while.
+    """
+
+    stops: set[str]
+    has_exclusive: bool = False
+
+
 class TaskLedger(Protocol):
     """The registration of a worker, and the reports of its tasks."""
 
@@ -50,8 +65,8 @@ class TaskLedger(Protocol):
     ) -> None:
         """Register as alive under a new worker id. No queues: serve every queue. `handlers`: version by name."""
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> set[str] | None:
-        """Renew the lease; return the held tasks that have to stop or that this worker no longer holds.
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+        """Renew the lease; return what to do. To stop are also held tasks that this worker no longer holds.
 
         Return None if this worker has expired: it holds nothing any more.
         """

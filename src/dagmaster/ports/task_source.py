@@ -11,16 +11,13 @@ expired or deregistered the worker: a new registration has a new id.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dagmaster.engine.status import Isolation
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection
-
-EXCLUSIVE_BUSY_SECONDS: Final = 10.0
-"""How long an exclusive task is left to workers without tasks. Then one that has tasks claims it, and finishes them."""
 
 
 @dataclass(slots=True)
@@ -48,9 +45,6 @@ class TaskSource(Protocol):
     wakeup: asyncio.Event
     """Set when there may be tasks to claim."""
 
-    exclusive: asyncio.Event
-    """Set when a task waits that must be the only one of its worker. The ledger's heartbeat sets it."""
-
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
     ) -> list[ClaimedTask]:
@@ -62,10 +56,7 @@ class TaskSource(Protocol):
         """
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim one exclusive task, if there is one, and clear `exclusive`.
-
-        The worker runs it when it holds nothing else.
-        """
+        """Claim one exclusive task whose handler this worker has, if there is one. The worker holds no other task."""
 
     def rescan_queues(self) -> None:
         """Make the next claim check every served queue, not only those with a notification."""

@@ -44,6 +44,10 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 CLAIM_SECONDS: Final = 1.0
 """How long a stopping worker waits for the answer to a claim."""
 
+EXCLUSIVE_DRAIN_SECONDS: Final = 60.0
+"""How long a worker claims nothing so that an exclusive task can run. Then its long tasks have other tasks beside them
+again, and another worker may take the exclusive one."""
+
 
 class Worker:
     """Serves queues; every queue if none is named.
@@ -98,6 +102,8 @@ class Worker:
         self._flush = TelemetryFlush(self.telemetry, journal)
         # A claim may have left tasks that need a process in the queue: claim again when a task finishes.
         self._has_more = False
+        # An exclusive task waits for this worker.
+        self._has_exclusive = False
         self._delivery = ReportDelivery(
             ledger, self.held, self.telemetry, self._flush, self.counters,
             back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
@@ -227,7 +233,7 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
-            if self.source.exclusive.is_set():
+            if self._has_exclusive:
                 await self._run_exclusive()
             self._has_capacity.clear()
             capacity, process_slots = self.held.capacity()
@@ -250,32 +256,29 @@ class Worker:
                 await self._sleep()
 
     async def _run_exclusive(self) -> None:
-        """Claim a task that may have killed its last worker; finish the others first, and claim none while it runs."""
-        try:
-            task = await self.source.claim_exclusive()
-        except (DatabaseUnavailable, StatementFailed) as error:
-            await self._back_off(error)
-            return
-        if task is None or not self._hold([task]):
-            return
-        _LOGGER.warning(
-            "node %s of job %s runs alone on this worker: workers died while they ran it beside other tasks",
-            task.node_id, task.job_id,
-        )  # fmt: skip
-        is_started = False
-        try:
+        """Let the held tasks finish, for a while; then run exclusive tasks, one after the other."""
+        self._has_exclusive = False
+        if self.held:
+            _LOGGER.info("a task waits that must run alone; claiming nothing for up to %g s", EXCLUSIVE_DRAIN_SECONDS)
             for pool in dict.fromkeys(self._pools.values()):
                 pool.release_waiting()
-            await self._until_held(1)
-            if not self._stopping.is_set():
-                self._enqueue([task])
-                is_started = True
-                await self._until_held(0)
-        finally:
-            if not is_started:
-                self._delivery.add(
-                    [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)]
-                )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXCLUSIVE_DRAIN_SECONDS):
+                    await self._until_held(0)
+        while not self.held and not self._stopping.is_set():
+            try:
+                task = await self.source.claim_exclusive()
+            except (DatabaseUnavailable, StatementFailed) as error:
+                await self._back_off(error)
+                return
+            if task is None:
+                return
+            _LOGGER.warning(
+                "node %s of job %s runs alone on this worker: workers died that ran it beside other tasks",
+                task.node_id, task.job_id,
+            )  # fmt: skip
+            self._accept([task])
+            await self._until_held(0)
 
     async def _until_held(self, count: int) -> None:
         """Wait until this worker holds no more than so many tasks, or stops."""
@@ -293,10 +296,7 @@ class Worker:
             self.source.rescan_queues()
 
     def _accept(self, claimed: list[ClaimedTask]) -> None:
-        self._enqueue(self._hold(claimed))
-
-    def _hold(self, claimed: list[ClaimedTask]) -> list[ClaimedTask]:
-        """Count claimed tasks as held; return those that do not run here already."""
+        """Hold claimed tasks, and run those that do not run here already."""
         self._has_tasks.set()
         self.counters["claimed"] += len(claimed)
         fresh: list[ClaimedTask] = []
@@ -310,7 +310,7 @@ class Worker:
                 continue
             fresh.append(task)
         self.held.add(fresh)
-        return fresh
+        self._enqueue(fresh)
 
     def _enqueue(self, tasks: list[ClaimedTask]) -> None:
         by_mode: dict[ExecutionMode, list[ClaimedTask]] = {}
@@ -359,23 +359,24 @@ class Worker:
         while True:
             self.ledger.stops.clear()
             try:
-                stops = await self.ledger.heartbeat(list(self.held), self._heartbeat_counters())
+                answer = await self.ledger.heartbeat(list(self.held), self._heartbeat_counters())
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._back_off(error)
                 continue
             self._backoff.on_success()
-            if self.source.exclusive.is_set():
-                # The claim loop waits for a slot or for a notification.
-                self._has_capacity.set()
-                self.source.wakeup.set()
-            for task_id in list(self.held) if stops is None else sorted(stops):
+            for task_id in list(self.held) if answer is None else sorted(answer.stops):
                 for pool in self._pools.values():
                     pool.stop(task_id)
-            if stops is None:
+            if answer is None:
                 _LOGGER.warning(
                     "the lease of this worker expired (paused, or the database was unreachable); registering again"
                 )
                 return
+            if answer.has_exclusive:
+                # The claim loop waits for a slot or for a notification.
+                self._has_exclusive = True
+                self._has_capacity.set()
+                self.source.wakeup.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ledger.stops.wait(), self._heartbeat_seconds)
 

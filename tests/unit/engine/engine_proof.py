@@ -307,7 +307,7 @@ def facts(node: Any, total: int | None) -> tuple[Any, ...]:
         node.attempt,
         node.failed_attempts,
         node.lost_attempts,
-        node.isolation,
+        node.shared_losses,
         node.branch,
         node.wake_at,
         total,

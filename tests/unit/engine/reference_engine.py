@@ -47,7 +47,7 @@ class State:
     attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
-    isolation: int = 0
+    shared_losses: int = 0
     upstream: str | None = None
     branch: str | None = None
     wake_at: float | None = None
@@ -289,8 +289,8 @@ class Reference:
             return
         assert isinstance(node.spec, g.TaskSpec)
         node.failed_attempts += 1
-        if event.error["kind"] not in {"crashed", "dispatch_timeout", "handlers_unavailable"}:
-            node.isolation = 0
+        if event.error["kind"] in {"error", "boom"}:
+            node.shared_losses = 0
         policy = node.spec.retry
         if self.was_asked_to_stop(node):
             self.cancel(node)
@@ -312,8 +312,8 @@ class Reference:
         if node is None:
             return
         assert isinstance(node.spec, g.TaskSpec)
-        if not event.alone:
-            node.isolation = min(node.isolation + 1, 2)
+        if not event.alone and node.shared_losses < 10:
+            node.shared_losses += 1
             self.released(node)
             return
         node.lost_attempts += 1
@@ -492,7 +492,7 @@ class Reference:
             node.status = NodeStatus.DISPATCHED
             node.attempt += 1
             self.out.append(d.Dispatch(node.id, node.attempt, spec))
-            if spec.dispatch_timeout_seconds is not None:
+            if spec.dispatch_timeout_seconds is not None and node.shared_losses < 3:
                 self.wait_until(node, self.now + spec.dispatch_timeout_seconds)
         elif isinstance(spec, g.WorkflowSpec):
             node.status = NodeStatus.RUNNING
@@ -819,7 +819,7 @@ class Reference:
 
     def forget(self, node: State) -> None:
         node.skip_reason = node.error = node.wake_at = node.seq = node.upstream = node.branch = None
-        node.failed_attempts = node.lost_attempts = node.isolation = 0
+        node.failed_attempts = node.lost_attempts = node.shared_losses = 0
         node.stopped = False
 
     # ── Who is who ──

@@ -44,7 +44,6 @@ class ListSource:
 
     def __init__(self, store: MemoryWorkerStore) -> None:
         self.wakeup = asyncio.Event()
-        self.exclusive = asyncio.Event()
         self.messages: list[ClaimedTask] = []
         self.delivered: list[str] = []
         self._store = store

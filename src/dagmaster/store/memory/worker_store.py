@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
-from dagmaster.ports.task_source import EXCLUSIVE_BUSY_SECONDS, ClaimedTask
+from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredLog
 from dagmaster.store.result_notifications import fits_notification
 
@@ -33,7 +34,6 @@ class MemoryWorkerStore:
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         self.worker_id = ""
-        self.exclusive = asyncio.Event()
         self._database = database
         self._ids = database.new_ids()
         self._queues: frozenset[str] = frozenset()
@@ -58,8 +58,8 @@ class MemoryWorkerStore:
         if is_served(queue, self._queues):
             self.wakeup.set()
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> set[str] | None:
-        """Renew the lease; return the tasks to stop, or None if the worker was expired."""
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+        """Renew the lease; return what to do, or None if the worker was expired."""
         database = self._database
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
@@ -72,10 +72,16 @@ class MemoryWorkerStore:
             if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNKNOWN_CLAIM_SECONDS:
                 database.finish_task(task, AttemptStatus.RELEASED, me.heartbeat_at)
                 database.notify_owners([task.job_id])
-        busy_before = me.heartbeat_at - EXCLUSIVE_BUSY_SECONDS
-        if any(not held or task.dispatched_at <= busy_before for task in self._exclusive_tasks()):
-            self.exclusive.set()
-        return {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))}
+        earlier = [
+            worker_id
+            for worker_id, worker in database.workers.items()
+            if worker.stopped_at is None and int(worker_id) < int(self.worker_id)
+        ]
+        busy_before = me.heartbeat_at - EXCLUSIVE_BUSY_SECONDS * (1 + len(earlier))
+        return HeartbeatAnswer(
+            {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))},
+            any(not held or task.dispatched_at <= busy_before for task in self._exclusive_tasks()),
+        )
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
         """Return whether a task of this worker is to stop, has finished, or is claimed by another one."""
@@ -101,7 +107,6 @@ class MemoryWorkerStore:
 
     async def claim_exclusive(self) -> ClaimedTask | None:
         """Claim the first exclusive task, if there is one."""
-        self.exclusive.clear()
         return next(iter(self._claim(list(self._exclusive_tasks())[:1])), None)
 
     def _unclaimed_tasks(self) -> Iterator[StoredTask]:
@@ -115,7 +120,11 @@ class MemoryWorkerStore:
                 yield task
 
     def _exclusive_tasks(self) -> Iterator[StoredTask]:
-        return (task for task in self._unclaimed_tasks() if task.isolation is Isolation.EXCLUSIVE)
+        """Yield the tasks that must run alone, and whose handlers this worker has."""
+        me = self._database.workers.get(self.worker_id)
+        for task in self._unclaimed_tasks():
+            if me is not None and task.isolation is Isolation.EXCLUSIVE and task.handler in me.handlers:
+                yield task
 
     def _claim(self, chosen: Sequence[StoredTask]) -> list[ClaimedTask]:
         database = self._database

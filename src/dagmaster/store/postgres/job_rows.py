@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from dagmaster.engine.model import JobRow, NodeRow
-from dagmaster.engine.status import Isolation, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.ports.job_records import ClaimedJob, ParentNode
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def node_row(row: asyncpg.Record) -> NodeRow:
         row["attempt"],
         row["failed_attempts"],
         row["lost_attempts"],
-        Isolation(row["isolation"] or 0),
+        row["shared_losses"] or 0,
         row["upstream_node_id"],
         row["branch"],
         row["wake_at"],

@@ -38,14 +38,14 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     # The columns of `nodes`, and the parent and index, which never change.
     "new_nodes": (
         "new_job_ids", "new_ids", "new_statuses", "new_skip_reasons", "new_attempts", "new_task_ids",
-        "new_failed_attempts", "new_lost_attempts", "new_isolations", "new_sources", "new_source_counts",
+        "new_failed_attempts", "new_lost_attempts", "new_shared_losses", "new_sources", "new_source_counts",
         "new_expanded_counts", "new_stoppeds", "new_upstreams", "new_branches", "new_wakes", "new_finishes",
         "new_outputs", "new_output_refs", "new_errors", "new_starts", "new_fingerprints", "new_versions", "new_parents",
         "new_indexes",
     ),
     "nodes": (
         "node_job_ids", "node_ids", "node_statuses", "node_skip_reasons", "node_attempts", "node_task_ids",
-        "node_failed_attempts", "node_lost_attempts", "node_isolations", "node_sources", "node_source_counts",
+        "node_failed_attempts", "node_lost_attempts", "node_shared_losses", "node_sources", "node_source_counts",
         "node_expanded_counts", "node_stoppeds", "node_upstreams", "node_branches", "node_wakes", "node_finishes",
         "node_outputs", "node_output_refs", "node_errors", "node_starts", "node_fingerprints", "node_versions",
     ),
@@ -180,7 +180,7 @@ def _node_row(turn: TurnCommit, job_id: int, node: Node) -> tuple[Any, ...]:
     output, task_id = turn.outputs.get(node_id), turn.task_ids.get(node_id)
     return (
         job_id, node_id, node.status, node.skip_reason, node.attempt, None if task_id is None else int(task_id),
-        node.failed_attempts, node.lost_attempts, int(node.isolation) or None, turn.sources.get(node_id), total,
+        node.failed_attempts, node.lost_attempts, node.shared_losses or None, turn.sources.get(node_id), total,
         expanded, stopped, node.upstream, node.branch, node.wake_at, node.finished_seq,
         None if output is None else output.text, None if output is None else output.ref,
         None if node.error is None else json.dumps(node.error), turn.started.get(node_id), node.fingerprint,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.run_queues import is_served
-from dagmaster.ports.task_source import EXCLUSIVE_BUSY_SECONDS, ClaimedTask
+from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries, split_ids
@@ -75,7 +76,6 @@ class PostgresWorkerStore:
         self.sessions = (self._tasks, self._reports, self._journal, self._side)
         self.identity = Identity(self._side)
         self.worker_id = 0
-        self.exclusive = asyncio.Event()
         self._queues: list[str] = []
         self._notified_queues: set[str] = set()
         self._rescan_at = 0.0
@@ -108,8 +108,8 @@ class PostgresWorkerStore:
         await self._side.listen("dagmaster_tasks", on_tasks)
         await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> set[str] | None:
-        """Renew the lease; return the tasks to stop, or None if the worker was expired."""
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+        """Renew the lease; return what to do, or None if the worker was expired."""
         params = {
             "worker_id": self.worker_id, "task_ids": list(map(int, held)), "counters": json.dumps(counters),
             "queues": self._queues, "busy_seconds": EXCLUSIVE_BUSY_SECONDS,
@@ -122,9 +122,7 @@ class PostgresWorkerStore:
         except OwnershipLost:
             return None
         await self._reconcile(params)
-        if row["has_exclusive"]:
-            self.exclusive.set()
-        return split_ids(row["to_stop"])
+        return HeartbeatAnswer(split_ids(row["to_stop"]), row["has_exclusive"])
 
     async def _reconcile(self, params: Mapping[str, Any]) -> None:
         """Release tasks that are claimed in the database and unknown here, after a lost connection."""
@@ -152,7 +150,6 @@ class PostgresWorkerStore:
 
     async def claim_exclusive(self) -> ClaimedTask | None:
         """Claim the first exclusive task, if there is one."""
-        self.exclusive.clear()
         return next(iter(await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues})), None)
 
     async def _claim(self, query: Query, params: Mapping[str, Any]) -> list[ClaimedTask]:

@@ -32,11 +32,12 @@ ready AS (
 )
 
 -- name: ready_exclusive
--- The first task that must be the only one of its worker.
+-- The first task that must be the only one of its worker, and whose handler the worker has.
 ready AS (
     SELECT q.task_id
     FROM dag_task_queue q
     WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL AND dag_is_served(q.queue, :queues::text[])
+      AND jsonb_exists((SELECT w.handlers FROM dag_workers w WHERE w.worker_id = :worker_id), q.handler)
     ORDER BY q.priority DESC, q.task_id
     LIMIT 1
     FOR UPDATE OF q SKIP LOCKED

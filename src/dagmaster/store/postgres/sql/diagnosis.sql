@@ -16,7 +16,7 @@ WHERE j.id = :job_id
 
 -- name: nodes
 -- The rows of all nodes, with the tasks in flight.
-SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, n.isolation, n.parent_node_id,
+SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, n.shared_losses, n.parent_node_id,
        n.fan_out_index, n.source_count, n.expanded_count, n.stopped, n.upstream_node_id, n.branch,
        extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error, n.fingerprint, n.handler_version,
        q.task_id, q.queue, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,

@@ -89,7 +89,7 @@ SELECT string_agg(id::text, ',') AS ids FROM dag_jobs WHERE owner_id = :owner_id
 
 -- name: load_nodes
 -- The rows of jobs' nodes, without their outputs.
-SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, isolation, parent_node_id,
+SELECT job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, shared_losses, parent_node_id,
        fan_out_index, source_count, expanded_count, stopped, upstream_node_id, branch, extract(epoch FROM wake_at)::float8 AS wake_at,
        finished_seq, error, fingerprint, handler_version
 FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])

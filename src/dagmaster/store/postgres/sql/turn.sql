@@ -110,21 +110,21 @@ processed_commands AS (
 -- Insert nodes that have no row yet.
 nodes_added AS (
     INSERT INTO dag_node_states (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts,
-                                 isolation, parent_node_id, fan_out_index, source, source_count, expanded_count, stopped,
+                                 shared_losses, parent_node_id, fan_out_index, source, source_count, expanded_count, stopped,
                                  upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error, started_at,
                                  finished_at, fingerprint, handler_version, updated_at)
     SELECT n.job_id, n.node_id, n.status, n.skip_reason, n.attempt, n.task_id, n.failed_attempts, n.lost_attempts,
-           n.isolation, n.parent_node_id, n.fan_out_index, n.source::json, n.source_count, n.expanded_count, n.stopped,
+           n.shared_losses, n.parent_node_id, n.fan_out_index, n.source::json, n.source_count, n.expanded_count, n.stopped,
            n.upstream_node_id, n.branch, to_timestamp(n.wake_at), n.finished_seq, n.output::json, n.output_ref,
            n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END,
            n.fingerprint, n.handler_version, :now
     FROM unnest(:new_job_ids::bigint[], :new_ids::text[], :new_statuses::text[], :new_skip_reasons::text[],
                 :new_attempts::integer[], :new_task_ids::bigint[], :new_failed_attempts::integer[], :new_lost_attempts::integer[],
-                :new_isolations::smallint[], :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_source_counts::integer[],
+                :new_shared_losses::smallint[], :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_source_counts::integer[],
                 :new_expanded_counts::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
                 :new_wakes::float8[], :new_finishes::integer[], :new_outputs::text[], :new_output_refs::text[],
                 :new_errors::text[], :new_starts::float8[], :new_fingerprints::bytea[], :new_versions::text[])
-         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, isolation, parent_node_id,
+         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, shared_losses, parent_node_id,
                fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
                finished_seq, output, output_ref, error, started_at, fingerprint, handler_version)
     WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
@@ -135,7 +135,7 @@ nodes_added AS (
 nodes_changed AS (
     UPDATE dag_node_states s
     SET status = n.status, skip_reason = n.skip_reason, attempt = n.attempt, task_id = coalesce(n.task_id, s.task_id),
-        failed_attempts = n.failed_attempts, lost_attempts = n.lost_attempts, isolation = n.isolation, source = coalesce(n.source::json, s.source),
+        failed_attempts = n.failed_attempts, lost_attempts = n.lost_attempts, shared_losses = n.shared_losses, source = coalesce(n.source::json, s.source),
         source_count = n.source_count, expanded_count = n.expanded_count, stopped = n.stopped,
         upstream_node_id = n.upstream_node_id, branch = n.branch, wake_at = to_timestamp(n.wake_at),
         finished_seq = n.finished_seq, error = n.error::json, fingerprint = n.fingerprint,
@@ -150,11 +150,11 @@ nodes_changed AS (
         updated_at = :now
     FROM unnest(:node_job_ids::bigint[], :node_ids::text[], :node_statuses::text[], :node_skip_reasons::text[],
                 :node_attempts::integer[], :node_task_ids::bigint[], :node_failed_attempts::integer[], :node_lost_attempts::integer[],
-                :node_isolations::smallint[], :node_sources::text[], :node_source_counts::integer[], :node_expanded_counts::integer[], :node_stoppeds::boolean[],
+                :node_shared_losses::smallint[], :node_sources::text[], :node_source_counts::integer[], :node_expanded_counts::integer[], :node_stoppeds::boolean[],
                 :node_upstreams::text[], :node_branches::text[], :node_wakes::float8[], :node_finishes::integer[],
                 :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[],
                 :node_fingerprints::bytea[], :node_versions::text[])
-         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, isolation, source, source_count,
+         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, shared_losses, source, source_count,
                expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
                started_at, fingerprint, handler_version)
     CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_states f

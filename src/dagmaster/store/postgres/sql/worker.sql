@@ -19,19 +19,21 @@ VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handl
 WITH alive AS (
     UPDATE dag_workers SET heartbeat_at = clock(), counters = :counters::jsonb
     WHERE worker_id = :worker_id AND stopped_at IS NULL
-    RETURNING worker_id
+    RETURNING worker_id, handlers
 )
 SELECT (SELECT string_agg(claimed.task_id::text, ',')
         FROM unnest(:task_ids::bigint[]) AS claimed (task_id)
         LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = claimed.task_id LIMIT 1) q ON true
         WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop,
-       -- A worker without a task takes an exclusive task at once. One that has tasks must finish them first: it leaves
-       -- the others some time.
+       -- An idle worker takes an exclusive task at once. One that holds tasks must let them finish first: it leaves the
+       -- others some time, and the later worker more of it, so that not all of them wait at once.
        EXISTS (SELECT FROM dag_task_queue q
                WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
-                 AND dag_is_served(q.queue, :queues::text[])
+                 AND dag_is_served(q.queue, :queues::text[]) AND jsonb_exists(alive.handlers, q.handler)
                  AND (cardinality(:task_ids::bigint[]) = 0
-                      OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds))) AS has_exclusive
+                      OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds)
+                         * (1 + (SELECT count(*) FROM dag_workers w
+                                 WHERE w.stopped_at IS NULL AND w.worker_id < alive.worker_id)))) AS has_exclusive
 FROM alive
 
 -- name: reconcile

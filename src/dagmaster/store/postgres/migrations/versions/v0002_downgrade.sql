@@ -1,6 +1,6 @@
 DROP INDEX dag_job_events_at;
-DROP INDEX dag_jobs_finished, dag_jobs_cancelled, dag_jobs_failed, dag_jobs_resumed_from, dag_jobs_parent, dag_jobs_key,
-    dag_jobs_correlation, dag_jobs_submitter, dag_jobs_name, dag_jobs_workflow;
+DROP INDEX dag_jobs_finished, dag_jobs_cancelled, dag_jobs_failed, dag_jobs_parent, dag_jobs_key, dag_jobs_correlation,
+    dag_jobs_submitter, dag_jobs_name, dag_jobs_workflow;
 CREATE INDEX dag_jobs_parent ON dag_jobs (parent_job_id) WHERE parent_job_id IS NOT NULL;
 ALTER TABLE dag_jobs ALTER COLUMN submitted_by TYPE text COLLATE "default",
     ALTER COLUMN correlation_id TYPE text COLLATE "default";

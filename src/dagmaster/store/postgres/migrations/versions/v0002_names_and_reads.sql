@@ -20,8 +20,10 @@ SET type = 'AttemptReleased',
 WHERE type = 'AttemptHandedBack';
 UPDATE dag_job_events SET type = 'CommandRejected' WHERE type = 'CommandRefused';
 
--- A job has a name, which people search for. NULL: that of its workflow.
+-- A job has a name, which people search for; by default that of its workflow.
 ALTER TABLE dag_jobs ADD COLUMN name text COLLATE "C" CHECK (length(name) BETWEEN 1 AND 128);
+UPDATE dag_jobs SET name = workflow_id;
+ALTER TABLE dag_jobs ALTER COLUMN name SET NOT NULL;
 
 -- When a row last changed. Not indexed: an index on a column that every turn writes would end HOT updates.
 ALTER TABLE dag_jobs ADD COLUMN updated_at timestamptz;
@@ -55,18 +57,15 @@ ALTER TABLE dag_jobs ALTER COLUMN submitted_by TYPE text COLLATE "C", ALTER COLU
 
 -- Every list of jobs is in the order of their ids, so each index ends in the id. None has a column that a turn writes
 -- more than once or twice in the life of a job: a turn stays a HOT update.
-CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id COLLATE "C", id);
--- A job without a name, submitter or correlation id of its own is not in the index of those.
-CREATE INDEX dag_jobs_name ON dag_jobs (name, id) WHERE name IS NOT NULL;
-CREATE INDEX dag_jobs_submitter ON dag_jobs (submitted_by, id) WHERE submitted_by <> '';
+CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id, id);
+CREATE INDEX dag_jobs_name ON dag_jobs (name, id);
+CREATE INDEX dag_jobs_submitter ON dag_jobs (submitted_by, id);
 CREATE INDEX dag_jobs_correlation ON dag_jobs (correlation_id, id) WHERE correlation_id IS NOT NULL;
 -- Most jobs have no key: they are not in this index.
 ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_idempotency_key_key;
 CREATE UNIQUE INDEX dag_jobs_key ON dag_jobs (idempotency_key, submitted_by) WHERE idempotency_key IS NOT NULL;
 DROP INDEX dag_jobs_parent;
 CREATE INDEX dag_jobs_parent ON dag_jobs (parent_job_id, id) WHERE parent_job_id IS NOT NULL;
--- The foreign key looks here when a job is deleted; few jobs resume another.
-CREATE INDEX dag_jobs_resumed_from ON dag_jobs (resumed_from) WHERE resumed_from IS NOT NULL;
 CREATE INDEX dag_jobs_failed ON dag_jobs (id) WHERE status = 'FAILED';
 CREATE INDEX dag_jobs_cancelled ON dag_jobs (id) WHERE status = 'CANCELLED';
 -- With the status, so that finished jobs are counted from the index alone.

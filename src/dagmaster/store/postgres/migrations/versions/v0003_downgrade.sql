@@ -1,3 +1,9 @@
+DROP INDEX dag_jobs_resumed_from, dag_jobs_submitter, dag_jobs_name, dag_jobs_workflow;
+CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id, id);
+CREATE INDEX dag_jobs_name ON dag_jobs (name, id);
+CREATE INDEX dag_jobs_submitter ON dag_jobs (submitted_by, id);
+UPDATE dag_jobs SET name = workflow_id WHERE name IS NULL;
+ALTER TABLE dag_jobs ALTER COLUMN name SET NOT NULL;
 DROP FUNCTION dag_compatible_from();
 DROP FUNCTION dag_has_started(text, timestamptz, timestamptz);
 DROP FUNCTION dag_displayed_node_status(text, bigint, timestamptz);
@@ -7,4 +13,4 @@ ALTER TABLE dag_task_queue DROP COLUMN started_at;
 DROP FUNCTION dag_is_served(text, text[]);
 DROP INDEX dag_task_queue_exclusive;
 ALTER TABLE dag_task_queue DROP COLUMN isolation;
-ALTER TABLE dag_node_states DROP COLUMN isolation;
+ALTER TABLE dag_node_states DROP COLUMN shared_losses;

@@ -1,8 +1,9 @@
--- Only additions: services of version 0002 continue to run on this schema while they are replaced one by one.
+-- Services of version 0002 that run continue to run on this schema, so that they can be replaced one by one. They do not
+-- start again on it: they know no newer schema.
 
--- How the next attempt of a node runs after its worker died with several tasks: 1 in a process of its own, 2 as the only
--- task of its worker. NULL: as usual.
-ALTER TABLE dag_node_states ADD COLUMN isolation smallint;
+-- How often a worker died with this task and others; NULL: never. It decides how the next attempt runs: 1 in a process
+-- of its own, 2 as the only task of its worker, NULL as usual.
+ALTER TABLE dag_node_states ADD COLUMN shared_losses smallint;
 ALTER TABLE dag_task_queue ADD COLUMN isolation smallint;
 CREATE INDEX dag_task_queue_exclusive ON dag_task_queue (priority DESC, task_id) WHERE isolation = 2 AND worker_id IS NULL;
 
@@ -36,6 +37,16 @@ CREATE FUNCTION dag_has_started(status text, claimed_at timestamptz, started_at 
 LANGUAGE sql IMMUTABLE AS $$
     SELECT started_at IS NOT NULL OR (claimed_at IS NOT NULL AND status IN ('COMPLETED', 'FAILED'))
 $$;
+
+-- A job without a name of its own has that of its workflow, and NULL here: then it is not in the index of names, nor one
+-- without a submitter in that of submitters (ADR 0017).
+ALTER TABLE dag_jobs ALTER COLUMN name DROP NOT NULL;
+DROP INDEX dag_jobs_workflow, dag_jobs_name, dag_jobs_submitter;
+CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id COLLATE "C", id);
+CREATE INDEX dag_jobs_name ON dag_jobs (name, id) WHERE name IS NOT NULL;
+CREATE INDEX dag_jobs_submitter ON dag_jobs (submitted_by, id) WHERE submitted_by <> '';
+-- The foreign key looks here when a job is deleted; few jobs resume another.
+CREATE INDEX dag_jobs_resumed_from ON dag_jobs (resumed_from) WHERE resumed_from IS NOT NULL;
 
 -- The oldest code that can use this schema. Each migration replaces it.
 CREATE FUNCTION dag_compatible_from() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '0002' $$;
