@@ -176,6 +176,8 @@ async def work_on_tasks(world: PostgresWorld, played: Played) -> list[ClaimedTas
     assert await world._admin.fetchval("SELECT count(*) FROM dag_task_queue WHERE xmax <> 0 AND worker_id IS NULL") == 0
     assert await stops_of(worker, [task.task_id for task in tasks], {}) == set()
     await worker.progress({task.task_id: (task.token, "1") for task in tasks})
+    await worker.mark_started({task.task_id: (task.token, 1.0) for task in tasks})
+    assert await worker.claim_exclusive() is None
     await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "p", "1", ()) for task in tasks])
     await worker.append_logs([LogChunk(task.task_id, task.token, 1, "text") for task in tasks])
     assert not await worker.other_worker_has_handler(tasks[0].task_id)

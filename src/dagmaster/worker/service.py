@@ -364,9 +364,8 @@ class Worker:
                 await self._back_off(error)
                 continue
             self._backoff.on_success()
-            for task_id in list(self.held) if answer is None else sorted(answer.stops):
-                for pool in self._pools.values():
-                    pool.stop(task_id)
+            for pool in self._pools.values():
+                pool.stop(list(self.held) if answer is None else sorted(answer.stops))
             if answer is None:
                 _LOGGER.warning(
                     "the lease of this worker expired (paused, or the database was unreachable); registering again"

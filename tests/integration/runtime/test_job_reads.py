@@ -127,7 +127,7 @@ nodes:
   f: {type: fan_out, source: [{by: "{{ inputs.token }}"}], task: {handler: held, params: {text: "it is {{ item.by }}"}}}
 """
         job = await world.submit(flow, {"token": "hunter2"})
-        await world.until_claimed(1)
+        await world.until("SELECT started_at IS NOT NULL FROM dag_task_queue")
 
         async def read() -> Any:
             return await node_detail(application_on(store), job, "f__0")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.result_notifications import FORMAT
 from tests.integration.runtime.runtime_world import Gate, World, owner_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def test_a_forged_report_makes_the_job_be_loaded_again_and_nothing_else(wo
     job_id = await world.submit(CHAIN)
     await world.until_claimed()
     forged = [10**12, int(job_id), "a", 1, "COMPLETED", False, '{"of": "nobody"}', None, None, 1.0, 2.0, None]
-    await say(world, f"results {json.dumps([forged])}")
+    await say(world, f"results {FORMAT} {json.dumps([forged])}")
     await world.until("SELECT owner_epoch = 2 FROM dag_jobs WHERE id = $1", int(job_id))
     held.open()
     report = await world.finished(job_id)
@@ -80,7 +81,9 @@ async def test_a_notified_result_of_an_unknown_node_is_ignored(world):
     await world.start()
     job_id = await world.submit(CHAIN)
     await world.until_claimed()
-    await say(world, f"results {json.dumps([[1, int(job_id), 'c', 1, 'LOST', False, None, None, None, 1, 2]])}")
+    await say(
+        world, f"results {FORMAT} {json.dumps([[1, int(job_id), 'c', 1, 'LOST', False, None, None, None, 1, 2]])}"
+    )
     held.open()
     assert (await world.finished(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert await world.value(EPOCH, int(job_id)) == 1
