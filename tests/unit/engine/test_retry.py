@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagmaster.engine.apply import MAX_SHARED_LOSSES
 from dagmaster.engine.decisions import Dispatch, Fail, Ignore, WaitUntil, Withdraw
 from dagmaster.engine.events import (
     ResolutionFailed,
@@ -17,6 +18,7 @@ from dagmaster.engine.events import (
 )
 from dagmaster.engine.graph import TaskSpec
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy, jitter_for, retry_delay
+from dagmaster.engine.status import Isolation, NodeStatus, isolation_after
 from dagmaster.testing import Driver, a_job, task
 
 
@@ -128,6 +130,38 @@ def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
     driver.lose("a")
     assert driver.status("a") == "FAILED"
     assert (driver.job.nodes["a"].error or {})["kind"] == "lost"
+
+
+def test_losses_beside_other_tasks_are_not_charged_and_isolate_the_node_step_by_step():
+    driver = a_task(retry=RetryPolicy(max_attempts=1, max_lost=0))
+    node = driver.job.nodes["a"]
+    seen = []
+    for _ in range(MAX_SHARED_LOSSES):
+        driver.lose("a", alone=False)
+        seen.append(isolation_after(node.shared_losses))
+        assert (node.status, node.lost_attempts, node.failed_attempts) == (NodeStatus.DISPATCHED, 0, 0)
+    assert seen == [Isolation.PROCESS] * 2 + [Isolation.EXCLUSIVE] * (MAX_SHARED_LOSSES - 2)
+    driver.lose("a", alone=False)
+    assert (node.status, node.lost_attempts, (node.error or {})["kind"]) == (NodeStatus.FAILED, 1, "lost")
+
+
+@pytest.mark.parametrize(("kind", "losses"), [("error", 0), ("crashed", 2), ("out_of_memory", 2), ("timeout", 2)])
+def test_only_a_failure_that_leaves_the_process_alive_ends_the_isolation(kind, losses):
+    driver = a_task(retry=RetryPolicy(max_attempts=3, jitter=False))
+    driver.lose("a", alone=False)
+    driver.lose("a", alone=False)
+    node = driver.job.nodes["a"]
+    driver.apply(TaskFailed("a", node.attempt, {"kind": kind, "message": "no"}))
+    assert node.shared_losses == losses
+
+
+def test_an_exclusive_task_has_no_dispatch_timeout():
+    driver = a_task(dispatch_timeout_seconds=10.0)
+    node = driver.job.nodes["a"]
+    assert node.wake_at is not None
+    for _ in range(3):
+        driver.lose("a", alone=False)
+    assert node.wake_at is None
 
 
 def test_an_attempt_that_is_handed_back_uses_no_budget():
