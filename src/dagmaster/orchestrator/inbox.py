@@ -28,6 +28,8 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.text_format import format_list, format_rfc3339
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from dagmaster.engine.model import Job
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.json_text import JsonText
@@ -89,6 +91,10 @@ class PendingEvents:
             else:
                 message = "worker %s died with several tasks: %s of job %s are not charged, and run isolated"
             _LOGGER.warning(message, worker, nodes, job_id)
+
+    def starts_except(self, dispatched: Container[str]) -> dict[str, float]:
+        """Return when the reported attempts started, but not of nodes whose next attempt is dispatched."""
+        return {node: at for node, at in self.started.items() if node not in dispatched}
 
     def add_notified(self, result: TaskResult) -> None:
         """Add a result that came with a notification: the commit checks it against the stored one."""

@@ -317,8 +317,7 @@ class Orchestrator:
         commit = await to_commit(owned, result, ids=self.store.ids, blobs=self._blobs, now=now)
         commit.children = jobs
         commit.results, commit.notified_results, commit.commands = pending.results, pending.notified, pending.commands
-        # If this turn dispatches the next attempt, that one has not started.
-        commit.started |= {node: at for node, at in pending.started.items() if node not in commit.task_ids}
+        commit.started |= pending.starts_except(commit.task_ids)
         commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending.senders)]
         owned.event_seq += len(commit.events)
         commit.event_seq = owned.event_seq

@@ -217,9 +217,8 @@ class MemoryReadStore:
         """Return tasks in flight across jobs, oldest first."""
         tasks = sorted(self._database.queue.values(), key=lambda task: int(task.task_id))
         last = -1 if after is None else _number(after[0])
-        return [task_record(task) for task in tasks if int(task.task_id) > last and task_matches(task, task_filter)][
-            :limit
-        ]
+        matching = [task for task in tasks if int(task.task_id) > last and task_matches(task, task_filter)]
+        return [task_record(task) for task in matching[:limit]]
 
     async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
         """Return what waiting nodes wait for."""
